@@ -1,0 +1,70 @@
+"""A client's commands as bytes: ``NAME p1 p2…\\n``, then for some a body behind its ``i32`` length."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+MAGIC_V2 = b"  V2"
+NOP = b"NOP\n"
+CLS = b"CLS\n"
+
+_LENGTH = struct.Struct(">i")
+
+
+def _with_body(line: bytes, body: bytes) -> bytes:
+    return line + _LENGTH.pack(len(body)) + body
+
+
+def identify(fields: Mapping[str, object]) -> bytes:
+    """IDENTIFY with a JSON object."""
+    return _with_body(b"IDENTIFY\n", json.dumps(fields, separators=(",", ":")).encode())
+
+
+def auth(secret: str) -> bytes:
+    """AUTH with the secret the auth server knows."""
+    return _with_body(b"AUTH\n", secret.encode())
+
+
+def sub(topic: str, channel: str) -> bytes:
+    """SUB."""
+    return f"SUB {topic} {channel}\n".encode()
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    """PUB of one message."""
+    return _with_body(f"PUB {topic}\n".encode(), body)
+
+
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    """MPUB: all of ``bodies``, kept together or refused together."""
+    parts = [_LENGTH.pack(len(bodies))]
+    for body in bodies:
+        parts += (_LENGTH.pack(len(body)), body)
+    return _with_body(f"MPUB {topic}\n".encode(), b"".join(parts))
+
+
+def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
+    """DPUB: a message to be delivered no sooner than ``defer_ms`` milliseconds from now."""
+    return _with_body(f"DPUB {topic} {defer_ms}\n".encode(), body)
+
+
+def rdy(count: int) -> bytes:
+    """RDY: at most ``count`` messages in flight on this connection."""
+    return b"RDY %d\n" % count
+
+
+def fin(message_id: bytes) -> bytes:
+    """FIN: the message is done."""
+    return b"FIN " + message_id + b"\n"
+
+
+def req(message_id: bytes, delay_ms: int) -> bytes:
+    """REQ: deliver the message again, ``delay_ms`` milliseconds from now."""
+    return b"REQ %b %d\n" % (message_id, delay_ms)
+
+
+def touch(message_id: bytes) -> bytes:
+    """TOUCH: restart the message's timeout."""
+    return b"TOUCH " + message_id + b"\n"

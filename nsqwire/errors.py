@@ -1,0 +1,145 @@
+"""What can go wrong, and how a client hears of it.
+
+Code raises what happened; :data:`REPLIES` says which error code a TCP client gets, which status and message an HTTP
+client gets, and whether the TCP connection is closed after the error frame. The codes and texts are nsqd's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class NSQError(Exception):
+    """Base of every error that reaches a client. ``str(error)`` is the text after the code of an error frame."""
+
+
+class BadProtocol(NSQError):
+    """The connection did not open with a magic that is spoken here."""
+
+
+class Invalid(NSQError):
+    """A command that is unknown, malformed, or not allowed in the connection's state."""
+
+
+class BadBody(NSQError):
+    """The body of IDENTIFY, AUTH or MPUB cannot be used."""
+
+
+class BadTopic(NSQError):
+    """A topic name that breaks the naming rule."""
+
+
+class BadChannel(NSQError):
+    """A channel name that breaks the naming rule."""
+
+
+class BadMessage(NSQError):
+    """A published message that is empty, too big or cut short."""
+
+
+class PublishFailed(NSQError):
+    """The broker could not keep a message; the text is the reason, such as the disk's error."""
+
+
+class PubFailed(PublishFailed):
+    """PublishFailed, as PUB reports it."""
+
+
+class MpubFailed(PublishFailed):
+    """PublishFailed, as MPUB reports it."""
+
+
+class DpubFailed(PublishFailed):
+    """PublishFailed, as DPUB reports it."""
+
+
+class SubFailed(NSQError):
+    """A subscription was refused."""
+
+
+class IdentifyFailed(NSQError):
+    """IDENTIFY was understood, but what it asks for cannot be had."""
+
+
+class AuthDisabled(NSQError):
+    """AUTH was sent to a broker without an auth server."""
+
+
+class FinFailed(NSQError):
+    """FIN named a message that is not in flight with this connection."""
+
+
+class ReqFailed(NSQError):
+    """REQ named a message that is not in flight with this connection."""
+
+
+class TouchFailed(NSQError):
+    """TOUCH named a message that is not in flight with this connection."""
+
+
+class TopicNotFound(NSQError):
+    """A topic was named that does not exist."""
+
+
+class ChannelNotFound(NSQError):
+    """A channel was named that does not exist."""
+
+
+class Reply(NamedTuple):
+    """How a client hears of one kind of error."""
+
+    tcp: str
+    """Code of the error frame."""
+    http: tuple[int, str] | None
+    """Status and message; None where HTTP cannot meet this error."""
+    fatal: bool
+    """True: the connection is closed once the frame is flushed."""
+
+
+REPLIES: dict[type[NSQError], Reply] = {
+    BadProtocol: Reply("E_BAD_PROTOCOL", None, fatal=True),
+    Invalid: Reply("E_INVALID", None, fatal=True),
+    BadBody: Reply("E_BAD_BODY", (413, "BAD_BODY"), fatal=True),
+    BadTopic: Reply("E_BAD_TOPIC", (400, "INVALID_TOPIC"), fatal=True),
+    BadChannel: Reply("E_BAD_CHANNEL", (400, "INVALID_ARG_CHANNEL"), fatal=True),
+    BadMessage: Reply("E_BAD_MESSAGE", (413, "BAD_MESSAGE"), fatal=True),
+    PublishFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
+    PubFailed: Reply("E_PUB_FAILED", (503, "EXITING"), fatal=True),
+    MpubFailed: Reply("E_MPUB_FAILED", (503, "EXITING"), fatal=True),
+    DpubFailed: Reply("E_DPUB_FAILED", (503, "EXITING"), fatal=True),
+    SubFailed: Reply("E_SUB_FAILED", None, fatal=True),
+    IdentifyFailed: Reply("E_IDENTIFY_FAILED", None, fatal=True),
+    AuthDisabled: Reply("E_AUTH_DISABLED", None, fatal=True),
+    FinFailed: Reply("E_FIN_FAILED", None, fatal=False),
+    ReqFailed: Reply("E_REQ_FAILED", None, fatal=False),
+    TouchFailed: Reply("E_TOUCH_FAILED", None, fatal=False),
+    TopicNotFound: Reply("E_BAD_TOPIC", (404, "TOPIC_NOT_FOUND"), fatal=True),
+    ChannelNotFound: Reply("E_BAD_CHANNEL", (404, "CHANNEL_NOT_FOUND"), fatal=True),
+}
+
+
+def go_quote(raw: bytes) -> str:
+    r"""Quote a name the way Go's ``%q`` does, which nsqd's error texts carry.
+
+    Control bytes and invalid UTF-8 become escapes (``\n``, ``\x00``, ``\xff``); printable characters stay as they are.
+    """
+    quoted = ['"']
+    for char in raw.decode("utf-8", "surrogateescape"):
+        code = ord(char)
+        if char in '"\\':
+            quoted.append("\\" + char)
+        elif char in _NAMED_ESCAPES:
+            quoted.append(_NAMED_ESCAPES[char])
+        elif 0xDC80 <= code <= 0xDCFF:
+            quoted.append(f"\\x{code - 0xDC00:02x}")
+        elif code < 0x20 or code == 0x7F:
+            quoted.append(f"\\x{code:02x}")
+        elif char.isprintable():
+            quoted.append(char)
+        else:
+            quoted.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    quoted.append('"')
+    return "".join(quoted)
+
+
+_NAMED_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}

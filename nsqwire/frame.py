@@ -1,0 +1,91 @@
+"""Frames, which is everything a broker sends: ``size i32 | type i32 | data``, big-endian, size = 4 + len(data).
+
+A message frame's data is ``timestamp i64 (ns) | attempts u16 | id 16 ASCII hex digits | body``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+
+HEADER = struct.Struct(">iI")
+MESSAGE_HEAD = struct.Struct(">iIqH16s")
+MESSAGE_HEAD_BYTES = MESSAGE_HEAD.size
+"""Bytes before the body of a message frame, size field included: 34."""
+
+MESSAGE_ID_BYTES = 16
+
+HEARTBEAT = b"_heartbeat_"
+DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+
+class FrameError(Exception):
+    """The stream cannot be a broker's: a frame's size is impossible. Nothing after it can be read."""
+
+
+class Message(NamedTuple):
+    """A delivered message."""
+
+    timestamp: int
+    """When the broker accepted it, Unix nanoseconds."""
+    attempts: int
+    """1 at the first delivery."""
+    id: bytes
+    """16 lower-case hex digits."""
+    body: bytes
+
+
+def encode_frame(frame_type: int, data: bytes) -> bytes:
+    """Return the frame's bytes."""
+    return HEADER.pack(4 + len(data), frame_type) + data
+
+
+def encode_message(message: Message) -> bytes:
+    """Return the message frame's bytes."""
+    size = MESSAGE_HEAD_BYTES - 4 + len(message.body)
+    return MESSAGE_HEAD.pack(size, MESSAGE, message.timestamp, message.attempts, message.id) + message.body
+
+
+def decode_message(data: bytes | memoryview) -> Message:
+    """Read the data of a message frame. Raises FrameError if it is shorter than a message's head."""
+    if len(data) < MESSAGE_HEAD_BYTES - 8:
+        raise FrameError(f"message frame of {len(data)} bytes is shorter than its head")
+    timestamp, attempts = _TIMESTAMP_ATTEMPTS.unpack_from(data)
+    return Message(timestamp, attempts, bytes(data[10:26]), bytes(data[26:]))
+
+
+_TIMESTAMP_ATTEMPTS = struct.Struct(">qH")
+
+
+class FrameReader:
+    """Cuts a byte stream into frames: feed it what arrived, iterate over the frames that are whole."""
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max = max_frame_bytes
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes that arrived."""
+        self._buffer += data
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Yield ``(frame type, data)``. Raises FrameError on a size below 4 or above the limit."""
+        buffer, start = self._buffer, 0
+        try:
+            while len(buffer) - start >= 8:
+                size, frame_type = HEADER.unpack_from(buffer, start)
+                if size == 0x48545450:
+                    raise FrameError("an HTTP server answered: this is not the broker's TCP address")
+                if not 4 <= size <= self._max:
+                    raise FrameError(f"frame size {size} is not within 4..{self._max}")
+                end = start + 4 + size
+                if len(buffer) < end:
+                    break
+                data = bytes(memoryview(buffer)[start + 8 : end])
+                start = end
+                yield frame_type, data
+        finally:
+            del buffer[:start]
