@@ -1,0 +1,90 @@
+"""Writing the archive: Parquet files that are whole or absent, whatever happens to the writer.
+
+``<root>/samples/date=2026-11-20/hour=17/<first sample's minute and second>-<random>.parquet``, hours in UTC. A file
+is written in ``samples/_writing/``, which Spark skips as it does every name with a leading ``_``, synced, and moved to
+its place by rename. What a killed writer leaves in ``_writing`` is removed by a later one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from analytics.schema import Sample, as_table
+
+WRITING = "_writing"
+LEFTOVER_AGE_S = 15 * 60
+"""No write takes this long, so an older file in ``_writing`` has no writer any more."""
+
+
+def samples_path(root: str) -> str:
+    """Where an archive keeps its samples; ``root`` may be any path or URI that Spark reads."""
+    return f"{root.rstrip('/')}/samples"
+
+
+class ArchiveWriter:
+    """Appends samples to an archive on a local file system. Several writers may share one archive."""
+
+    def __init__(self, root: str) -> None:
+        """Sweep what a killed writer left behind. Raises OSError if the archive cannot be written to."""
+        self._samples = Path(samples_path(root))
+        self._writing = self._samples / WRITING
+        self._writing.mkdir(parents=True, exist_ok=True)
+        self._sweep(time.time())
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        """Add the samples, one file per UTC hour among them; nothing is written for none.
+
+        On return they are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
+        written, and OSError if the disk refuses; the archive then has each hour's file whole or not at all.
+        """
+        hours: dict[datetime, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            hours[sample.taken_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)].append(sample)
+        tables = {hour: as_table(rows) for hour, rows in sorted(hours.items())}
+        for hour, table in tables.items():
+            first = min(sample.taken_at for sample in hours[hour]).astimezone(UTC)
+            name = f"{first:%M%S}-{secrets.token_hex(8)}.parquet"
+            aside = self._writing / name
+            try:
+                with open(aside, "xb") as file:
+                    pq.write_table(table, file, compression="zstd")
+                    file.flush()
+                    os.fsync(file.fileno())
+                folder = self._samples / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+                self._make_folder(folder)
+                os.replace(aside, folder / name)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+            _sync_directory(folder)
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            # Or a crash of the machine could lose the folder's name, and a synced file with it.
+            _sync_directory(folder.parent)
+            _sync_directory(self._samples)
+
+    def _sweep(self, now: float) -> None:
+        for leftover in self._writing.iterdir():
+            try:
+                if now - leftover.stat().st_mtime > LEFTOVER_AGE_S:
+                    leftover.unlink()
+            except FileNotFoundError:  # another writer was quicker
+                continue
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
