@@ -1,0 +1,30 @@
+"""nsqlookupd's flags and what they mean here."""
+
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+
+from nsqwire.logs import LogLevel
+from nsqwire.settings import Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupSettings(Settings, env="LOOKUP_"):
+    """Flags, file keys and defaults are nsqlookupd 1.3.0's."""
+
+    config: str = setting("", "Path to a TOML file with settings.", file=False)
+    version: bool = setting(False, "Print the version and exit.", file=False)
+    verbose: bool = setting(False, "No effect.", file=False, hidden=True)
+    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.")
+    log_prefix: str = setting("[nsqlookupd] ", "What each log line begins with.")
+    tcp_address: str = setting("0.0.0.0:4160", "host:port to listen on for nsqd.")
+    http_address: str = setting("0.0.0.0:4161", "host:port to listen on for HTTP.")
+    broadcast_address: str = setting(
+        socket.gethostname, "Address of this registry, told to each nsqd.", shown="this host's name"
+    )
+    inactive_producer_timeout: timedelta = setting(
+        "5m", "A producer that has not pinged for this long is left out of answers."
+    )
+    tombstone_lifetime: timedelta = setting(
+        "45s", "How long a tombstoned producer is left out of a topic's answers, even if it registers again."
+    )

@@ -1,0 +1,424 @@
+"""A setting is declared once: its flag, key in the configuration file, environment variable and docs row follow.
+
+    @dataclass(frozen=True, kw_only=True)
+    class BrokerSettings(Settings, env="BROKERD_"):
+        msg_timeout: timedelta = setting("60s", "Time a message may stay in flight before it is requeued.", min="1ms")
+
+gives ``--msg-timeout``, ``msg_timeout`` in the TOML file, ``BROKERD_MSG_TIMEOUT`` and ``settings.msg_timeout``. A flag
+beats the environment, which beats the file, which beats the default. Flags are read as Go's flag package reads them.
+
+``python -m nsqwire.settings package.module:Class`` prints the table for the docs.
+"""
+
+import argparse
+import logging
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import timedelta
+from importlib import import_module
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+
+from nsqwire import logs
+from nsqwire.durations import format_duration, nanoseconds, parse_duration
+from nsqwire.logs import LogLevel
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound="Settings")
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+@dataclass(kw_only=True, slots=True)
+class Declaration:
+    """What one field of a settings class said about itself; ``kind`` is the type of one value."""
+
+    default: Any
+    help: str
+    flag: str | None  # None until the class is made: the field's name with dashes
+    key: str | None
+    file: bool
+    env: bool
+    min: Any
+    max: Any
+    choices: tuple[str, ...]
+    bare: str | None
+    shown: str | None
+    hidden: bool
+    kind: type = str
+    repeatable: bool = False
+
+    @property
+    def flag_name(self) -> str:
+        assert self.flag is not None
+        return self.flag
+
+    @property
+    def takes_no_value(self) -> bool:
+        """Whether ``--flag`` alone is enough; such a flag never eats the next word."""
+        return self.kind is bool or self.bare is not None
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    flag: str | None = None,
+    key: str | None = None,
+    file: bool = True,
+    env: bool = True,
+    min: Any = None,
+    max: Any = None,
+    choices: Sequence[str] = (),
+    bare: str | None = None,
+    shown: str | None = None,
+    hidden: bool = False,
+) -> Any:
+    """Declare a field of a Settings class.
+
+    The annotation is the type: ``str int float bool timedelta LogLevel``, or ``tuple[str, ...]`` and
+    ``tuple[float, ...]`` for a flag that may be given several times (commas separate numbers, and everything in the
+    environment). ``default``, ``min`` and ``max`` may be written as the user would write them (``"60s"``); a callable
+    default is asked at each load, and ``shown`` tells the docs what it gives.
+
+    ``key`` is the file's key where it is not the field's name. ``file=False`` leaves the setting out of file and
+    environment, ``env=False`` out of the environment alone. ``bare`` is what ``--flag`` without a value means, for a
+    flag that is not a plain boolean. ``hidden`` keeps a flag without effect out of usage and docs.
+    """
+    declaration = Declaration(
+        default=default,
+        help=help,
+        flag=flag,
+        key=key,
+        file=file,
+        env=env and file,
+        min=min,
+        max=max,
+        choices=tuple(choices),
+        bare=bare,
+        shown=shown,
+        hidden=hidden,
+    )
+    return field(default=None, metadata={"declaration": declaration})
+
+
+class Settings:
+    """Base of the settings classes: fills in what each declaration left to its field's name and type.
+
+    A field named ``config`` names the TOML file to read; one named ``version`` prints the version and ends.
+    """
+
+    ENV_PREFIX: ClassVar[str] = ""
+
+    def __init_subclass__(cls, env: str, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.ENV_PREFIX = env
+        hints = get_type_hints(cls)
+        for name, value in list(vars(cls).items()):
+            if not isinstance(value, Field):
+                continue
+            declaration: Declaration = value.metadata["declaration"]
+            hint = hints[name]
+            declaration.repeatable = get_origin(hint) is tuple
+            declaration.kind = get_args(hint)[0] if declaration.repeatable else hint
+            declaration.flag = declaration.flag or name.replace("_", "-")
+            declaration.key = declaration.key or name
+            declaration.min = _of_code(declaration, declaration.min)
+            declaration.max = _of_code(declaration, declaration.max)
+            if callable(declaration.default):
+                value.default, value.default_factory = MISSING, declaration.default
+            elif declaration.repeatable:
+                value.default = tuple(declaration.default)
+            else:
+                value.default = _of_code(declaration, declaration.default)
+
+
+def declarations(cls: type[Settings]) -> dict[str, Declaration]:
+    """The declarations of a settings class by field name, in order."""
+    return {f.name: f.metadata["declaration"] for f in fields(cls)}  # type: ignore[arg-type]
+
+
+def file_keys(cls: type[Settings]) -> dict[str, str]:
+    """The file's key of each setting that a file may hold -> the field's name."""
+    return {d.key or name: name for name, d in declarations(cls).items() if d.file}
+
+
+def _of_code(declaration: Declaration, value: Any) -> Any:
+    """A default or bound as the declaration's type; text is read as a user's text is."""
+    return _from_text(declaration, value) if isinstance(value, str) else value
+
+
+def _from_text(declaration: Declaration, text: str) -> Any:
+    """Read one value from a flag or the environment. Raises ValueError with a sentence for the user."""
+    kind: Any = declaration.kind
+    value: Any = text
+    if declaration.choices:
+        value = text.lower()
+        if value not in declaration.choices:
+            raise ValueError(f"{text!r} is not one of {', '.join(c for c in declaration.choices if c)}")
+    elif kind is bool:
+        if text not in _TRUE | _FALSE:
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text in _TRUE
+    elif kind is int or kind is float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not {'a whole number' if kind is int else 'a number'}") from None
+    elif kind is timedelta:
+        value = parse_duration(text)
+    elif kind is LogLevel:
+        value = LogLevel.parse(text)
+    return _within(declaration, value)
+
+
+def _within(declaration: Declaration, value: Any) -> Any:
+    if declaration.min is not None and value < declaration.min:
+        raise ValueError(f"{_plain(value)} is less than {_plain(declaration.min)}")
+    if declaration.max is not None and value > declaration.max:
+        raise ValueError(f"{_plain(value)} is more than {_plain(declaration.max)}")
+    return value
+
+
+def _from_file(declaration: Declaration, value: Any) -> Any:
+    """Read a TOML value: an integer is a duration's milliseconds, text is read as a flag's, a list may be text."""
+    if declaration.repeatable:
+        parts = _split(value) if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            raise ValueError(f"{value!r} is not a list")
+        return tuple(_one_from_file(declaration, part) for part in parts)
+    return _one_from_file(declaration, value)
+
+
+def _one_from_file(declaration: Declaration, value: Any) -> Any:
+    kind = declaration.kind
+    if isinstance(value, str):
+        return _from_text(declaration, value)
+    if isinstance(value, bool):
+        if kind is bool:
+            return value
+        if declaration.bare is not None:
+            return _from_text(declaration, str(value).lower())
+    elif isinstance(value, int):
+        if kind is timedelta:
+            return _within(declaration, timedelta(milliseconds=value))
+        if kind is int or kind is float:
+            return _within(declaration, kind(value))
+    elif isinstance(value, float) and kind is float:
+        return _within(declaration, value)
+    raise ValueError(f"{value!r} is not {_KIND_WORDS[kind]}")
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+_KIND_WORDS: Final[dict[type, str]] = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    timedelta: "a duration (a string such as 1m30s, or whole milliseconds)",
+    LogLevel: "a log level",
+}
+
+
+# --- the command line ---
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse for types, usage and errors; the words it sees were put in order by ``_go_words``."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n\n{self.format_usage()}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message and sys.stderr is not None:
+            sys.stderr.write(message)
+        raise SystemExit(status)
+
+
+def _parser(cls: type[Settings], prog: str) -> _Parser:
+    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for name, declaration in declarations(cls).items():
+        parser.add_argument(
+            f"--{declaration.flag_name}",
+            dest=name,
+            type=_flag_reader(declaration),
+            action="extend" if declaration.repeatable else "store",
+            metavar=_metavar(declaration),
+            help=argparse.SUPPRESS if declaration.hidden else _help(declaration),
+        )
+    return parser
+
+
+def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            if not declaration.repeatable:
+                return _from_text(declaration, text)
+            # Go's list flag takes a word as it is; only the list of numbers splits it at commas.
+            parts = _split(text) if declaration.kind is float else [text]
+            return [_from_text(declaration, part) for part in parts]
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str]) -> list[str]:
+    """Go's flag syntax as plain ``--name=value`` words.
+
+    ``-x`` is ``--x``; a boolean takes a value only after ``=``; any other flag takes the next word whatever it looks
+    like; the first word that is no flag ends it, and what follows is ignored.
+    """
+    by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
+    words: list[str] = []
+    rest = iter(argv)
+    for word in rest:
+        if not word.startswith("-") or word in ("-", "--"):
+            break
+        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
+        if name in ("h", "help"):
+            parser.exit(0, parser.format_help())
+        if not name or name.startswith("-"):
+            parser.error(f"bad flag syntax: {word}")
+        declaration = by_flag.get(name)
+        if declaration is None:
+            parser.error(f"flag provided but not defined: -{name}")
+        if not equals:
+            if declaration.takes_no_value:
+                value = declaration.bare or "true"
+            else:
+                following = next(rest, None)
+                if following is None:
+                    parser.error(f"flag needs an argument: -{name}")
+                value = following
+        words.append(f"--{name}={value}")
+    return words
+
+
+def _metavar(declaration: Declaration) -> str:
+    if declaration.choices:
+        return "|".join(c for c in declaration.choices if c)
+    kind = {timedelta: "duration", LogLevel: "level"}.get(declaration.kind, declaration.kind.__name__)
+    return kind + (" ..." if declaration.repeatable else "")
+
+
+def _help(declaration: Declaration) -> str:
+    shown = _shown_default(declaration)
+    return (declaration.help + (f" (default {shown})" if shown else "")).replace("%", "%%")
+
+
+def _shown_default(declaration: Declaration) -> str:
+    if declaration.shown is not None:
+        return declaration.shown
+    if declaration.repeatable:
+        return ", ".join(_plain(v) for v in declaration.default)
+    return _plain(_of_code(declaration, declaration.default))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return format_duration(nanoseconds(value))
+    if isinstance(value, LogLevel):
+        return value.word
+    return str(value)
+
+
+# --- putting the sources together ---
+
+
+def load(cls: type[S], *, prog: str, argv: Sequence[str], environ: Mapping[str, str], version_text: str) -> S:
+    """Read the settings of a program, or end it as its users expect.
+
+    Exits 0 after ``-h`` (usage on stderr) and ``--version`` (``version_text`` on stdout); 2, with a message and the
+    usage on stderr, for a flag or variable that cannot be taken; 1, with a FATAL log line, for a bad file.
+    """
+    parser = _parser(cls, prog)
+    given = vars(parser.parse_args(_go_words(parser, cls, argv)))
+    if given.get("version"):
+        if sys.stdout is not None:
+            print(version_text, flush=True)
+        raise SystemExit(0)
+    from_environment = _environment(parser, cls, environ)
+    path = given.get("config") or from_environment.get("config") or ""
+    from_file = _read_file(cls, path, prog) if path else {}
+    return cls(**{**from_file, **from_environment, **given, **{n: tuple(given[n]) for n in _lists(cls) & given.keys()}})
+
+
+def _lists(cls: type[Settings]) -> set[str]:
+    return {name for name, declaration in declarations(cls).items() if declaration.repeatable}
+
+
+def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, declaration in declarations(cls).items():
+        variable = cls.ENV_PREFIX + name.upper()
+        if not declaration.env or variable not in environ:
+            continue
+        text = environ[variable]
+        try:
+            if declaration.repeatable:
+                found[name] = tuple(_from_text(declaration, part) for part in _split(text))
+            else:
+                found[name] = _from_text(declaration, text)
+        except ValueError as error:
+            parser.error(f"environment variable {variable}: {error}")
+    return found
+
+
+def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
+    """The file's values by field name. Keys that are not ours and tables are ignored, as the reference does."""
+    try:
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        _fatal(prog, f"failed to load config file {path} - {error}")
+    found: dict[str, Any] = {}
+    for key, name in file_keys(cls).items():
+        if key not in document:
+            continue
+        try:
+            found[name] = _from_file(declarations(cls)[name], document[key])
+        except ValueError as error:
+            _fatal(prog, f"failed parsing {key} {document[key]} - {error}")
+    return found
+
+
+def _fatal(prog: str, message: str) -> NoReturn:
+    logs.configure(LogLevel.INFO, f"[{prog}] ")
+    log.critical("%s", message)
+    raise SystemExit(1)
+
+
+# --- the docs ---
+
+
+def markdown(cls: type[Settings]) -> str:
+    """A Markdown table of all settings that have an effect."""
+    rows = ["| flag | file key | environment | value | default | meaning |", "|---|---|---|---|---|---|"]
+    for name, declaration in declarations(cls).items():
+        if declaration.hidden:
+            continue
+        default = _shown_default(declaration)
+        cells = (
+            f"`--{declaration.flag_name}`",
+            f"`{declaration.key}`" if declaration.file else "",
+            f"`{cls.ENV_PREFIX}{name.upper()}`" if declaration.env else "",
+            _metavar(declaration),
+            f"`{default}`" if default else "",
+            declaration.help,
+        )
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    module_name, _, class_name = sys.argv[1].partition(":")
+    sys.stdout.write(markdown(getattr(import_module(module_name), class_name)))

@@ -1,0 +1,21 @@
+"""Which NSQ we answer as, and which release of ours that is."""
+
+import platform
+from importlib import metadata
+from typing import Final
+
+#: What INFO, /info, --version and user agents report: clients compare it to decide which features they may use.
+NSQ_VERSION: Final = "1.3.0"
+
+
+def product_version() -> str:
+    """Our own release, from the installed distribution; ``0+unknown`` when run from a tree that is not installed."""
+    try:
+        return metadata.version("nsq")
+    except metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def version_text(program: str) -> str:
+    """The line that ``--version`` prints and the log begins with: ``nsqd v1.3.0 (built w/python3.11.7)``."""
+    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
