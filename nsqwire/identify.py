@@ -1,0 +1,190 @@
+"""IDENTIFY: what a client says of itself, and what the two sides agree on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from nsqwire.errors import BadBody
+
+_INT64 = range(-(2**63), 2**63)
+_INT32 = range(-(2**31), 2**31)
+
+DEFAULT_HEARTBEAT_MS = 30_000
+DEFAULT_OUTPUT_BUFFER_SIZE = 16_384
+MIN_HEARTBEAT_MS = 1_000
+MIN_MSG_TIMEOUT_MS = 1_000
+MIN_OUTPUT_BUFFER_SIZE = 64
+MAX_SAMPLE_RATE = 99
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identify:
+    """The fields of an IDENTIFY body; times are milliseconds, 0 keeps what is, -1 switches off where that is allowed."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    heartbeat_interval: int = 0
+    output_buffer_size: int = 0
+    output_buffer_timeout: int = 0
+    sample_rate: int = 0
+    msg_timeout: int = 0
+    feature_negotiation: bool = False
+    tls_v1: bool = False
+    deflate: bool = False
+    deflate_level: int = 0
+    snappy: bool = False
+    topology_region: str = ""
+    topology_zone: str = ""
+
+
+_KEYS = {field.name: type(field.default) for field in fields(Identify)}
+
+
+def parse_identify(body: bytes) -> Identify:
+    """Read an IDENTIFY body: a JSON object, or ``null``.
+
+    Keys match in any case, unknown ones and nulls are passed over. Raises BadBody for anything else.
+    """
+    try:
+        decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
+        if decoded is None:
+            return Identify()
+        if not isinstance(decoded, dict):
+            raise ValueError("not an object")
+        return Identify(**_known(decoded))
+    except (ValueError, RecursionError):
+        raise BadBody("IDENTIFY failed to decode JSON body") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _known(decoded: dict[str, Any]) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for key, value in decoded.items():
+        name = key.lower()
+        wanted = _KEYS.get(name)
+        if wanted is None or value is None:
+            continue
+        if type(value) is not wanted:
+            raise ValueError(f"{key} is not {wanted.__name__}")
+        if wanted is int and value not in (_INT32 if name == "sample_rate" else _INT64):
+            raise ValueError(f"{key} is out of range")
+        known[name] = value
+    return known
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdentifyLimits:
+    """What a broker grants; times are milliseconds."""
+
+    version: str
+    max_rdy_count: int
+    max_heartbeat_interval: int
+    max_output_buffer_size: int
+    min_output_buffer_timeout: int
+    max_output_buffer_timeout: int
+    output_buffer_timeout: int
+    msg_timeout: int
+    max_msg_timeout: int
+    max_deflate_level: int
+    tls: bool = False
+    deflate: bool = False
+    snappy: bool = False
+    auth_required: bool = False
+    topology_region: str = ""
+    topology_zone: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What holds for a connection; times are milliseconds. Heartbeats are off at interval 0."""
+
+    heartbeat_interval: int = DEFAULT_HEARTBEAT_MS
+    output_buffer_size: int = DEFAULT_OUTPUT_BUFFER_SIZE
+    output_buffer_timeout: int
+    msg_timeout: int
+    sample_rate: int = 0
+    tls: bool = False
+    deflate: bool = False
+    deflate_level: int
+    snappy: bool = False
+
+    @classmethod
+    def before_identify(cls, limits: IdentifyLimits) -> Terms:
+        """The terms of a client that never sends IDENTIFY."""
+        return cls(
+            output_buffer_timeout=limits.output_buffer_timeout,
+            msg_timeout=limits.msg_timeout,
+            deflate_level=min(6, limits.max_deflate_level),
+        )
+
+    def agree(self, asked: Identify, limits: IdentifyLimits) -> Terms:
+        """Return the terms after ``asked``. Raises BadBody, in nsqd's order of checks, for a value out of range."""
+        heartbeat = _bounded(
+            "heartbeat interval", asked.heartbeat_interval, self.heartbeat_interval,
+            MIN_HEARTBEAT_MS, limits.max_heartbeat_interval, off=0,
+        )  # fmt: skip
+        buffer_timeout = _bounded(
+            "output buffer timeout", asked.output_buffer_timeout, self.output_buffer_timeout,
+            limits.min_output_buffer_timeout, limits.max_output_buffer_timeout, off=0,
+        )  # fmt: skip
+        buffer_size = _bounded(
+            "output buffer size", asked.output_buffer_size, self.output_buffer_size,
+            MIN_OUTPUT_BUFFER_SIZE, limits.max_output_buffer_size, off=1,
+        )  # fmt: skip
+        if not 0 <= asked.sample_rate <= MAX_SAMPLE_RATE:
+            raise BadBody(f"IDENTIFY sample rate ({asked.sample_rate}) is invalid")
+        msg_timeout = _bounded(
+            "msg timeout", asked.msg_timeout, self.msg_timeout, MIN_MSG_TIMEOUT_MS, limits.max_msg_timeout, off=None
+        )
+        deflate = asked.feature_negotiation and limits.deflate and asked.deflate
+        level = asked.deflate_level if deflate and asked.deflate_level > 0 else 6
+        return replace(
+            self,
+            heartbeat_interval=heartbeat,
+            output_buffer_timeout=0 if asked.output_buffer_size == -1 else buffer_timeout,
+            output_buffer_size=buffer_size,
+            sample_rate=asked.sample_rate,
+            msg_timeout=msg_timeout,
+            tls=asked.feature_negotiation and limits.tls and asked.tls_v1,
+            deflate=deflate,
+            deflate_level=min(level, limits.max_deflate_level),
+            snappy=asked.feature_negotiation and limits.snappy and asked.snappy,
+        )
+
+    def reply(self, limits: IdentifyLimits) -> bytes:
+        """The JSON answer to an IDENTIFY with ``feature_negotiation``."""
+        answer = {
+            "max_rdy_count": limits.max_rdy_count,
+            "version": limits.version,
+            "max_msg_timeout": limits.max_msg_timeout,
+            "msg_timeout": self.msg_timeout,
+            "tls_v1": self.tls,
+            "deflate": self.deflate,
+            "deflate_level": self.deflate_level,
+            "max_deflate_level": limits.max_deflate_level,
+            "snappy": self.snappy,
+            "sample_rate": self.sample_rate,
+            "auth_required": limits.auth_required,
+            "output_buffer_size": self.output_buffer_size,
+            "output_buffer_timeout": self.output_buffer_timeout,
+            "topology_region": limits.topology_region,
+            "topology_zone": limits.topology_zone,
+        }
+        return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _bounded(what: str, asked: int, current: int, low: int, high: int, *, off: int | None) -> int:
+    """0 keeps ``current``, -1 gives ``off`` (None: not allowed), anything else must lie within ``low..high``."""
+    if asked == 0:
+        return current
+    if asked == -1 and off is not None:
+        return off
+    if not low <= asked <= high:
+        raise BadBody(f"IDENTIFY {what} ({asked}) is invalid")
+    return asked

@@ -1,0 +1,509 @@
+"""A broker's side of one client's V2 conversation, without the socket.
+
+The transport reads into :meth:`Session.get_buffer`, says how much with :meth:`Session.received`, takes commands with
+:meth:`Session.next_command` until there is none, and sends :meth:`Session.take_output`. A malformed command queues its
+error frame and, if the error is fatal, closes the session; no method raises on bad input.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nsqwire import scan
+from nsqwire.errors import (
+    REPLIES,
+    BadBody,
+    BadChannel,
+    BadMessage,
+    BadProtocol,
+    BadTopic,
+    Invalid,
+    NSQError,
+    go_quote,
+)
+from nsqwire.frame import ERROR, HEADER, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
+from nsqwire.identify import Identify, IdentifyLimits, Terms, parse_identify
+from nsqwire.names import is_valid_name
+
+MAX_LINE_BYTES = 16_384
+"""A command line of more, newline included, closes the connection without a word."""
+SCRATCH_BYTES = 256 * 1024
+"""Size of the read buffer that all connections share while they have nothing unfinished."""
+
+MAGIC = b"  V2"
+OK = encode_frame(RESPONSE, b"OK")
+CLOSE_WAIT = encode_frame(RESPONSE, b"CLOSE_WAIT")
+HEARTBEAT_FRAME = encode_frame(RESPONSE, HEARTBEAT)
+
+_LENGTH = struct.Struct(">i")
+_FIRST_READ_BYTES = 4 * 1024
+_LONG_COMMAND_BYTES = 16 * 1024
+
+
+class State(enum.IntEnum):
+    """Of a client; the values are those in ``/stats``."""
+
+    INIT = 0
+    SUBSCRIBED = 3
+    CLOSING = 4
+
+
+class Scanner(Protocol):
+    """The two functions of :mod:`nsqwire.scan`, compiled or not."""
+
+    def fin_run(self, buffer: bytearray, start: int, end: int, /) -> int: ...
+    def scan_messages(
+        self, buffer: bytearray, offset: int, end: int, remaining: int, max_size: int, /
+    ) -> tuple[int, int, int, int]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionLimits:
+    """What a conversation may ask for; sizes in bytes, times in milliseconds."""
+
+    identify: IdentifyLimits
+    max_msg_size: int
+    max_body_size: int
+    max_rdy_count: int
+    max_req_timeout: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifyCommand:
+    """IDENTIFY; the session's ``terms`` already hold what was agreed."""
+
+    asked: Identify
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """AUTH."""
+
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """SUB."""
+
+    topic: str
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pub:
+    """PUB, or DPUB if ``defer_ms`` is not None. ``body`` is a view that the next read overwrites."""
+
+    topic: str
+    body: memoryview
+    defer_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mpub:
+    """MPUB. ``messages`` holds ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
+
+    topic: str
+    messages: memoryview
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rdy:
+    """RDY."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fin:
+    """``count`` FIN commands in a row: ``lines`` is their bytes, 21 each; the next read overwrites it."""
+
+    lines: memoryview
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Req:
+    """REQ; the delay is what the client asked for, unclamped."""
+
+    message_id: bytes
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """TOUCH."""
+
+    message_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cls:
+    """CLS."""
+
+
+Command = IdentifyCommand | Auth | Sub | Pub | Mpub | Rdy | Fin | Req | Touch | Cls
+
+
+class Session:
+    """One client's V2 conversation.
+
+    ``scratch`` is a buffer that sessions of one thread share: an idle connection then owns no read buffer.
+    """
+
+    def __init__(self, limits: SessionLimits, *, scratch: bytearray, scanner: Scanner = scan) -> None:
+        self.limits = limits
+        self.state = State.INIT
+        self.terms = Terms.before_identify(limits.identify)
+        self.identified = False
+        self.closed = False
+        self._scanner = scanner
+        self._scratch = scratch
+        self._buffer = scratch
+        self._start = 0
+        self._end = 0
+        self._want = 0  # bytes the unfinished command is known to need from _start, for sizing the buffer
+        self._resume: Callable[[], Command | None] | None = self._read_magic
+        self._eof_error: NSQError | None = None
+        self._output: list[bytes] = []
+        self._topics: dict[bytes, str] = {}
+        self._incomplete_line = False
+
+    # -- bytes in -------------------------------------------------------------------------------------------------
+
+    def get_buffer(self) -> memoryview:
+        """Return where the next read may put bytes; at least one byte long."""
+        return memoryview(self._buffer)[self._end :]
+
+    def received(self, nbytes: int) -> None:
+        """Say that ``nbytes`` were put into the buffer."""
+        self._end += nbytes
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that were read elsewhere (a decompressor, a test). Take the commands after each call."""
+        at = 0
+        while at < len(data):
+            with self.get_buffer() as room:
+                n = min(len(room), len(data) - at)
+                room[:n] = data[at : at + n]
+            self.received(n)
+            at += n
+            if at < len(data):
+                self._make_room()
+
+    def eof(self) -> None:
+        """The client closed its side: a command cut short in its body is answered with its error."""
+        if self._eof_error is not None and not self.closed:
+            self.refuse(self._eof_error)
+        self.closed = True
+
+    # -- commands out ---------------------------------------------------------------------------------------------
+
+    def next_command(self) -> Command | None:
+        """Return the next whole command, or None: more bytes are needed, or the session was closed by an error."""
+        if self.closed:
+            return None
+        try:
+            while self._start < self._end or self._resume is not None:
+                command = self._resume() if self._resume is not None else self._read_line()
+                if command is not None:
+                    return command
+                if self._resume is not None or self._incomplete_line:
+                    break
+        except NSQError as error:
+            self.refuse(error)
+            return None
+        self._make_room()
+        return None
+
+    def respond(self, frame: bytes) -> None:
+        """Queue a whole frame."""
+        self._output.append(frame)
+
+    def refuse(self, error: NSQError) -> None:
+        """Queue the error frame; a fatal error closes the session."""
+        reply = REPLIES[type(error)]
+        text = f"{reply.tcp} {error}" if str(error) else reply.tcp
+        self._output.append(encode_frame(ERROR, text.encode("utf-8", "surrogateescape")))
+        if reply.fatal:
+            self.closed = True
+
+    def take_output(self) -> bytes:
+        """Return, once, the frames that were queued."""
+        if not self._output:
+            return b""
+        output = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+        self._output.clear()
+        return output
+
+    # -- the buffer -----------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Leave the shared buffer if something unfinished is in it; let go of an own one that is empty."""
+        rest = self._end - self._start
+        if rest == 0:
+            self._buffer, self._start, self._end = self._scratch, 0, 0
+            return
+        need = max(self._want, rest) + _FIRST_READ_BYTES
+        if self._buffer is self._scratch or len(self._buffer) - self._start < need:
+            # A client that sends long commands gets room for several at a read; untouched pages cost nothing.
+            grown = bytearray(max(need, SCRATCH_BYTES if self._want > _LONG_COMMAND_BYTES else 0))
+            grown[:rest] = memoryview(self._buffer)[self._start : self._end]
+            self._buffer, self._start, self._end = grown, 0, rest
+
+    def _take(self, count: int) -> memoryview:
+        view = memoryview(self._buffer)[self._start : self._start + count]
+        self._start += count
+        return view
+
+    # -- grammar --------------------------------------------------------------------------------------------------
+
+    def _read_magic(self) -> None:
+        if self._end - self._start < 4:
+            return
+        self._resume = None
+        if self._take(4) != MAGIC:
+            raise BadProtocol("")
+
+    def _read_line(self) -> Command | None:
+        start, end = self._start, self._end
+        self._incomplete_line = False
+        if self._buffer[start] == 0x46 and self.state is not State.INIT:  # "F"
+            count = self._scanner.fin_run(self._buffer, start, end)
+            if count:
+                return Fin(self._take(count * scan.FIN_LINE_BYTES), count)
+        newline = self._buffer.find(b"\n", start, min(end, start + MAX_LINE_BYTES))
+        if newline < 0:
+            if end - start >= MAX_LINE_BYTES:
+                self.closed = True
+            self._incomplete_line = True
+            return None
+        line = bytes(memoryview(self._buffer)[start:newline])
+        self._start = newline + 1
+        params = line.removesuffix(b"\r").split(b" ")
+        handler = _COMMANDS.get(params[0])
+        if handler is None:
+            raise Invalid(f"invalid command {params[0].decode('utf-8', 'surrogateescape')}")
+        return handler(self, params)
+
+    def _in_state(self, command: str, *allowed: State) -> None:
+        if self.state not in allowed:
+            raise Invalid(f"cannot {command} in current state")
+
+    def _topic(self, command: str, raw: bytes, prefix: str = "") -> str:
+        name = self._topics.get(raw)
+        if name is None:
+            name = raw.decode("utf-8", "surrogateescape")
+            if not is_valid_name(name):
+                raise BadTopic(f"{prefix}{command} topic name {go_quote(raw)} is not valid")
+            if len(self._topics) < 64:
+                self._topics[raw] = name
+        return name
+
+    def _need(self, count: int, then: Callable[[], Command | None], eof_error: NSQError) -> Command | None:
+        """Go on with ``then`` once ``count`` bytes are there; ``eof_error`` tells what is cut short otherwise."""
+        if self._end - self._start >= count:
+            self._resume, self._eof_error, self._want = None, None, 0
+            return then()
+        self._resume = lambda: self._need(count, then, eof_error)
+        self._eof_error = eof_error
+        self._want = count
+        return None
+
+    def _length(self, then: Callable[[int], Command | None], eof_error: NSQError) -> Command | None:
+        return self._need(4, lambda: then(_LENGTH.unpack(self._take(4))[0]), eof_error)
+
+    def _identify_body(self, command: str, then: Callable[[bytes], Command]) -> Command | None:
+        """The body of IDENTIFY and AUTH: their errors differ only in the command's name."""
+
+        def sized(length: int) -> Command | None:
+            limit = self.limits.max_body_size
+            if length > limit:
+                raise BadBody(f"{command} body too big {length} > {limit}")
+            if length <= 0:
+                raise BadBody(f"{command} invalid body size {length}")
+            return self._need(
+                length, lambda: then(bytes(self._take(length))), BadBody(f"{command} failed to read body")
+            )
+
+        return self._length(sized, BadBody(f"{command} failed to read body size"))
+
+    def _identify(self, params: list[bytes]) -> Command | None:
+        self._in_state("IDENTIFY", State.INIT)
+
+        def whole(body: bytes) -> Command:
+            asked = parse_identify(body)
+            self.terms = self.terms.agree(asked, self.limits.identify)
+            return IdentifyCommand(asked)
+
+        return self._identify_body("IDENTIFY", whole)
+
+    def _auth(self, params: list[bytes]) -> Command | None:
+        self._in_state("AUTH", State.INIT)
+        if len(params) != 1:
+            raise Invalid("AUTH invalid number of parameters")
+        return self._identify_body("AUTH", Auth)
+
+    def _sub(self, params: list[bytes]) -> Command:
+        self._in_state("SUB", State.INIT)
+        if self.terms.heartbeat_interval == 0:
+            raise Invalid("cannot SUB with heartbeats disabled")
+        if len(params) < 3:
+            raise Invalid("SUB insufficient number of parameters")
+        topic = self._topic("SUB", params[1])
+        channel = params[2].decode("utf-8", "surrogateescape")
+        if not is_valid_name(channel):
+            raise BadChannel(f"SUB channel name {go_quote(params[2])} is not valid")
+        return Sub(topic, channel)
+
+    def _rdy(self, params: list[bytes]) -> Command | None:
+        if self.state is State.CLOSING:
+            return None
+        self._in_state("RDY", State.SUBSCRIBED)
+        count, limit = 1, self.limits.max_rdy_count
+        if len(params) > 1:
+            count = _decimal(params[1], f"RDY could not parse count {_raw(params[1])}")
+        if not 0 <= count <= limit:
+            raise Invalid(f"RDY count {count} out of range 0-{limit}")
+        return Rdy(count)
+
+    def _message_id(self, command: str, params: list[bytes], wanted: int) -> bytes:
+        self._in_state(command, State.SUBSCRIBED, State.CLOSING)
+        if len(params) < wanted:
+            raise Invalid(f"{command} insufficient number of params")
+        if len(params[1]) != MESSAGE_ID_BYTES:
+            raise Invalid("invalid message ID")
+        return params[1]
+
+    def _fin(self, params: list[bytes]) -> Command:
+        message_id = self._message_id("FIN", params, 2)
+        return Fin(memoryview(b"FIN " + message_id + b"\n"), 1)
+
+    def _req(self, params: list[bytes]) -> Command:
+        message_id = self._message_id("REQ", params, 3)
+        return Req(message_id, _decimal(params[2], f"REQ could not parse timeout {_raw(params[2])}"))
+
+    def _touch(self, params: list[bytes]) -> Command:
+        return Touch(self._message_id("TOUCH", params, 2))
+
+    def _cls(self, params: list[bytes]) -> Command:
+        self._in_state("CLS", State.SUBSCRIBED)
+        return Cls()
+
+    def _nop(self, params: list[bytes]) -> None:
+        return None
+
+    def _pub(self, params: list[bytes]) -> Command | None:
+        if len(params) < 2:
+            raise Invalid("PUB insufficient number of parameters")
+        return self._message("PUB", self._topic("PUB", params[1]), None)
+
+    def _dpub(self, params: list[bytes]) -> Command | None:
+        if len(params) < 3:
+            raise Invalid("DPUB insufficient number of parameters")
+        topic = self._topic("DPUB", params[1])
+        defer_ms = _decimal(params[2], f"DPUB could not parse timeout {_raw(params[2])}")
+        limit = self.limits.max_req_timeout
+        if not 0 <= defer_ms <= limit:
+            raise Invalid(f"DPUB timeout {defer_ms % 2**64} out of range 0-{limit}")
+        return self._message("DPUB", topic, defer_ms)
+
+    def _message(self, command: str, topic: str, defer_ms: int | None) -> Command | None:
+        def sized(length: int) -> Command | None:
+            limit = self.limits.max_msg_size
+            if length <= 0:
+                raise BadMessage(f"{command} invalid message body size {length}")
+            if length > limit:
+                raise BadMessage(f"{command} message too big {length} > {limit}")
+            return self._need(
+                length,
+                lambda: Pub(topic, self._take(length), defer_ms),
+                BadMessage(f"{command} failed to read message body"),
+            )
+
+        return self._length(sized, BadMessage(f"{command} failed to read message body size"))
+
+    def _mpub_line(self, params: list[bytes]) -> Command | None:
+        if len(params) < 2:
+            raise Invalid("MPUB insufficient number of parameters")
+        topic = self._topic("MPUB", params[1], prefix="E_BAD_TOPIC ")
+
+        def sized(length: int) -> Command | None:
+            limit = self.limits.max_body_size
+            if length <= 0:
+                raise BadBody(f"MPUB invalid body size {length}")
+            if length > limit:
+                raise BadBody(f"MPUB body too big {length} > {limit}")
+            return self._length(
+                lambda count: self._mpub_count(topic, count, length), BadBody("MPUB failed to read message count")
+            )
+
+        return self._length(sized, BadBody("MPUB failed to read body size"))
+
+    def _mpub_count(self, topic: str, count: int, length: int) -> Command | None:
+        if count <= 0 or count > (self.limits.max_body_size - 4) // 5:
+            raise BadBody(f"MPUB invalid message count {count}")
+        self._want = length
+        return self._mpub_messages(topic, count, 0, count)
+
+    def _mpub_messages(self, topic: str, count: int, scanned: int, remaining: int) -> Command | None:
+        """Reading is driven by the count and the sizes; ``scanned`` bytes from the start were walked before."""
+        limit = self.limits.max_msg_size
+        status, offset, remaining, size = self._scanner.scan_messages(
+            self._buffer, self._start + scanned, self._end, remaining, limit
+        )
+        index = count - remaining
+        if status == scan.BAD_SIZE:
+            if size <= 0:
+                raise BadMessage(f"MPUB invalid message({index}) body size {size}")
+            raise BadMessage(f"MPUB message too big {size} > {limit}")
+        if status == scan.MORE:
+            scanned = offset - self._start
+            self._want = max(self._want, scanned + 4 + size)
+            self._resume = lambda: self._mpub_messages(topic, count, scanned, remaining)
+            self._eof_error = BadMessage(
+                f"MPUB failed to read message({index}) body size"
+                if self._end - offset < 4
+                else "MPUB failed to read message body"
+            )
+            return None
+        self._resume, self._eof_error, self._want = None, None, 0
+        return Mpub(topic, self._take(offset - self._start), count)
+
+
+_COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
+    b"IDENTIFY": Session._identify,
+    b"AUTH": Session._auth,
+    b"SUB": Session._sub,
+    b"PUB": Session._pub,
+    b"DPUB": Session._dpub,
+    b"MPUB": Session._mpub_line,
+    b"RDY": Session._rdy,
+    b"FIN": Session._fin,
+    b"REQ": Session._req,
+    b"TOUCH": Session._touch,
+    b"CLS": Session._cls,
+    b"NOP": Session._nop,
+}
+
+
+def _raw(param: bytes) -> str:
+    return param.decode("utf-8", "surrogateescape")
+
+
+def _decimal(param: bytes, refusal: str) -> int:
+    """ASCII digits, read modulo 2^64 as a signed number, as nsqd's parser does; empty is 0."""
+    if not param:
+        return 0
+    if not (param.isdigit() and param.isascii()):
+        raise Invalid(refusal)
+    value = 0
+    for at in range(0, len(param), 18):
+        digits = param[at : at + 18]
+        value = (value * 10 ** len(digits) + int(digits)) % 2**64
+    return value - 2**64 if value >= 2**63 else value
