@@ -126,8 +126,9 @@ class Settings:
             declaration.kind = get_args(hint)[0] if declaration.repeatable else hint
             declaration.flag = declaration.flag or name.replace("_", "-")
             declaration.key = declaration.key or name
-            declaration.min = _of_code(declaration, declaration.min)
-            declaration.max = _of_code(declaration, declaration.max)
+            bounds = declaration.min, declaration.max
+            declaration.min = declaration.max = None  # a bound written as text is not to be held against itself
+            declaration.min, declaration.max = (_of_code(declaration, bound) for bound in bounds)
             if callable(declaration.default):
                 value.default, value.default_factory = MISSING, declaration.default
             elif declaration.repeatable:
