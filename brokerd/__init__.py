@@ -1,0 +1,1 @@
+"""The broker: what nsqd is in NSQ."""

@@ -1,0 +1,1 @@
+"""The only modules of the broker that hold a socket."""
