@@ -1,0 +1,221 @@
+"""Keeping every nsqlookupd told of this broker's topics and channels, and asking them for a new topic's channels."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from brokerd.lookup_session import PING, Identity, LookupSession, PeerFailed, PeerInfo, registration
+from brokerd.net.fetch import FetchFailed, get_json
+from nsqwire.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker, RegistrationChange
+
+DIAL_TIMEOUT_S: Final = 1.0
+REPLY_TIMEOUT_S: Final = 1.0
+PING_INTERVAL_S: Final = 15.0
+# Enough to hide the round trips of a broker with thousands of channels, few enough for any peer's socket buffer.
+_COMMANDS_AT_ONCE: Final = 256
+
+log = logging.getLogger("brokerd.lookup")
+
+
+class _Connection:
+    """One open connection: the session and the stream under it."""
+
+    def __init__(self, session: LookupSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.session = session
+        self._reader = reader
+        self._writer = writer
+
+    async def exchange(self, commands: Sequence[bytes] = ()) -> None:
+        """Send commands behind what the session has to say already, and read until each is answered."""
+        self.session.send(commands)
+        self._writer.write(self.session.take_output())
+        async with asyncio.timeout(REPLY_TIMEOUT_S):
+            await self._writer.drain()
+        while self.session.replies_owed:
+            async with asyncio.timeout(REPLY_TIMEOUT_S):
+                data = await self._reader.read(65536)
+            if not data:
+                raise PeerFailed("connection closed by the peer")
+            self.session.received(data)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class LookupPeer:
+    """The connection to one nsqlookupd, and the task that owns it.
+
+    There is no retry timer: after a failure the next change or the next ping, whichever comes first, connects anew
+    and tells everything from the start. A change is therefore never lost, only late.
+    """
+
+    def __init__(self, address: str, identity: Identity, registrations: Callable[[], list[bytes]], *, max_reply: int):
+        self.address = address
+        self.info: PeerInfo | None = None
+        """What the peer told of itself when it was last connected to."""
+        self._identity = identity
+        self._registrations = registrations
+        self._max_reply = max_reply
+        self._changes: list[bytes] = []
+        self._woken = asyncio.Event()
+        self._connection: _Connection | None = None
+        self._task = asyncio.create_task(self._run(), name=f"lookup {address}")
+
+    def notify(self, command: bytes) -> None:
+        """Send this REGISTER or UNREGISTER soon, after those before it."""
+        self._changes.append(command)
+        self._woken.set()
+
+    async def close(self) -> None:
+        """Drop the connection; nothing is unregistered, the peer sees for itself."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_ping = loop.time() + PING_INTERVAL_S
+        await self._attempt([])
+        while True:
+            try:
+                async with asyncio.timeout_at(next_ping):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            commands, self._changes = self._changes, []
+            if loop.time() >= next_ping:
+                next_ping = loop.time() + PING_INTERVAL_S
+                log.debug("LOOKUPD(%s): sending heartbeat", self.address)
+                commands.append(PING)
+            await self._attempt(commands)
+
+    async def _attempt(self, commands: list[bytes]) -> None:
+        """Send commands and read their replies, connecting first if need be; a failure is logged and disconnects."""
+        try:
+            if self._connection is None:
+                # Connecting tells everything there is, and with it whatever the commands would have changed.
+                self._connection = await self._connect()
+                self._changes.clear()
+                commands = self._registrations()
+            await self._tell(self._connection, commands)
+        except (OSError, PeerFailed, ValueError) as error:
+            reason = "no reply in time" if isinstance(error, TimeoutError) else str(error)
+            log.error("LOOKUPD(%s): %s", self.address, reason)
+            self._disconnect()
+
+    async def _connect(self) -> _Connection:
+        log.info("LOOKUP connecting to %s", self.address)
+        host, colon, port = self.address.rpartition(":")
+        if not colon:
+            raise PeerFailed("address has no port")
+        async with asyncio.timeout(DIAL_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        connection = _Connection(LookupSession(self._identity, max_reply_size=self._max_reply), reader, writer)
+        try:
+            await connection.exchange()
+        except BaseException:
+            connection.close()
+            raise
+        self.info = connection.session.info
+        log.info("LOOKUPD(%s): peer info %s", self.address, self.info)
+        if self.info is not None and not self.info.broadcast_address:
+            log.error("LOOKUPD(%s): no broadcast address", self.address)
+        return connection
+
+    async def _tell(self, connection: _Connection, commands: Sequence[bytes]) -> None:
+        for start in range(0, len(commands), _COMMANDS_AT_ONCE):
+            batch = commands[start : start + _COMMANDS_AT_ONCE]
+            for command in batch:
+                if command != PING:
+                    log.info("LOOKUPD(%s): %s", self.address, command.decode().rstrip())
+            await connection.exchange(batch)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+class LookupPeers:
+    """All nsqlookupds of this broker; ``addresses`` are ``host:port``."""
+
+    def __init__(self, broker: Broker, identity: Identity) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._peers: dict[str, LookupPeer] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        broker.observers.append(self._observe)
+
+    @property
+    def addresses(self) -> list[str]:
+        return list(self._peers)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Connect to those that are new at once, and drop those that are no longer named."""
+        wanted = list(dict.fromkeys(addresses))
+        for address in self._peers.keys() - set(wanted):
+            closing = asyncio.create_task(self._peers.pop(address).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+        self._peers = {address: self._peers.get(address) or self._open(address) for address in wanted}
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        self._broker.observers.remove(self._observe)
+        peers, self._peers = list(self._peers.values()), {}
+        await asyncio.gather(*(peer.close() for peer in peers), *self._closing)
+
+    async def channels_of(self, topic: str) -> set[str]:
+        """The channels any nsqlookupd knows for a topic, without ephemeral ones; each is asked at the same time."""
+        known = [info for peer in self._peers.values() if (info := peer.info) and info.broadcast_address]
+        if not known:
+            if self._peers:
+                log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic)
+            return set()
+        answers = await asyncio.gather(*(self._ask(info, topic) for info in known))
+        if all(answer is None for answer in answers):
+            log.warning("failed to query nsqlookupds for channels to pre-create for topic %s", topic)
+        return {name for answer in answers for name in answer or () if not is_ephemeral(name)}
+
+    async def _ask(self, info: PeerInfo, topic: str) -> list[str] | None:
+        settings = self._broker.settings
+        try:
+            answer = await get_json(
+                info.broadcast_address,
+                info.http_port,
+                f"/channels?topic={quote(topic, safe='')}",
+                connect_timeout=settings.http_client_connect_timeout.total_seconds(),
+                request_timeout=settings.http_client_request_timeout.total_seconds(),
+            )
+        except FetchFailed as error:
+            log.error("nsqlookupd %s:%d channels of %s: %s", info.broadcast_address, info.http_port, topic, error)
+            return None
+        channels = answer.get("channels") if isinstance(answer, dict) else None
+        if not isinstance(channels, list):
+            log.error("nsqlookupd %s:%d channels of %s: no list", info.broadcast_address, info.http_port, topic)
+            return None
+        return [name for name in channels if isinstance(name, str) and is_valid_name(name)]
+
+    def _open(self, address: str) -> LookupPeer:
+        max_reply = self._broker.settings.max_body_size
+        return LookupPeer(address, self._identity, self._registrations, max_reply=max_reply)
+
+    def _observe(self, change: RegistrationChange) -> None:
+        command = registration(change.kind, change.topic, change.channel)
+        for peer in self._peers.values():
+            peer.notify(command)
+
+    def _registrations(self) -> list[bytes]:
+        """What a peer is told on connecting: every channel, and every topic that has none."""
+        commands = []
+        for topic in self._broker.topics.values():
+            commands += [registration("register", topic.name, channel) for channel in topic.channels or [None]]
+        return commands
