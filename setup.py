@@ -28,7 +28,8 @@ class OptionalBuildExt(build_ext):
 
     def copy_extensions_to_source(self) -> None:
         """Editable and ``--inplace`` builds copy the results beside the sources: only those that exist."""
-        self.extensions = [ext for ext in self.extensions if Path(self.get_ext_fullpath(ext.name)).exists()]
+        build = Path(self.build_lib)
+        self.extensions = [ext for ext in self.extensions if (build / self.get_ext_filename(ext.name)).exists()]
         super().copy_extensions_to_source()
 
     def get_outputs(self) -> list[str]:
