@@ -1,0 +1,411 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The compiled kernel. :mod:`brokerd.kernel.frames` says what each function does and holds the docstrings."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from nsqwire import histogram as _histogram
+
+cdef extern from *:
+    """
+    #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    #error "the compiled kernel is for little-endian machines; the plain one serves here"
+    #endif
+    #define to_be32(x) __builtin_bswap32(x)
+    #define to_be64(x) __builtin_bswap64(x)
+    """
+    uint32_t to_be32(uint32_t) nogil
+    uint64_t to_be64(uint64_t) nogil
+
+cdef enum:
+    HEAD_BYTES = 34
+    FIN_LINE = 21
+    COMPLETE = 0
+    MORE = 1
+    BAD_SIZE = 2
+    SEQ_BITS = 40
+    FREE = 0
+    IN_FLIGHT = 1
+    FIRST_CAPACITY = 64
+    KEPT_CAPACITY = 4096
+
+cdef uint64_t SEQ_MASK = (<uint64_t>1 << SEQ_BITS) - 1
+cdef const char* HEX = b"0123456789abcdef"
+cdef signed char[256] HEX_VALUE
+cdef int MAX_BUCKETS = _histogram.MAX_BUCKETS
+cdef int FIRST_BUCKET = _histogram.FIRST_BUCKET
+cdef int64_t ZERO_THRESHOLD = _histogram.ZERO_THRESHOLD_NS
+cdef int64_t[4096] UPPER_BOUNDS
+
+
+cdef void _fill_tables() except *:
+    cdef int i
+    if MAX_BUCKETS > 4096:
+        raise ImportError("more histogram buckets than the compiled kernel holds")
+    for i in range(256):
+        HEX_VALUE[i] = -1
+    for i in range(16):
+        HEX_VALUE[<uint8_t>HEX[i]] = i
+    for i in range(MAX_BUCKETS):
+        UPPER_BOUNDS[i] = _histogram.UPPER_BOUNDS[i]
+
+
+_fill_tables()
+
+
+cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
+    cdef uint32_t value
+    memcpy(&value, at, 4)
+    return to_be32(value)
+
+
+cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
+    cdef uint64_t value
+    memcpy(&value, at, 8)
+    return <int64_t>to_be64(value)
+
+
+cdef inline void write_head(
+    uint8_t* at, uint32_t body_size, uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
+) noexcept nogil:
+    cdef uint32_t field = to_be32(HEAD_BYTES - 4 + body_size)
+    cdef int i
+    memcpy(at, &field, 4)
+    field = to_be32(2)
+    memcpy(at + 4, &field, 4)
+    memcpy(at + 8, &timestamp_be, 8)
+    at[16] = 0
+    at[17] = 1
+    memcpy(at + 18, id_head, 6)
+    for i in range(10):
+        at[33 - i] = HEX[seq & 15]
+        seq >>= 4
+
+
+def append_messages(
+    uint8_t[::1] log, Py_ssize_t offset, const uint8_t[::1] messages, Py_ssize_t count, int64_t timestamp,
+    const uint8_t[::1] id_head, uint64_t first_seq,
+):
+    cdef uint64_t timestamp_be = to_be64(<uint64_t>timestamp)
+    cdef const uint8_t* source = &messages[0]
+    cdef uint8_t* target = &log[0]
+    cdef const uint8_t* head = &id_head[0]
+    cdef uint32_t size
+    cdef Py_ssize_t i
+    for i in range(count):
+        size = read32(source)
+        write_head(target + offset, size, timestamp_be, head, first_seq + i)
+        memcpy(target + offset + HEAD_BYTES, source + 4, size)
+        offset += HEAD_BYTES + size
+        source += 4 + size
+    return offset
+
+
+def append_bodies(
+    uint8_t[::1] log, Py_ssize_t offset, bodies, int64_t timestamp, const uint8_t[::1] id_head, uint64_t first_seq
+):
+    cdef uint64_t timestamp_be = to_be64(<uint64_t>timestamp)
+    cdef uint8_t* target = &log[0]
+    cdef const uint8_t* head = &id_head[0]
+    cdef const uint8_t[::1] body
+    cdef Py_ssize_t size
+    for each in bodies:
+        body = each
+        size = body.shape[0]
+        write_head(target + offset, <uint32_t>size, timestamp_be, head, first_seq)
+        if size:
+            memcpy(target + offset + HEAD_BYTES, &body[0], size)
+        offset += HEAD_BYTES + size
+        first_seq += 1
+    return offset
+
+
+def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t i
+    cdef const uint8_t* at
+    while end - start >= FIN_LINE:
+        at = &buffer[start]
+        if memcmp(at, b"FIN ", 4) != 0 or at[20] != 10:
+            break
+        for i in range(4, 20):
+            if at[i] == 10:
+                return count
+        count += 1
+        start += FIN_LINE
+    return count
+
+
+def scan_messages(
+    const uint8_t[::1] buffer, Py_ssize_t offset, Py_ssize_t end, Py_ssize_t remaining, Py_ssize_t max_size
+):
+    cdef int32_t size
+    while remaining:
+        if end - offset < 4:
+            return MORE, offset, remaining, 0
+        size = <int32_t>read32(&buffer[offset])
+        if size <= 0 or size > max_size:
+            return BAD_SIZE, offset, remaining, size
+        if end - offset - 4 < size:
+            return MORE, offset, remaining, size
+        offset += 4 + size
+        remaining -= 1
+    return COMPLETE, offset, 0, 0
+
+
+cdef int64_t decode_seq(const uint8_t* digits, uint64_t head) noexcept nogil:
+    """The ten hex digits as the number of a message not far above ``head``; -1 for other characters."""
+    cdef uint64_t low = 0
+    cdef uint64_t seq
+    cdef int i, value
+    for i in range(10):
+        value = HEX_VALUE[digits[i]]
+        if value < 0:
+            return -1
+        low = (low << 4) | <uint64_t>value
+    seq = (head & ~SEQ_MASK) | low
+    if seq > head + (<uint64_t>1 << (SEQ_BITS - 1)):
+        if seq < SEQ_MASK + 1:
+            return -1
+        seq -= SEQ_MASK + 1
+    return <int64_t>seq
+
+
+cdef int bucket_of(int64_t value) noexcept nogil:
+    """bisect_left over the upper bounds."""
+    cdef int low = FIRST_BUCKET
+    cdef int high = MAX_BUCKETS
+    cdef int middle
+    while low < high:
+        middle = (low + high) // 2
+        if UPPER_BOUNDS[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef struct Entry:
+    int64_t timestamp
+    uint32_t client
+    uint8_t state
+
+
+cdef class Window:
+    """A ring of entries, one for each number from ``floor`` to ``head``; no memory while nothing is in flight."""
+
+    cdef Entry* ring
+    cdef uint64_t mask
+    cdef uint64_t _floor
+    cdef uint64_t _head
+    cdef Py_ssize_t _in_flight_count
+    cdef uint64_t* buckets
+    cdef uint64_t zero_count
+
+    def __cinit__(self, uint64_t first_seq):
+        self.ring = NULL
+        self.buckets = NULL
+        self.mask = 0
+        self._floor = self._head = first_seq
+        self._in_flight_count = 0
+        self.zero_count = 0
+
+    def __dealloc__(self):
+        free(self.ring)
+        free(self.buckets)
+
+    @property
+    def head(self):
+        return self._head
+
+    @property
+    def floor(self):
+        return self._floor
+
+    @property
+    def in_flight_count(self):
+        return self._in_flight_count
+
+    cdef int reserve(self, uint64_t count) except -1:
+        """Make room for ``count`` more entries above ``head``."""
+        cdef uint64_t needed = self._head - self._floor + count
+        cdef uint64_t capacity = self.mask + 1 if self.ring != NULL else 0
+        cdef Entry* grown
+        cdef uint64_t seq
+        if needed <= capacity:
+            return 0
+        if capacity == 0:
+            capacity = FIRST_CAPACITY
+        while capacity < needed:
+            capacity *= 2
+        grown = <Entry*>calloc(capacity, sizeof(Entry))
+        if grown == NULL:
+            raise MemoryError()
+        for seq in range(self._floor, self._head):
+            grown[seq & (capacity - 1)] = self.ring[seq & self.mask]
+        free(self.ring)
+        self.ring = grown
+        self.mask = capacity - 1
+        return 0
+
+    cdef void settle(self) noexcept:
+        """Move ``floor`` up to the lowest entry in flight; let go of a large ring that is empty."""
+        while self._floor < self._head and self.ring[self._floor & self.mask].state != IN_FLIGHT:
+            self._floor += 1
+        if self._floor == self._head and self.mask >= KEPT_CAPACITY:
+            free(self.ring)
+            self.ring = NULL
+            self.mask = 0
+
+    def deliver(
+        self, const uint8_t[::1] log, Py_ssize_t offset, Py_ssize_t end, Py_ssize_t max_count, Py_ssize_t max_bytes,
+        uint32_t client,
+    ):
+        cdef const uint8_t* base
+        cdef Py_ssize_t start = offset
+        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t size
+        cdef Entry* entry
+        if offset >= end or max_count <= 0:
+            return 0, offset
+        base = &log[0]
+        while count < max_count and offset < end:
+            size = 4 + <Py_ssize_t>read32(base + offset)
+            if count and offset + size - start > max_bytes:
+                break
+            if self.ring == NULL or self._head - self._floor > self.mask:
+                self.reserve(1)
+            entry = &self.ring[self._head & self.mask]
+            entry.timestamp = read64(base + offset + 8)
+            entry.client = client
+            entry.state = IN_FLIGHT
+            self._head += 1
+            offset += size
+            count += 1
+        self._in_flight_count += count
+        return count, offset
+
+    def skip(self, uint64_t count):
+        cdef uint64_t i
+        if self._floor == self._head:
+            self._head += count
+            self._floor = self._head
+            return
+        self.reserve(count)
+        for i in range(count):
+            self.ring[(self._head + i) & self.mask].state = FREE
+        self._head += count
+
+    cdef int observe(self, int bucket, uint64_t times) except -1:
+        if bucket < 0:
+            self.zero_count += times
+            return 0
+        if self.buckets == NULL:
+            self.buckets = <uint64_t*>calloc(MAX_BUCKETS, sizeof(uint64_t))
+            if self.buckets == NULL:
+                raise MemoryError()
+        self.buckets[bucket] += times
+        return 0
+
+    def finish(
+        self, const uint8_t[::1] lines, Py_ssize_t count, const uint8_t[::1] id_head, uint32_t client, int64_t now_ns
+    ):
+        cdef list ranges = []
+        cdef list missed = []
+        cdef const uint8_t* at = &lines[0] + 4
+        cdef const uint8_t* head = &id_head[0]
+        cdef Py_ssize_t i
+        cdef int64_t seq
+        cdef int64_t first = -1
+        cdef int64_t length = 0
+        cdef int64_t last_timestamp = 0
+        cdef int bucket = -2
+        cdef uint64_t same = 0
+        cdef Entry* entry
+        for i in range(count):
+            seq = -1
+            if memcmp(at, head, 6) == 0:
+                seq = decode_seq(at + 6, self._head)
+            if seq < 0 or <uint64_t>seq < self._floor or <uint64_t>seq >= self._head:
+                missed.append((<const char*>at)[:16])
+                at += FIN_LINE
+                continue
+            entry = &self.ring[<uint64_t>seq & self.mask]
+            if entry.state != IN_FLIGHT or entry.client != client:
+                missed.append((<const char*>at)[:16])
+                at += FIN_LINE
+                continue
+            at += FIN_LINE
+            entry.state = FREE
+            self._in_flight_count -= 1
+            if bucket == -2 or entry.timestamp != last_timestamp:  # a batch has one timestamp: look its bucket up once
+                if same:
+                    self.observe(bucket, same)
+                    same = 0
+                last_timestamp = entry.timestamp
+                if now_ns - last_timestamp <= ZERO_THRESHOLD:
+                    bucket = -1
+                else:
+                    bucket = bucket_of(now_ns - last_timestamp)
+            same += 1
+            if first + length == seq and length:
+                length += 1
+            else:
+                if length:
+                    ranges.append((first, length))
+                first = seq
+                length = 1
+        if same:
+            self.observe(bucket, same)
+        if length:
+            ranges.append((first, length))
+        self.settle()
+        return ranges, missed
+
+    def take(self, uint64_t first_seq, uint64_t count, uint32_t client):
+        cdef list taken = []
+        cdef uint64_t seq
+        cdef uint64_t last = min(first_seq + count, self._head)
+        cdef Entry* entry
+        for seq in range(max(first_seq, self._floor), last):
+            entry = &self.ring[seq & self.mask]
+            if entry.state == IN_FLIGHT and entry.client == client:
+                entry.state = FREE
+                self._in_flight_count -= 1
+                taken.append(seq)
+        self.settle()
+        return taken
+
+    def holder(self, uint64_t seq):
+        if seq < self._floor or seq >= self._head or self.ring[seq & self.mask].state != IN_FLIGHT:
+            return -1
+        return self.ring[seq & self.mask].client
+
+    def holders(self, uint64_t max_seq):
+        cdef list held = []
+        cdef uint64_t seq
+        cdef uint64_t last = min(max_seq, self._head)
+        for seq in range(self._floor, last):
+            if self.ring[seq & self.mask].state == IN_FLIGHT:
+                held.append((seq, self.ring[seq & self.mask].client))
+        return held
+
+    def clear(self, uint64_t head):
+        free(self.ring)
+        self.ring = NULL
+        self.mask = 0
+        self._floor = self._head = head
+        self._in_flight_count = 0
+
+    def record(self, int64_t latency_ns):
+        self.observe(-1 if latency_ns <= ZERO_THRESHOLD else bucket_of(latency_ns), 1)
+
+    def latencies(self):
+        cdef dict counts = {}
+        cdef int i
+        if self.buckets != NULL:
+            for i in range(MAX_BUCKETS):
+                if self.buckets[i]:
+                    counts[i] = self.buckets[i]
+        return self.zero_count, counts

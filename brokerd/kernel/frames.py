@@ -1,0 +1,174 @@
+"""The plain twin of the kernel: what its functions do, written to be read.
+
+A log record is the message frame a consumer is sent at first delivery:
+``size i32 | type i32 = 2 | timestamp i64 | attempts u16 = 1 | id 16 hex digits | body``. The id is six hex digits that
+are the topic's on this node (``id_head``) and ten of the low 40 bits of the message's sequence number.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Sequence
+
+from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+from nsqwire.histogram import Histogram
+from nsqwire.scan import FIN_LINE_BYTES, fin_run, scan_messages
+
+__all__ = ["Window", "append_bodies", "append_messages", "fin_run", "scan_messages"]
+
+Buffer = bytes | bytearray | memoryview | mmap.mmap
+
+SEQ_BITS = 40
+SEQ_MASK = (1 << SEQ_BITS) - 1
+
+_SIZE = struct.Struct(">i")
+_SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
+
+
+def append_messages(
+    log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int
+) -> int:
+    """Write the ``count`` × (``size i32 | body``) of ``messages`` as records at ``log[offset:]``.
+
+    The caller has checked the sizes and that there is room. Returns the offset behind the last record.
+    """
+    at = 0
+    for seq in range(first_seq, first_seq + count):
+        (size,) = _SIZE.unpack_from(messages, at)
+        at += 4
+        offset = _append(log, offset, memoryview(messages)[at : at + size], timestamp, id_head, seq)
+        at += size
+    return offset
+
+
+def append_bodies(
+    log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
+) -> int:
+    """Write ``bodies`` as records at ``log[offset:]``, as append_messages does."""
+    for seq, body in enumerate(bodies, first_seq):
+        offset = _append(log, offset, body, timestamp, id_head, seq)
+    return offset
+
+
+def _append(log: Buffer, offset: int, body: Buffer, timestamp: int, id_head: bytes, seq: int) -> int:
+    size = MESSAGE_HEAD_BYTES + len(body)
+    message_id = id_head + b"%010x" % (seq & SEQ_MASK)
+    MESSAGE_HEAD.pack_into(log, offset, size - 4, MESSAGE, timestamp, 1, message_id)
+    log[offset + MESSAGE_HEAD_BYTES : offset + size] = body  # type: ignore[index]
+    return offset + size
+
+
+class Window:
+    """The messages of one channel that are in flight for the first time, and the latencies of all it finished.
+
+    Sequence numbers from ``floor`` up to ``head`` were delivered; ``floor`` is the lowest still in flight, or ``head``.
+    A message that needs more than that (a second delivery, a deferral, a touched timeout) is taken out and is the
+    channel's own to remember.
+    """
+
+    def __init__(self, first_seq: int) -> None:
+        self.head = first_seq
+        self._in_flight: dict[int, tuple[int, int]] = {}  # seq -> (timestamp ns, client), in order of seq
+        self._histogram = Histogram()
+
+    @property
+    def floor(self) -> int:
+        """The lowest sequence number in flight here, or ``head``."""
+        return next(iter(self._in_flight), self.head)
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many messages are in flight here."""
+        return len(self._in_flight)
+
+    def deliver(
+        self, log: Buffer, offset: int, end: int, max_count: int, max_bytes: int, client: int
+    ) -> tuple[int, int]:
+        """Put records from ``log[offset:end]`` in flight with ``client``, the first being number ``head``.
+
+        At most ``max_count``, and as many as fit in ``max_bytes`` but at least one. Returns how many, and the offset
+        behind the last: the bytes between are what the client is sent.
+        """
+        start, count = offset, 0
+        while count < max_count and offset < end:
+            size, _, timestamp = _SIZE_TYPE_TIMESTAMP.unpack_from(log, offset)
+            if count and offset + 4 + size - start > max_bytes:
+                break
+            self._in_flight[self.head] = (timestamp, client)
+            self.head += 1
+            offset += 4 + size
+            count += 1
+        return count, offset
+
+    def skip(self, count: int) -> None:
+        """Move ``head`` over messages that are not to be delivered from here."""
+        self.head += count
+
+    def finish(
+        self, lines: Buffer, count: int, id_head: bytes, client: int, now_ns: int
+    ) -> tuple[list[tuple[int, int]], list[bytes]]:
+        """Take ``count`` FIN lines of ``client`` (21 bytes each).
+
+        Returns the finished ranges ``(first seq, count)``, in the order of the lines, and the ids that are not in
+        flight here with this client. The latency of each finished message is recorded.
+        """
+        ranges: list[tuple[int, int]] = []
+        missed: list[bytes] = []
+        for at in range(4, count * FIN_LINE_BYTES, FIN_LINE_BYTES):
+            message_id = bytes(lines[at : at + 16])
+            seq = seq_of(message_id, id_head, self.head)
+            entry = None if seq is None else self._in_flight.get(seq)
+            if seq is None or entry is None or entry[1] != client:
+                missed.append(message_id)
+                continue
+            del self._in_flight[seq]
+            self._histogram.record(now_ns - entry[0])
+            if ranges and sum(ranges[-1]) == seq:
+                ranges[-1] = (ranges[-1][0], ranges[-1][1] + 1)
+            else:
+                ranges.append((seq, 1))
+        return ranges, missed
+
+    def take(self, first_seq: int, count: int, client: int) -> list[int]:
+        """Take out, in order, the messages of a range that are in flight with ``client``."""
+        last = min(first_seq + count, self.head)
+        taken = [seq for seq in range(max(first_seq, self.floor), last) if self.holder(seq) == client]
+        for seq in taken:
+            del self._in_flight[seq]
+        return taken
+
+    def holder(self, seq: int) -> int:
+        """The client a message is in flight with here, or -1."""
+        return self._in_flight.get(seq, (0, -1))[1]
+
+    def holders(self, max_seq: int) -> list[tuple[int, int]]:
+        """``(seq, client)`` of all that are in flight here below ``max_seq``."""
+        return [(seq, client) for seq, (_, client) in self._in_flight.items() if seq < max_seq]
+
+    def clear(self, head: int) -> None:
+        """Forget what is in flight and go on at ``head``; latencies stay."""
+        self._in_flight.clear()
+        self.head = head
+
+    def record(self, latency_ns: int) -> None:
+        """Count the latency of a message that was finished elsewhere."""
+        self._histogram.record(latency_ns)
+
+    def latencies(self) -> tuple[int, dict[int, int]]:
+        """``(zero count, bucket index -> count)`` of :mod:`nsqwire.histogram`, cumulative."""
+        return self._histogram.zero_count, dict(self._histogram.counts)
+
+
+def seq_of(message_id: bytes, id_head: bytes, head: int) -> int | None:
+    """The number of the newest message below ``head`` + 2^39 with this id; None for an id of another topic or form."""
+    digits = message_id[6:]
+    if message_id[:6] != id_head or len(digits) != 10 or not _HEX_DIGITS.issuperset(digits):
+        return None
+    seq = (head & ~SEQ_MASK) | int(digits, 16)
+    if seq > head + (1 << (SEQ_BITS - 1)):
+        seq -= 1 << SEQ_BITS
+    return seq if seq >= 0 else None
+
+
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
