@@ -1,0 +1,62 @@
+"""Signing in and out, and who one is."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib.auth import logout
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from ninja import Router
+from ninja.errors import HttpError
+
+from accounts.models import User
+from accounts.schemas import Credentials, Me, Message
+from accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
+
+router = Router(tags=["accounts"])
+
+
+def described(request: HttpRequest, user: User) -> dict[str, Any]:
+    return {"username": user.username, "role": user.role, "csrf_token": get_token(request)}
+
+
+@router.get("me", response={200: Me, 401: Message})
+def me(request: HttpRequest) -> dict[str, Any]:
+    """The account this request speaks for."""
+    assert isinstance(request.user, User)
+    return described(request, request.user)
+
+
+@router.post("session", auth=None, response={200: Me, 401: Message, 403: Message, 415: Message, 429: Message})
+def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, Any]:
+    """Sign in by password. Needs no CSRF header, since there is no session yet to take it from."""
+    forbid_other_sites(request)
+    try:
+        user = sign_in(request, username=credentials.username, password=credentials.password)
+    except SignInFailed:
+        raise HttpError(401, "this name and this password do not belong together") from None
+    except TooManyFailures:
+        minutes = int(FAILURES_FORGOTTEN_AFTER.total_seconds() // 60)
+        raise HttpError(429, f"too many failed attempts; try again in {minutes} minutes") from None
+    return described(request, user)
+
+
+@router.delete("session", response={204: None, 401: Message})
+def delete_session(request: HttpRequest) -> tuple[int, None]:
+    """Sign out."""
+    logout(request)
+    return 204, None
+
+
+def forbid_other_sites(request: HttpRequest) -> None:
+    """Keep another site's page from signing its visitor in as somebody else.
+
+    A form can post across sites without asking, but not as JSON; and a browser names the page's origin.
+    """
+    if request.content_type != "application/json":
+        raise HttpError(415, "send the name and the password as application/json")
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.get_host():
+        raise HttpError(403, f"sign-in from {origin} is refused: it is another site")

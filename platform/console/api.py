@@ -1,0 +1,76 @@
+"""The JSON API under ``/api/v1/``: who may call it, how it says what went wrong, and its routers."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+
+from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ValidationError as ModelInvalid
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+from redis.exceptions import ConnectionError as RedisUnreachable
+
+from accounts.api import router as accounts_router
+from accounts.auth import Session, Token
+from cluster.api import router as cluster_router
+
+logger = logging.getLogger(__name__)
+
+api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=[Token(), Session()])
+api.add_router("", accounts_router)
+api.add_router("", cluster_router)
+if find_spec("reports.api") is not None:
+    api.add_router("reports", "reports.api.router")
+
+
+def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
+    return api.create_response(request, {"message": message}, status=status)
+
+
+@api.exception_handler(HttpError)
+def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return refuse(request, error.status_code, error.message)
+
+
+@api.exception_handler(AuthenticationError)
+def on_unknown_caller(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    return refuse(request, 401, "sign in first")
+
+
+@api.exception_handler(PermissionDenied)
+def on_denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+    return refuse(request, 403, str(error) or "not allowed")
+
+
+@api.exception_handler(Http404)
+def on_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
+    return refuse(request, 404, str(error) or "there is nothing here")
+
+
+@api.exception_handler(ValidationError)
+def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    """Name each field: ``topic: Field required; action: Input should be …``."""
+    complaints = [
+        f"{'.'.join(str(part) for part in problem['loc'][2:]) or 'request'}: {problem['msg']}"
+        for problem in error.errors
+    ]
+    return refuse(request, 422, "; ".join(complaints))
+
+
+@api.exception_handler(ModelInvalid)
+def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
+    return refuse(request, 422, "; ".join(error.messages))
+
+
+@api.exception_handler(RedisUnreachable)
+def on_no_redis(request: HttpRequest, error: RedisUnreachable) -> HttpResponse:
+    logger.error("Redis does not answer", extra={"error": str(error)})
+    return refuse(request, 503, f"Redis does not answer: {error}")
+
+
+@api.exception_handler(Exception)
+def on_defect(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.exception("request failed", exc_info=error, extra={"method": request.method, "path": request.path})
+    return refuse(request, 500, "internal error; the web process has logged it")

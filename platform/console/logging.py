@@ -1,0 +1,46 @@
+"""Logging: one line per event on standard error, ``key=value`` pairs that both people and collectors of logs read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+SHARED = [
+    structlog.stdlib.ExtraAdder(),
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+def logging_to_stderr(*, debug: bool) -> dict[str, Any]:
+    """Return Django's LOGGING. Values given as ``extra={…}`` become pairs of the line."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "logfmt": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": SHARED,
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.processors.format_exc_info,
+                    structlog.processors.LogfmtRenderer(
+                        key_order=["timestamp", "level", "logger", "event"], bool_as_flag=False
+                    ),
+                ],
+            }
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "logfmt"}},
+        "root": {"handlers": ["stderr"], "level": "DEBUG" if debug else "INFO"},
+        "loggers": {
+            "django": {"handlers": [], "level": "INFO", "propagate": True},
+            "django.server": {"handlers": [], "propagate": True},
+            # A line per request of ours to a broker, every second, says nothing; httpcore's even less.
+            "httpx": {"level": "WARNING"},
+            "httpcore": {"level": "WARNING"},
+            "asyncio": {"level": "WARNING"},
+            "daphne.http_protocol": {"level": "INFO"},
+        },
+    }
