@@ -278,14 +278,14 @@ def _pub_counts(counts: dict[str, int], pub_topic: str) -> _PubCounts:
     return {"pub_counts": [{"topic": topic, "count": counts[topic]}]}
 
 
-def stats_text(stats: Stats, *, product: str, now: float, uptime_s: float) -> str:
+def stats_text(stats: Stats, *, product: str, now: float, uptime_ns: int) -> str:
     """The picture for people, laid out as nsqd's; ``now`` is in unix seconds, ``product`` is the first line."""
-    return "".join(_text_parts(stats, product=product, now=now, uptime_s=uptime_s))
+    return "".join(_text_parts(stats, product=product, now=now, uptime_ns=uptime_ns))
 
 
-def _text_parts(stats: Stats, *, product: str, now: float, uptime_s: float) -> Iterable[str]:
+def _text_parts(stats: Stats, *, product: str, now: float, uptime_ns: int) -> Iterable[str]:
     start_time = time.localtime(stats["start_time"])
-    yield f"{product}\nstart_time {_rfc3339(start_time)}\nuptime {format_duration(int(uptime_s * 1e9))}\n"
+    yield f"{product}\nstart_time {_rfc3339(start_time)}\nuptime {format_duration(uptime_ns)}\n"
     yield f"\nHealth: {stats['health']}\n"
     if "memory" in stats:
         yield "\nMemory:\n"
