@@ -1,0 +1,271 @@
+"""The load generators. Each is a plain function on raw sockets that a process of its own runs.
+
+Everything sent is built before the clock starts and every answer is checked: an error frame, a closed connection or
+an HTTP status other than 200 ends the load with BenchError.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import struct
+import time
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench import wire
+from bench.errors import BenchError
+
+RECEIVE_BYTES = 4 << 20
+SILENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one generator did. ``seconds`` is from its first byte out to its last answer in."""
+
+    messages: int
+    seconds: float
+    processor_seconds: float
+    p50_us: float | None = None
+    p99_us: float | None = None
+
+
+class Clock:
+    """Wall and processor time of this process since it was made."""
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._processor = time.process_time()
+
+    def load(self, messages: int, latencies_ns: array[int] | None = None) -> Load:
+        seconds, processor = time.perf_counter() - self._wall, time.process_time() - self._processor
+        if not latencies_ns:
+            return Load(messages, seconds, processor)
+        p50, p99 = np.percentile(np.frombuffer(latencies_ns, np.int64), [50, 99]) / 1e3
+        return Load(messages, seconds, processor, float(p50), float(p99))
+
+
+def connect(address: tuple[str, int]) -> socket.socket:
+    sock = socket.create_connection(address, timeout=SILENCE_SECONDS)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+class Replies:
+    """The frames that answer a publisher, cut from the byte stream."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._rest = b""
+
+    def received(self, data: bytes) -> int:
+        """Return how many ``OK`` frames ``data`` completed; heartbeats are skipped."""
+        if not data:
+            raise BenchError("the server closed the connection")
+        data = self._rest + data
+        whole, rest = divmod(len(data), len(wire.OK))
+        if not rest and data == wire.OK * whole:  # the way it nearly always is
+            self._rest = b""
+            return whole
+        count = position = 0
+        for kind, payload, end in frames_in(data):
+            position = end
+            if kind == wire.ERROR:
+                raise BenchError(f"the server answered {payload.decode(errors='replace')}")
+            count += payload == b"OK"
+        self._rest = data[position:]
+        return count
+
+    def wait(self, count: int) -> None:
+        """Block until ``count`` more ``OK`` have come."""
+        while count > 0:
+            count -= self.received(self._sock.recv(65536))
+
+
+def frames_in(data: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yield (frame type, data, offset behind it) of each whole frame."""
+    position = 0
+    while len(data) - position >= 8:
+        size, kind = struct.unpack_from(">ii", data, position)
+        end = position + 4 + size
+        if end > len(data):
+            return
+        yield kind, data[position + 8 : end], end
+        position = end
+
+
+def publisher(address: tuple[str, int]) -> tuple[socket.socket, Replies]:
+    """A connection that has identified itself; the first GREETING bytes a floor must answer with ``OK``."""
+    sock = connect(address)
+    replies = Replies(sock)
+    sock.sendall(GREETING)
+    replies.wait(1)
+    return sock, replies
+
+
+GREETING = wire.MAGIC + wire.identify(client_id="bench", hostname="bench", user_agent="nsq-bench/1")
+
+
+def publish(
+    address: tuple[str, int],
+    command: bytes,
+    messages: int,
+    seconds: float,
+    commands: float = math.inf,
+    window: int = 16,
+) -> Load:
+    """Send ``command``, which holds ``messages``, with up to ``window`` of them unanswered.
+
+    Stops after ``seconds`` or that many ``commands``, whichever comes first.
+    """
+    sock, replies = publisher(address)
+    whole = memoryview(command)
+    with sock:
+        sock.setblocking(False)
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        clock, until = Clock(), time.perf_counter() + seconds
+        rest, writable = whole[:0], True
+        begun = outstanding = answered = 0
+        while True:
+            while writable and (rest or (outstanding < window and begun < commands and time.perf_counter() < until)):
+                if not rest:
+                    rest, outstanding, begun = whole, outstanding + 1, begun + 1
+                try:
+                    rest = rest[sock.send(rest) :]
+                except BlockingIOError:
+                    writable = False
+            if not outstanding:
+                return clock.load(answered * messages)
+            poll.modify(sock, select.POLLIN if writable else select.POLLIN | select.POLLOUT)
+            events = poll.poll(SILENCE_SECONDS * 1e3)
+            if not events:
+                raise BenchError(f"the server has not answered for {SILENCE_SECONDS:.0f} s")
+            if events[0][1] & select.POLLOUT:
+                writable = True
+            if events[0][1] & ~select.POLLOUT:
+                done = replies.received(sock.recv(65536))
+                outstanding -= done
+                answered += done
+
+
+def publish_one_at_a_time(address: tuple[str, int], command: bytes, seconds: float) -> Load:
+    """Send ``command`` (one message), wait for its ``OK``, and again; with the latency of each."""
+    sock, replies = publisher(address)
+    latencies = array("q")
+    with sock:
+        clock, until = Clock(), time.perf_counter_ns() + int(seconds * 1e9)
+        sent = time.perf_counter_ns()
+        while sent < until:
+            sock.sendall(command)
+            replies.wait(1)
+            answered = time.perf_counter_ns()
+            latencies.append(answered - sent)
+            sent = answered
+        return clock.load(len(latencies), latencies)
+
+
+def consume(
+    address: tuple[str, int], topic: str, channel: str, *, expected: float, size: int, ready_count: int, seconds: float
+) -> Load:
+    """Receive and FIN until ``expected`` messages are finished or ``seconds`` are over.
+
+    Every body has ``size`` bytes, so frames lie at a fixed stride and a whole buffer's FINs are built by one strided
+    copy of the ids. ``CLS`` goes out behind the last FIN and its ``CLOSE_WAIT`` stops the clock: by then the server
+    has worked through every FIN.
+    """
+    stride = wire.MESSAGE_HEADER + size
+    header = int.from_bytes(struct.pack(">ii", stride - 4, wire.MESSAGE), "big")
+    data = bytearray(RECEIVE_BYTES)
+    view = memoryview(data)
+    finishes = np.empty((RECEIVE_BYTES // stride + 1, wire.FIN_LENGTH), np.uint8)
+    finishes[:] = np.frombuffer(b"FIN 0123456789abcdef\n", np.uint8)
+    sock = connect(address)
+    with sock:
+        clock, until = Clock(), time.perf_counter() + seconds
+        sock.sendall(GREETING + f"SUB {topic} {channel}\nRDY {ready_count}\n".encode())
+        filled = finished = 0
+        closing = False
+        while True:
+            nbytes = sock.recv_into(view[filled:])
+            if not nbytes:
+                raise BenchError("the server closed the connection")
+            filled += nbytes
+            start = 0
+            while filled - start >= 8:
+                count = (filled - start) // stride
+                headers = np.ndarray((count,), ">i8", data, start, (stride,))
+                odd = np.flatnonzero(headers != header)  # where a frame of another kind or size lies
+                count = int(odd[0]) if len(odd) else count
+                if count:
+                    ids = np.ndarray((count, 16), np.uint8, data, start + wire.ID_OFFSET, (stride, 1))
+                    finishes[:count, 4:20] = ids
+                    if not closing:
+                        sock.sendall(finishes[:count].data)
+                        finished += count
+                    start += count * stride
+                else:
+                    frame_end = start + 4 + struct.unpack_from(">i", data, start)[0]
+                    if frame_end > filled:
+                        break
+                    kind, payload = struct.unpack_from(">i", data, start + 4)[0], bytes(view[start + 8 : frame_end])
+                    if kind == wire.ERROR:
+                        raise BenchError(f"the server answered {payload.decode(errors='replace')}")
+                    if kind == wire.MESSAGE:
+                        raise BenchError(f"a message of {len(payload) - 26} B came, where all should have {size} B")
+                    if payload == b"CLOSE_WAIT":
+                        return clock.load(finished)
+                    if payload == b"_heartbeat_":
+                        sock.sendall(b"NOP\n")
+                    start = frame_end
+            view[: filled - start] = view[start:filled]
+            filled -= start
+            if not closing and (finished >= expected or time.perf_counter() > until):
+                closing = True
+                sock.sendall(b"CLS\n")
+
+
+def post(address: tuple[str, int], request: bytes, messages: int, seconds: float, connections: int) -> Load:
+    """Send ``request``, which publishes ``messages``, on each of ``connections``, again as soon as it is answered."""
+    sockets = {}
+    for _ in range(connections):
+        sock = connect(address)
+        sockets[sock.fileno()] = sock
+    poll = select.epoll()
+    for descriptor in sockets:
+        poll.register(descriptor, select.EPOLLIN)
+    sent = dict.fromkeys(sockets, 0)
+    latencies = array("q")
+    now_ns = time.perf_counter_ns
+    clock, until = Clock(), now_ns() + int(seconds * 1e9)
+    try:
+        for descriptor, sock in sockets.items():
+            sent[descriptor] = now_ns()
+            sock.sendall(request)
+        waiting = connections
+        while waiting:
+            events = poll.poll(SILENCE_SECONDS)
+            if not events:
+                raise BenchError(f"the server has not answered for {SILENCE_SECONDS:.0f} s")
+            for descriptor, _ in events:
+                sock = sockets[descriptor]
+                answer = sock.recv(65536)
+                if not (answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\r\n\r\nOK")):
+                    raise BenchError(f"the server answered {answer[:300]!r}")
+                now = now_ns()
+                latencies.append(now - sent[descriptor])
+                if now < until:
+                    sent[descriptor] = now
+                    sock.sendall(request)
+                else:
+                    waiting -= 1
+        return clock.load(len(latencies) * messages, latencies)
+    finally:
+        poll.close()
+        for sock in sockets.values():
+            sock.close()

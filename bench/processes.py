@@ -1,0 +1,76 @@
+"""Which process runs on which core, and what it has cost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import psutil
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Cores:
+    """The server gets the first core we may use, the load generators the rest; with one core they share it."""
+
+    server: frozenset[int]
+    load: frozenset[int]
+
+    @classmethod
+    def available(cls) -> Cores:
+        if not hasattr(os, "sched_getaffinity"):  # macOS has no affinity: the scheduler places the processes
+            return cls(frozenset(), frozenset())
+        cores = sorted(os.sched_getaffinity(0))
+        return cls(frozenset(cores[:1]), frozenset(cores[1:] or cores))
+
+
+def pin(pid: int, cores: frozenset[int]) -> None:
+    """Keep a process on ``cores``; 0 is the calling one, no cores means anywhere."""
+    if cores:
+        os.sched_setaffinity(pid, cores)
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process and all its threads so far."""
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
+
+
+def anonymous_bytes(pid: int) -> int | None:
+    """Memory of a process that no file backs (``RssAnon``); ``None`` where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+class LoadProcesses:
+    """Processes of their own for the load, so that a generator's work never shows as the server's."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def start(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._pool.submit(load, *args, **kwargs)
+
+    def run(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.start(load, *args, **kwargs).result()
+
+
+@contextmanager
+def load_processes(cores: Cores, count: int = 2) -> Iterator[LoadProcesses]:
+    """``count`` fresh interpreters pinned to the load's cores; they end with the block."""
+    spawn = multiprocessing.get_context("spawn")  # forked ones would inherit the parent's sockets and buffers
+    with ProcessPoolExecutor(count, spawn, initializer=pin, initargs=(0, cores.load)) as pool:
+        yield LoadProcesses(pool)

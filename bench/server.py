@@ -1,0 +1,154 @@
+"""The servers under load: a brokerd with a data path of its own, or one of the floors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.processes import Cores, anonymous_bytes, pin, processor_seconds
+
+START_SECONDS = 15.0
+STOP_SECONDS = 15.0
+HERE = Path(__file__).resolve().parent.parent
+
+LISTENING = re.compile(r"\b(TCP|HTTP): listening on ([0-9.]+):(\d+)")
+Address = tuple[str, int]
+
+
+class Server:
+    """A running server process; ``addresses`` maps ``TCP`` and ``HTTP`` to where it said it listens."""
+
+    def __init__(self, command: Sequence[str], faces: Sequence[str], environment: Mapping[str, str] | None = None):
+        """Start ``command`` and wait for a ``<face>: listening on`` line on stderr for each of ``faces``.
+
+        Raises BenchError with the process's last words when it ends, or stays silent, before that.
+        """
+        self.name = command[1] if command[0] == "-m" else command[0]
+        self.addresses: dict[str, Address] = {}
+        self.last_words: deque[str] = deque(maxlen=20)
+        path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+        )
+        self._listening = threading.Event()
+        self._faces = frozenset(faces)
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+        self._listening.wait(START_SECONDS)
+        if not self._faces <= self.addresses.keys():
+            self.kill()
+            words = self.last_words[-1] if self.last_words else "it said nothing"
+            raise BenchError(f"{self.name} did not start: {words}")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def tcp(self) -> Address:
+        return self.addresses["TCP"]
+
+    @property
+    def http(self) -> Address:
+        return self.addresses["HTTP"]
+
+    def processor_seconds(self) -> float:
+        return processor_seconds(self.pid)
+
+    def anonymous_bytes(self) -> int | None:
+        return anonymous_bytes(self.pid)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(STOP_SECONDS)
+
+    def stop(self) -> None:
+        """Ask it to end; raises BenchError if it will not within STOP_SECONDS, or ends with a status other than 0."""
+        self.process.terminate()
+        try:
+            status = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BenchError(f"{self.name} was still running {STOP_SECONDS:.0f} s after SIGTERM") from None
+        self._reader.join(STOP_SECONDS)
+        if status != 0:
+            raise BenchError(f"{self.name} ended with status {status}: {' / '.join(self.last_words)}")
+
+    def _read_log(self) -> None:
+        # Read to the end, or a server that logs much would block on a full pipe.
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.last_words.append(line.rstrip())
+            if found := LISTENING.search(line):
+                self.addresses[found[1]] = (found[2], int(found[3]))
+                if self._faces <= self.addresses.keys():
+                    self._listening.set()
+        self._listening.set()
+
+
+def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
+    """A brokerd on free loopback ports. ``twin`` makes it use the pure-Python kernel."""
+    return Server(
+        [
+            "-m",
+            "brokerd",
+            "--tcp-address=127.0.0.1:0",
+            "--http-address=127.0.0.1:0",
+            "--broadcast-address=127.0.0.1",
+            f"--data-path={data_path}",
+            *flags,
+        ],
+        ["TCP", "HTTP"],
+        {"BROKERD_KERNEL": "python"} if twin else None,
+    )
+
+
+@contextmanager
+def brokerd(cores: Cores, below: Path | None, *, twin: bool = False) -> Iterator[Server]:
+    """A brokerd with a fresh data path in ``below`` (or the system's temporary directory), removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
+        server = start_brokerd(Path(data_path), twin=twin)
+        try:
+            pin(server.pid, cores.server)
+            yield server
+            server.stop()
+        finally:
+            if server.process.poll() is None:
+                server.kill()
+
+
+@contextmanager
+def floor(cores: Cores, *arguments: str) -> Iterator[Server]:
+    """One of the servers of ``bench.floor`` on the core that brokerd has otherwise."""
+    server = Server(["-m", "bench.floor", *arguments], ["TCP"])
+    try:
+        pin(server.pid, cores.server)
+        yield server
+    finally:
+        server.kill()
+
+
+def wait_until(deadline: float, what: str, condition: object) -> None:
+    """Poll ``condition`` until it holds; raises BenchError naming ``what`` at the monotonic ``deadline``."""
+    assert callable(condition)
+    while not condition():
+        if time.monotonic() > deadline:
+            raise BenchError(f"waited too long for {what}")
+        time.sleep(0.01)

@@ -1,0 +1,68 @@
+"""The bytes a load generator sends and expects, built once before any clock starts.
+
+Written from the protocol, not from ``nsqwire``: a benchmark that shares its peer's encoder shares its mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Sequence
+from typing import Final
+
+MAGIC: Final = b"  V2"
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+MESSAGE_HEADER: Final = 4 + 4 + 8 + 2 + 16
+"""Bytes of a message frame before its body: size, frame type, timestamp, attempts, id."""
+ID_OFFSET: Final = 4 + 4 + 8 + 2
+FIN_LENGTH: Final = len(b"FIN 0123456789abcdef\n")
+
+
+def frame(kind: int, data: bytes) -> bytes:
+    """One frame as a server sends it: ``int32 size | int32 type | data``; the size counts the type."""
+    return struct.pack(">ii", len(data) + 4, kind) + data
+
+
+OK: Final = frame(RESPONSE, b"OK")
+CLOSE_WAIT: Final = frame(RESPONSE, b"CLOSE_WAIT")
+HEARTBEAT: Final = frame(RESPONSE, b"_heartbeat_")
+
+
+def identify(**fields: object) -> bytes:
+    """IDENTIFY without feature negotiation, so that the answer is a plain ``OK`` unless ``fields`` ask otherwise."""
+    body = json.dumps(fields, separators=(",", ":")).encode()
+    return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
+
+
+def sized(body: bytes) -> bytes:
+    """A body behind its ``int32`` length."""
+    return struct.pack(">i", len(body)) + body
+
+
+def batch(bodies: Sequence[bytes]) -> bytes:
+    """``int32 count``, then each message behind its length: MPUB's body and that of ``/mpub?binary=true``."""
+    return struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies))
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    return f"PUB {topic}\n".encode() + sized(body)
+
+
+def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
+    return f"DPUB {topic} {defer_ms}\n".encode() + sized(body)
+
+
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    return f"MPUB {topic}\n".encode() + sized(batch(bodies))
+
+
+def message_frame(message_id: int, body: bytes) -> bytes:
+    """A first delivery as a consumer receives it."""
+    head = struct.pack(">qH", time.time_ns(), 1) + b"%016x" % message_id
+    return frame(MESSAGE, head + body)
+
+
+def post(path: str, body: bytes) -> bytes:
+    """A keep-alive HTTP/1.1 POST."""
+    return f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body

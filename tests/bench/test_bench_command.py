@@ -1,0 +1,68 @@
+"""``python -m bench``, as somebody types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.errors import BenchError
+from bench.server import start_brokerd
+
+
+def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_every_row_reports_what_it_measured(tmp_path: Path) -> None:
+    """Each row carries its rate, the broker's cost, and the floor of the same run; the data path is left empty."""
+    done = bench("--seconds=0.2", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(rows) == ["pub", "pub1", "sub", "http", "mpub", "fanout 1", "fanout 10", "fanout 50"]
+    for row in rows.values():
+        assert row["messages"] > 0
+        assert row["per_second"] == pytest.approx(row["messages"] / row["seconds"])
+        assert row["mb_per_second"] == pytest.approx(row["per_second"] * 200 / (1 << 20))
+    for name in ("pub", "pub1", "sub", "http", "mpub"):
+        assert rows[name]["floor_ratio"] == pytest.approx(rows[name]["per_second"] / rows[name]["floor_per_second"])
+    assert rows["fanout 1"]["cost_ratio"] == 1
+    assert rows["fanout 1"]["messages"] == rows["fanout 50"]["messages"]
+    for name in ("pub1", "http", "mpub"):
+        assert 0 < rows[name]["p50_us"] <= rows[name]["p99_us"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
+    """Without --json a table is printed, with the pure-Python kernel named when it was forced."""
+    done = bench("pub1", "--seconds=0.1", "--twin", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert "pure-Python kernel" in done.stdout
+    assert "pub1" in done.stdout
+    assert "fanout" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["pubb"], "no row called 'pubb'; there are pub, pub1, sub, http, mpub, fanout"),
+        (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
+        (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
+        (["--data-path=/nowhere/at/all"], "--data-path /nowhere/at/all is not a directory"),
+        (["--batch=100000"], "a batch of 100000 × 200 B is more than the broker's 5 MiB limit on a body"),
+        (["--fast"], "unrecognized arguments: --fast"),
+    ],
+)
+def test_a_mistyped_command_is_answered_in_one_line(arguments: list[str], says: str) -> None:
+    """Nothing is started, nothing is measured: one line on stderr and a status other than 0."""
+    done = bench(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"bench: {says}\n")
+
+
+def test_a_broker_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
+    """The broker's own complaint reaches whoever typed the command."""
+    with pytest.raises(BenchError, match=r"brokerd did not start: .*no such file or directory"):
+        start_brokerd(tmp_path / "nowhere")

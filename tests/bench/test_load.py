@@ -1,0 +1,120 @@
+"""The load generators against servers whose answers are known."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from bench import load, wire
+from bench.errors import BenchError
+from bench.processes import Cores
+from bench.server import Address, floor
+
+ANYWHERE = Cores(frozenset(), frozenset())
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[[bytes], Address]]:
+    """Serve one connection: whatever arrives first is answered with the bytes given, then nothing more is said."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def start(answer: bytes, *, then_close: bool = False) -> Address:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def serve() -> None:
+            with closing(listener.accept()[0]) as peer:
+                peer.recv(65536)
+                peer.sendall(answer)
+                while not then_close and peer.recv(65536):
+                    pass
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return listener.getsockname()
+
+    yield start
+    for thread in threads:
+        thread.join(10)
+    for listener in listeners:
+        listener.close()
+
+
+def test_the_publisher_counts_only_what_was_acknowledged() -> None:
+    """Every batch sent is waited for, none is counted twice."""
+    command = wire.mpub("t", [b"x" * 10] * 5)
+    with floor(ANYWHERE, "swallow", f"--first={len(load.GREETING)}", f"--every={len(command)}") as server:
+        done = load.publish(server.tcp, command, messages=5, seconds=60, commands=1000)
+    assert done.messages == 5000
+
+
+def test_the_consumer_finishes_every_message_of_the_flood() -> None:
+    """It stops at the number asked for (a whole buffer may be beyond it) and its FINs hold the ids it was sent."""
+    with floor(ANYWHERE, "blast", "--size=200") as server:
+        done = load.consume(server.tcp, "t", "c", expected=100_000, size=200, ready_count=2500, seconds=60)
+    assert done.messages >= 100_000
+
+
+def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -> None:
+    """Ids are copied by stride out of the buffer, also where a heartbeat stands between messages."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    received = b""
+
+    def serve() -> None:
+        nonlocal received
+        with closing(listener.accept()[0]) as peer:
+            first, second = wire.message_frame(0xA1, b"x" * 7), wire.message_frame(0xB2, b"x" * 7)
+            peer.sendall(wire.OK + wire.OK + first + wire.HEARTBEAT + second)
+            while not received.endswith(b"CLS\n"):
+                received += peer.recv(65536)
+            peer.sendall(wire.CLOSE_WAIT)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener:
+        done = load.consume(listener.getsockname(), "t", "c", expected=2, size=7, ready_count=10, seconds=60)
+        thread.join(10)
+    assert done.messages == 2
+    said = received.partition(b"RDY 10\n")[2]
+    assert said == b"FIN 00000000000000a1\nNOP\nFIN 00000000000000b2\nCLS\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (wire.frame(wire.ERROR, b"E_BAD_TOPIC PUB topic"), "the server answered E_BAD_TOPIC PUB topic"),
+        (wire.OK + wire.frame(wire.ERROR, b"E_INVALID x"), "the server answered E_INVALID x"),
+    ],
+)
+def test_a_refusal_ends_the_load_with_the_servers_words(
+    scripted: Callable[..., Address], answer: bytes, says: str
+) -> None:
+    """A benchmark that went on past an error frame would measure errors."""
+    with pytest.raises(BenchError, match=says):
+        load.publish(scripted(answer), wire.pub("t", b"x"), 1, seconds=60)
+
+
+def test_a_closed_connection_ends_the_load(scripted: Callable[..., Address]) -> None:
+    """A server that goes away is reported, not waited for."""
+    with pytest.raises(BenchError, match="the server closed the connection"):
+        load.publish_one_at_a_time(scripted(b"", then_close=True), wire.pub("t", b"x"), seconds=60)
+
+
+def test_a_message_of_another_size_is_not_miscounted(scripted: Callable[..., Address]) -> None:
+    """Strides only hold for one size: another is an error, with both sizes named."""
+    address = scripted(wire.OK + wire.OK + wire.message_frame(1, b"xxx"))
+    with pytest.raises(BenchError, match="a message of 3 B came, where all should have 7 B"):
+        load.consume(address, "t", "c", expected=math.inf, size=7, ready_count=1, seconds=60)
+
+
+def test_http_other_than_200_ends_the_load(scripted: Callable[..., Address]) -> None:
+    """An overloaded or refusing broker does not count as a fast one."""
+    address = scripted(b"HTTP/1.1 413 Too Big\r\nContent-Length: 2\r\n\r\nOK")
+    with pytest.raises(BenchError, match="413 Too Big"):
+        load.post(address, wire.post("/pub?topic=t", b"x"), 1, seconds=60, connections=1)
