@@ -1,0 +1,37 @@
+#!/usr/bin/env python
+"""The one door: Django's management commands, and ``manage.py nsq …``, which starts without Django where it can."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+
+
+def enter_virtual_environment() -> None:
+    """Start again under ``.venv``'s Python if ``make setup`` made one and no virtual environment is active."""
+    python = ROOT / ".venv" / "bin" / "python"
+    if sys.prefix == sys.base_prefix and python.exists():
+        os.execv(python, [str(python), *sys.argv])
+
+
+def main() -> int:
+    enter_virtual_environment()
+    # platform/ is a source root: its applications are top-level packages, and `import platform` stays the standard
+    # library's. Both places are found without an installation too.
+    for source_root in (ROOT, ROOT / "platform"):
+        if str(source_root) not in sys.path:
+            sys.path.insert(0, str(source_root))
+    if sys.argv[1:2] == ["nsq"]:
+        from console.nsq.command import main as nsq
+
+        return nsq(sys.argv[2:])
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+import sys
+
+from console.nsq.command import main
+
+sys.exit(main())

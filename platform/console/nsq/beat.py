@@ -1,0 +1,19 @@
+"""``nsq beat``: Celery beat, which asks for the reports that are due."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from console.nsq.prepare import load_django
+
+
+def main(argv: Sequence[str]) -> int:
+    argparse.ArgumentParser(prog="nsq beat", description="Ask for scheduled reports when they are due.").parse_args(
+        argv
+    )
+    load_django()
+    from console.celery import app
+
+    app.start(["beat", "--loglevel", "INFO"])
+    return 0

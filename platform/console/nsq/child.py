@@ -1,0 +1,216 @@
+"""One supervised process: started, watched until it answers, restarted when it dies, stopped with patience."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import psutil
+
+READY_POLL_SECONDS = 0.2
+SLOW_START_SECONDS = 30.0
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+STEADY_SECONDS = 30.0
+"""A process that has answered for this long starts again at the shortest pause."""
+LAST_WORDS_SECONDS = 1.0
+LONGEST_LINE = 64 * 1024
+"""Bytes of output without a newline that are shown as a line all the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """What to run and how to treat it.
+
+    ``ready`` answers whether the process does its work; it is asked again and again and may raise. ``detail`` stands in
+    its line of state. ``orphan_signal`` is what the kernel sends it when ``nsq up`` dies without a word.
+    """
+
+    name: str
+    command: Sequence[str]
+    detail: str
+    ready: Callable[[], Awaitable[bool]]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stop_seconds: float = 10.0
+    orphan_signal: signal.Signals = signal.SIGTERM
+
+
+class Listener(Protocol):
+    """Who hears of a child's life; console.nsq.screen.Screen is one."""
+
+    def log(self, name: str, line: str) -> None: ...
+    def state(self, name: str, state: str, detail: str) -> None: ...
+
+
+def _prctl() -> Callable[[int, int], int] | None:
+    """Linux's prctl, looked up before any fork: between fork and exec a child should touch as little as it can."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl: Callable[[int, int], int] = ctypes.CDLL(None, use_errno=True).prctl
+    return prctl
+
+
+PRCTL = _prctl()
+PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """A service's process through all its lives. ``start`` it, await ``running``, and ``stop`` it once."""
+
+    def __init__(self, service: Service, listener: Listener) -> None:
+        self.service = service
+        self.running = asyncio.Event()
+        self._listener = listener
+        self._process: asyncio.subprocess.Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._killed = False
+
+    def start(self) -> None:
+        self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.service.name}")
+
+    async def stop(self) -> None:
+        """Ask the process to end, wait ``stop_seconds``, then kill it with all its descendants."""
+        self._stopping = True
+        if self._keeper is None:
+            return
+        process = self._process
+        if process is None or process.returncode is not None:
+            self._keeper.cancel()  # it sleeps between two lives, or could not be spawned at all
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            return
+        asked_at = time.monotonic()
+        self._state("stopping", f"pid {process.pid}")
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._keeper), self.service.stop_seconds)
+        except TimeoutError:
+            self.kill()
+            await self._keeper
+            self._state("stopped", f"killed, {self.service.stop_seconds:g} s after it was asked to end")
+            return
+        ending = "killed" if self._killed else describe_exit(process.returncode)
+        self._state("stopped", f"{ending}, {time.monotonic() - asked_at:.1f} s")
+
+    def kill(self) -> None:
+        """End the process and its descendants now. Does nothing where there is none."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self._killed = True
+        kill_tree(process.pid)
+
+    async def _keep(self) -> None:
+        """Live after life, with a growing pause between them, until ``stop``."""
+        backoff = FIRST_BACKOFF_SECONDS
+        while True:
+            steady_since: float | BaseException | None = None
+            try:
+                process = await self._spawn()
+            except OSError as error:
+                ending = f"could not be started: {error}"
+            else:
+                self._process = process
+                watcher = asyncio.create_task(self._watch(process))
+                pump = asyncio.create_task(self._pump(process))
+                await process.wait()
+                watcher.cancel()
+                # Its last words; a descendant that lives on may hold the pipe open, and is not waited for.
+                await asyncio.wait([pump], timeout=LAST_WORDS_SECONDS)
+                pump.cancel()
+                (steady_since,) = await asyncio.gather(watcher, return_exceptions=True)
+                ending = describe_exit(process.returncode)
+            self.running.clear()
+            if self._stopping:
+                return
+            if isinstance(steady_since, float) and time.monotonic() - steady_since > STEADY_SECONDS:
+                backoff = FIRST_BACKOFF_SECONDS
+            self._state("restarting", f"{ending}; starts again in {backoff:g} s")
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        parent, orphan_signal = os.getpid(), int(self.service.orphan_signal)
+
+        def die_with_parent() -> None:
+            if PRCTL is not None:
+                PRCTL(PR_SET_PDEATHSIG, orphan_signal)
+                if os.getppid() != parent:  # it died between the fork and the line above
+                    os._exit(1)
+
+        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children in order.
+        process = await asyncio.create_subprocess_exec(
+            *self.service.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, **self.service.environment},
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        self._state("starting", f"pid {process.pid}")
+        return process
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> float:
+        """Ask until the process answers; return when that was, on the monotonic clock."""
+        started_at = time.monotonic()
+        slow = False
+        while True:
+            try:
+                if await self.service.ready():
+                    break
+            except Exception:  # whatever a process that is not there yet makes a client raise
+                pass
+            waited = time.monotonic() - started_at
+            if waited > SLOW_START_SECONDS and not slow:
+                slow = True
+                self._state("starting", f"pid {process.pid}, still does not answer after {waited:.0f} s")
+            await asyncio.sleep(READY_POLL_SECONDS)
+        ready_at = time.monotonic()
+        self._state("running", f"pid {process.pid}, {self.service.detail}, {ready_at - started_at:.1f} s")
+        self.running.set()
+        return ready_at
+
+    async def _pump(self, process: asyncio.subprocess.Process) -> None:
+        """Hand the process's output over line by line until it closes it."""
+        assert process.stdout is not None
+        pending = b""
+        while chunk := await process.stdout.read(LONGEST_LINE):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                self._listener.log(self.service.name, line.decode(errors="replace").rstrip())
+            if len(pending) >= LONGEST_LINE:
+                self._listener.log(self.service.name, pending.decode(errors="replace"))
+                pending = b""
+        if pending:
+            self._listener.log(self.service.name, pending.decode(errors="replace"))
+
+    def _state(self, state: str, detail: str) -> None:
+        self._listener.state(self.service.name, state, detail)
+
+
+def describe_exit(returncode: int | None) -> str:
+    if returncode is not None and returncode < 0:
+        return f"ended by {signal.Signals(-returncode).name}"
+    return f"exit {returncode}"
+
+
+def kill_tree(pid: int) -> None:
+    """SIGKILL for a process and all its descendants: a worker's JVM is in another process group."""
+    try:
+        process = psutil.Process(pid)
+        family = [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue

@@ -1,0 +1,40 @@
+"""What ``nsq up`` shows: one line per change of a process's state, and every process's log behind its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.text import Text
+
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+STATE_COLOURS = {"running": "green", "starting": "yellow", "stopping": "yellow", "restarting": "red", "stopped": "dim"}
+
+
+class Screen:
+    """Lines on standard output, coloured on a terminal unless ``NO_COLOR`` is set, plain in a pipe."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = list(names)
+        self._console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+        self._width = max(map(len, names), default=0)
+        self._colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+
+    def log(self, name: str, line: str) -> None:
+        """One line of a process's own output."""
+        text = Text(f"{name:<{self._width}} │ ", style=self._colours.get(name, ""))
+        # A child that colours its own lines keeps its colours on a terminal and loses them in a pipe.
+        text.append_text(Text.from_ansi(line, style="default"))
+        self._console.print(text)
+
+    def state(self, name: str, state: str, detail: str) -> None:
+        """One line of state: ``● brokerd  running     pid 12, tcp 127.0.0.1:4150, …``."""
+        colour = STATE_COLOURS.get(state, "")
+        self._console.print(
+            Text.assemble(
+                ("● ", colour), (f"{name:<{self._width}}  ", "bold"), (f"{state:<10}  ", colour), (detail, "default")
+            )
+        )
+
+    def say(self, line: str, style: str = "") -> None:
+        self._console.print(Text(line, style=style))

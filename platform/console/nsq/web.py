@@ -1,0 +1,38 @@
+"""``nsq web``: Daphne, serving pages, API and websockets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from console.nsq.options import address
+from console.nsq.ports import bind_error, holder, parse_address
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="nsq web", description="Serve the operator's web platform.")
+    parser.add_argument(
+        "--http-address",
+        type=address,
+        default=parse_address("127.0.0.1:4171"),
+        metavar="HOST:PORT",
+        help="where to listen (%(default)s)",
+    )
+    options = parser.parse_args(argv)
+    host, port = options.http_address
+    # Daphne logs that it cannot listen and stays; a supervisor needs the exit.
+    if error := bind_error(options.http_address):
+        taken_by = holder(port)
+        parser.exit(
+            1,
+            f"nsq web: cannot listen on {options.http_address}: {error.strerror}"
+            + (f", {taken_by} does\n" if taken_by else "\n"),
+        )
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    from daphne.cli import CommandLineInterface
+
+    CommandLineInterface().run(
+        ["-b", host or "0.0.0.0", "-p", str(port), "--no-server-name", "-v", "0", "console.asgi:application"]
+    )
+    return 0
