@@ -1,0 +1,135 @@
+"""A topic's log: its segments in order, append at one end, removal at the other."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from brokerd.log.commits import Commit
+from brokerd.log.segment import Segment
+
+FIRST_SEGMENT_BYTES = 256 * 1024
+"""Segments double from here, so that many quiet topics cost little disk."""
+LAST_SEGMENT_BYTES = 64 * 1024 * 1024
+
+Write = Callable[[mmap.mmap, int, int], int]
+
+
+class Cut(NamedTuple):
+    """What recovery took off a damaged tail."""
+
+    path: Path
+    kept_bytes: int
+    cut_bytes: int
+
+
+class Log:
+    """The messages of one topic, numbered densely. Without a directory they live in memory."""
+
+    def __init__(self, directory: Path | None, first_seq: int = 0) -> None:
+        self.directory = directory
+        self.segments: list[Segment] = []
+        self.next_seq = first_seq
+        self._capacity = FIRST_SEGMENT_BYTES
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    @classmethod
+    def recover(cls, directory: Path) -> tuple[Log, list[Cut]]:
+        """Open what is there. Returns the log and what had to be cut; raises OSError if a file cannot be read."""
+        log, cuts = cls(directory), []
+        paths = sorted(directory.glob("*.log"))
+        for path in paths:
+            segment, cut = Segment.open(path, sealed=path is not paths[-1])
+            if cut:
+                cuts.append(Cut(path, segment.end, cut))
+            log.segments.append(segment)
+        if log.segments:
+            log.next_seq = log.segments[-1].next_seq
+            log._capacity = min(2 * len(log.segments[-1].map), LAST_SEGMENT_BYTES)
+        return log, cuts
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest number still held, or ``next_seq`` if there is none."""
+        return self.segments[0].first_seq if self.segments else self.next_seq
+
+    def append(self, nbytes: int, count: int, timestamp: int, write: Write, defer_ms: int = 0) -> tuple[int, Segment]:
+        """Append ``count`` records of ``nbytes`` together, written by ``write(map, offset, first seq)``.
+
+        Returns the first number and the segment that holds them. Raises OSError if the disk has no room; nothing was
+        appended then.
+        """
+        segment = self.segments[-1] if self.segments else None
+        if segment is None or segment.room < nbytes:
+            segment = self._roll(nbytes)
+        first_seq, _ = segment.append(write, count, timestamp, defer_ms)
+        self.next_seq = segment.next_seq
+        return first_seq, segment
+
+    def _roll(self, nbytes: int) -> Segment:
+        capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+        segment = Segment.create(self.directory, self.next_seq, capacity)
+        if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
+            self.segments.pop().remove()
+        self.segments.append(segment)
+        self._capacity = min(2 * self._capacity, LAST_SEGMENT_BYTES)
+        return segment
+
+    def segment_of(self, seq: int) -> Segment:
+        """The segment that holds message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""
+        return self.segments[max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)]
+
+    def timestamp_of(self, seq: int) -> int | None:
+        """When message ``seq`` was accepted, Unix ns; None if it is not held."""
+        if not self.first_seq <= seq < self.next_seq:
+            return None
+        return self.segment_of(seq).timestamp_of(seq)
+
+    def record(self, seq: int) -> bytes:
+        """The bytes of message ``seq``, which is held: its frame as at first delivery."""
+        segment = self.segment_of(seq)
+        offset = segment.offset_of(seq)
+        size = 4 + int.from_bytes(segment.map[offset : offset + 4])
+        return segment.map[offset : offset + size]
+
+    def deferred_from(self, seq: int) -> Iterator[Commit]:
+        """The batches at or above ``seq`` that were published to be delivered later."""
+        for segment in self.segments:
+            if segment.next_seq > seq:
+                for position in range(segment.commits.find(seq), len(segment.commits)):
+                    commit = segment.commits[position]
+                    if commit.defer_ms:
+                        yield commit
+
+    def drop_below(self, seq: int) -> None:
+        """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays."""
+        while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
+            self.segments.pop(0).remove()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for segment in self.segments:
+            segment.close()
+
+    def destroy(self) -> None:
+        """Delete everything."""
+        for segment in self.segments:
+            segment.remove()
+        self.segments.clear()
+        if self.directory is not None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def sync_directory(directory: Path) -> None:
+    """fsync a directory, without which a crash of the machine can lose the names in it."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
