@@ -1,0 +1,33 @@
+"""HTTP/1.1 as nsqd and nsqlookupd speak it: the conversation, the routing rules, the answers' form.
+
+``connection`` turns bytes into requests and responses into bytes, ``router`` holds NSQ's common rules, ``server`` puts
+both on an asyncio transport. Handlers are plain functions, Request -> Response:
+
+    router = Router()
+    router.get("/ping", lambda request: PING_OK, logged=True)
+    server = HTTPServer(router.answer)
+    await loop.create_server(server.protocol, host, port)
+"""
+
+from nsqwire.http.connection import Connection, Limits
+from nsqwire.http.gojson import encode
+from nsqwire.http.messages import HTTPError, Request, Response, empty, error_response, json_response, text_response
+from nsqwire.http.router import Answer, Handler, Router
+from nsqwire.http.server import HTTPServer
+
+__all__ = [
+    "Answer",
+    "Connection",
+    "HTTPError",
+    "HTTPServer",
+    "Handler",
+    "Limits",
+    "Request",
+    "Response",
+    "Router",
+    "empty",
+    "encode",
+    "error_response",
+    "json_response",
+    "text_response",
+]

@@ -1,0 +1,256 @@
+"""One client's HTTP/1.1 conversation, without a socket: bytes in, requests out; responses in, bytes out."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Final
+
+import httptools
+
+from nsqwire.http.messages import TEXT_HEADER, Request, Response
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one connection may ask for; sizes in bytes."""
+
+    max_header_size: int = 64 * 1024
+    max_body_size: int = 8 * 1024 * 1024
+    max_pipelined: int = 64
+
+
+_METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
+_CHUNKING: Final = 8  # one-byte chunks take six bytes each; more than this times the body is no honest request
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE: Final = b"Connection: close\r\n"
+_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
+
+
+class Connection:
+    """Requests come out one at a time and in order; each must be answered before the next is asked for.
+
+    No method raises on bad input: what cannot be parsed is answered 400, after the requests before it, and closes the
+    conversation. ``full`` asks the transport to stop reading until requests have been answered.
+    """
+
+    def __init__(self, limits: Limits = Limits(), remote_address: str = "@") -> None:
+        self.closed = False
+        self.remote_address = remote_address
+        self._limits = limits
+        self._parser = httptools.HttpRequestParser(self)
+        self._requests: deque[Request] = deque()
+        self._answering: Request | None = None
+        self._output: list[bytes] = []
+        self._failure: Response | None = None
+        self._deaf = False  # nothing more is read: a failure, or a request that closes
+        self._unparsed = 0  # bytes received since a message was last complete
+        self._continue_due = False
+        self._saw_connection = False
+        self._start_message()
+
+    # --- the transport's side ---
+
+    def received(self, data: bytes) -> None:
+        """Take bytes from the client; what comes after the end of the conversation is dropped."""
+        if self._deaf:
+            return
+        self._unparsed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            if not self._deaf:  # else the parser was stopped by one of our limits
+                self._fail(400, "400 Bad Request")
+        if self._unparsed > self._limits.max_header_size and not self._deaf:
+            if not self._head_done:
+                self._fail(431, "431 Request Header Fields Too Large")
+            elif self._unparsed > self._limits.max_header_size + _CHUNKING * self._limits.max_body_size:
+                self._fail(400, "400 Bad Request: too much around the body")
+
+    def next_request(self) -> Request | None:
+        """The next request to answer; None while more bytes are needed, or when the conversation is over."""
+        if self._requests:
+            self._answering = request = self._requests.popleft()
+            return request
+        if self._failure is not None:
+            self._write(self._failure, head_only=False, connection=_CLOSE)
+            self._failure = None
+            self.closed = True
+        return None
+
+    def respond(self, response: Response) -> None:
+        """Answer the request that ``next_request`` gave last."""
+        request = self._answering
+        assert request is not None, "there is no request to answer"
+        self._answering = None
+        if request.closes or response.closes:
+            self._write(response, head_only=request.method == "HEAD", connection=_CLOSE)
+            self._requests.clear()
+            self._failure = None
+            self._deaf = self.closed = True
+            return
+        connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
+        self._write(response, head_only=request.method == "HEAD", connection=connection)
+        if self._continue_due and not self._requests:
+            self._continue_due = False
+            self._output.append(_CONTINUE)
+
+    def take_output(self) -> bytes:
+        """The bytes to send now."""
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    @property
+    def full(self) -> bool:
+        """Whether as many requests wait, or as many bytes in their bodies, as one connection may pipeline."""
+        waiting = self._requests
+        if not waiting:
+            return False
+        return len(waiting) >= self._limits.max_pipelined or (
+            sum(len(request.body) for request in waiting) > self._limits.max_body_size
+        )
+
+    @property
+    def owes(self) -> bool:
+        """Whether an answer is still to be given for what was received."""
+        return self._answering is not None or bool(self._requests) or self._failure is not None
+
+    # --- httptools' side ---
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._head_done:  # a trailer says nothing we use
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._head_done = True
+        if self._unparsed > self._limits.max_header_size:
+            size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers)
+            if size > self._limits.max_header_size:
+                self._stop(431, "431 Request Header Fields Too Large")
+        host, length, expectation = 0, 0, b""
+        for name, value in self._headers:
+            size = len(name)
+            # Compared by length first: this runs for every header of every publish.
+            if size == 4:
+                host += name.lower() == b"host"
+            elif size == 6:
+                if name.lower() == b"expect":
+                    expectation = value.strip().lower()
+            elif size == 10:
+                self._saw_connection = self._saw_connection or name.lower() == b"connection"
+            elif size == 14 and name.lower() == b"content-length":
+                length = int(value)
+        if host != 1 and (host > 1 or self._parser.get_http_version() != "1.0"):
+            what = "missing required Host header" if host == 0 else "too many Host headers"
+            self._stop(400, f"400 Bad Request: {what}")
+        if length > self._limits.max_body_size:
+            self._give_up_on_body()
+        if expectation:
+            self._expect(expectation)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        if self._body_size > self._limits.max_body_size:
+            self._give_up_on_body()
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        body = self._body
+        request = self._request(body[0] if len(body) == 1 else b"".join(body))
+        if not self._parser.should_keep_alive():
+            request.closes = True
+            self._deaf = True
+        elif self._saw_connection:
+            request.wants_keep_alive_header = self._parser.get_http_version() == "1.0"
+        self._requests.append(request)
+        self._continue_due = False
+        self._unparsed = 0
+        self._start_message()
+
+    # --- inside ---
+
+    def _start_message(self) -> None:
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._head_done = False
+        self._saw_connection = False
+
+    def _request(self, body: bytes) -> Request:
+        raw = self._parser.get_method()
+        method = _METHODS.get(raw) or raw.decode("latin-1")
+        return Request(method, self._target, self._headers, body, self.remote_address)
+
+    def _expect(self, expectation: bytes) -> None:
+        if expectation != b"100-continue":
+            self._stop(417, "417 Expectation Failed")
+        if self._requests or self._answering is not None:
+            self._continue_due = True  # its turn comes after the answers before it
+        else:
+            self._output.append(_CONTINUE)
+
+    def _give_up_on_body(self) -> None:
+        """Hand out the request without its body, so that the handler's own code for "too big" is what is answered."""
+        request = self._request(b"")
+        request.oversized = request.closes = True
+        self._requests.append(request)
+        self._deaf = True
+        raise _Stopped
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Go on in HTTP/1.1 with a request that offered another protocol (``curl --http2`` does).
+
+        The parser took the request to end with its head; it is parsed again without the offer, body and all.
+        """
+        request = self._requests.pop()
+        if request.method == "CONNECT":
+            request.closes = self._deaf = True
+            self._requests.append(request)
+            return
+        lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.target)]
+        lines += [b"%s: %s" % header for header in request.headers if header[0].lower() != b"upgrade"]
+        self._parser = httptools.HttpRequestParser(self)
+        self._deaf = False
+        self.received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def _stop(self, status: int, text: str) -> None:
+        self._fail(status, text)
+        raise _Stopped
+
+    def _fail(self, status: int, text: str) -> None:
+        self._failure = Response(status, text.encode(), (TEXT_HEADER,), closes=True)
+        self._deaf = True
+
+    def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
+        output = self._output
+        output.append(response.head)
+        if connection:
+            output.append(connection)
+        output.append(_date_line())
+        if response.body and not head_only:
+            output.append(response.body)
+
+
+class _Stopped(Exception):
+    """Raised inside the parser's callbacks to make it stop at once; ``received`` sees it as a parser error."""
+
+
+_date: tuple[int, bytes] = (-1, b"")
+
+
+def _date_line() -> bytes:
+    """The Date header, which ends the head; made once a second."""
+    global _date
+    now = int(time.time())
+    if _date[0] != now:
+        _date = (now, f"Date: {formatdate(now, usegmt=True)}\r\n\r\n".encode())
+    return _date[1]

@@ -1,0 +1,172 @@
+"""Requests, responses, and the answers' common form: nsqd's headers, ``{"message":"CODE"}`` for an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from nsqwire.http import gojson
+
+NSQ_HEADER: Final = (b"X-Nsq-Content-Type", b"nsq; version=1.0")
+JSON_HEADER: Final = (b"Content-Type", b"application/json; charset=utf-8")
+TEXT_HEADER: Final = (b"Content-Type", b"text/plain; charset=utf-8")
+HTML_HEADER: Final = (b"Content-Type", b"text/html; charset=utf-8")
+
+
+class HTTPError(Exception):
+    """Raised by a handler: the client gets this status and ``{"message": code}``."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(status, code)
+        self.status = status
+        self.code = code
+
+
+class Request:
+    """One request, whole: ``target`` as sent, ``path`` and ``query`` its undecoded halves, ``body`` without chunking.
+
+    ``oversized`` says that the body was over the connection's limit; it is then empty, and the connection closes after
+    the answer. ``remote_address`` is ``ip:port``, ``@`` on a Unix socket. ``path_value`` is what stood in place of a
+    route's ``:name``. ``quiet`` keeps the request out of the log.
+    """
+
+    __slots__ = (
+        "body",
+        "closes",
+        "headers",
+        "method",
+        "oversized",
+        "path",
+        "path_value",
+        "query",
+        "quiet",
+        "remote_address",
+        "target",
+        "wants_keep_alive_header",
+    )
+
+    def __init__(
+        self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, remote_address: str = "@"
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.path, _, self.query = target.partition(b"?")
+        self.headers = headers
+        self.body = body
+        self.remote_address = remote_address
+        self.oversized = False
+        self.closes = False
+        self.wants_keep_alive_header = False
+        self.path_value = ""
+        self.quiet = False
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        """The query's parameters, the first value of each. Raises HTTPError 400 INVALID_REQUEST for a broken query."""
+        query = self.query
+        return _parse_cached(query) if len(query) <= _CACHED_QUERY_BYTES else parse_query(query)
+
+    def required(self, name: str, code: str) -> str:
+        """A parameter that must be there, if only empty. Raises HTTPError 400 with ``code``, or INVALID_REQUEST."""
+        value = self.params.get(name)
+        if value is None:
+            raise HTTPError(400, code)
+        return value
+
+    def header(self, name: str) -> str | None:
+        """The first header of this name, in any case; Latin-1, white space trimmed."""
+        wanted = name.lower().encode("latin-1")
+        for key, value in self.headers:
+            if key.lower() == wanted:
+                return value.decode("latin-1").strip()
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.target.decode('latin-1')}>"
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """Read a query string as Go's ``url.ParseQuery`` does; of a repeated parameter the first value counts.
+
+    Raises HTTPError 400 INVALID_REQUEST for a ``;`` or an escape that is not two hex digits. Bytes that are not UTF-8
+    come back as surrogates, which no NSQ name may contain.
+    """
+    params: dict[str, str] = {}
+    for part in query.split(b"&"):
+        if not part:
+            continue
+        if b";" in part:
+            raise HTTPError(400, "INVALID_REQUEST")
+        name, _, value = part.partition(b"=")
+        params.setdefault(_unescape(name), _unescape(value))
+    return params
+
+
+_CACHED_QUERY_BYTES: Final = 256
+# Publishers send the same query again and again. Read only: the answer is shared.
+_parse_cached: Final = lru_cache(maxsize=1024)(parse_query)
+
+
+def _unescape(raw: bytes) -> str:
+    if b"%" in raw:
+        for digits in raw.split(b"%")[1:]:
+            if len(digits) < 2 or not all(digit in b"0123456789abcdefABCDEF" for digit in digits[:2]):
+                raise HTTPError(400, "INVALID_REQUEST")
+        return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
+    return raw.replace(b"+", b" ").decode("utf-8", "surrogateescape")
+
+
+class Response:
+    """A status, headers and a body. The wire form of all but the date is made once: reuse constant answers."""
+
+    __slots__ = ("body", "closes", "head", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = (), *, closes: bool = False
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.closes = closes
+        lines = [b"HTTP/1.1 %d %s" % (status, _reason(status))]
+        lines += [b"%s: %s" % header for header in headers]
+        lines.append(b"Content-Length: %d\r\n" % len(body))
+        self.head = b"\r\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status}, {len(self.body)} bytes>"
+
+
+@lru_cache(maxsize=64)
+def _reason(status: int) -> bytes:
+    try:
+        return HTTPStatus(status).phrase.encode()
+    except ValueError:
+        return b"Status"
+
+
+def text_response(body: bytes | str, status: int = 200, *, nsq: bool = True) -> Response:
+    """Plain text; ``nsq=False`` leaves out the NSQ header, as ``/ping`` does."""
+    raw = body.encode() if isinstance(body, str) else body
+    return Response(status, raw, (TEXT_HEADER, NSQ_HEADER) if nsq else (TEXT_HEADER,))
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """``value`` as Go would encode it."""
+    return Response(status, gojson.encode(value), (JSON_HEADER, NSQ_HEADER))
+
+
+def empty() -> Response:
+    """Success with nothing to say: no body, no Content-Type."""
+    return _EMPTY
+
+
+_EMPTY: Final = Response(200, b"", (NSQ_HEADER,))
+
+
+@lru_cache(maxsize=256)
+def error_response(status: int, code: str) -> Response:
+    """``{"message":"CODE"}``."""
+    return json_response({"message": code}, status)

@@ -1,0 +1,166 @@
+"""Which handler answers, and NSQ's rules for when none does.
+
+The rules are those of the router the reference uses: 404 and 405 with nsqd's error body, OPTIONS answered from the
+table, and a redirect to the registered path where only a trailing slash, a doubled slash or the case is wrong.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+import posixpath
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from nsqwire.errors import REPLIES, NSQError
+from nsqwire.http.messages import (
+    HTML_HEADER,
+    JSON_HEADER,
+    NSQ_HEADER,
+    TEXT_HEADER,
+    HTTPError,
+    Request,
+    Response,
+    error_response,
+)
+
+log = logging.getLogger(__name__)
+
+Answer = Response | Awaitable[Response]
+Handler = Callable[[Request], Answer]
+
+_INTERNAL_ERROR: Final = error_response(500, "INTERNAL_ERROR")
+_BAD_PATH: Final = Response(400, b"400 Bad Request", (TEXT_HEADER,), closes=True)
+_SERVER_OPTIONS: Final = Response(200)
+_BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """``too_big`` is the code of the 413 when the body is over the connection's limit; ``quiet`` routes are not
+    logged."""
+
+    handler: Handler
+    too_big: str
+    quiet: bool
+
+
+class Router:
+    """A table (method, path) -> handler. A path may end in ``/:name``, one non-empty segment without a slash."""
+
+    def __init__(self) -> None:
+        self._exact: dict[bytes, dict[str, Route]] = {}
+        self._open: dict[bytes, dict[str, Route]] = {}  # "/config/" for "/config/:opt"
+
+    def add(
+        self, method: str, path: str, handler: Handler, *, too_big: str = "BODY_TOO_BIG", quiet: bool = False
+    ) -> None:
+        """Register a handler. It returns the response or something to await for it, and may raise HTTPError or an
+        NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR."""
+        prefix, colon, _ = path.partition(":")
+        table = self._open if colon else self._exact
+        route = Route(handler=handler, too_big=too_big, quiet=quiet)
+        table.setdefault(prefix.encode(), {})[method] = route
+
+    def answer(self, request: Request) -> Answer:
+        """Answer one request; never raises."""
+        routes = self._exact.get(request.path)
+        if routes is None:
+            found = self._find_slowly(request)
+            if isinstance(found, Response):
+                return found
+            routes = found
+        route = routes.get(request.method)
+        if route is None:
+            return _other_method(request, routes)
+        request.quiet = route.quiet
+        try:
+            if request.oversized:
+                return error_response(413, route.too_big)
+            answer = route.handler(request)
+        except Exception as error:
+            return _refusal(request, error)
+        return answer if isinstance(answer, Response) else _awaited(request, answer)
+
+    def _find_slowly(self, request: Request) -> dict[str, Route] | Response:
+        """The routes of a path that is not in the table as it was sent."""
+        raw = request.path
+        if raw == b"*":
+            return _SERVER_OPTIONS
+        if not raw.startswith(b"/"):  # a whole URL, as to a proxy
+            _, separator, rest = raw.partition(b"://")
+            slash = rest.find(b"/")
+            raw = rest[slash:] if slash >= 0 else b"/"
+            if not separator:
+                return _BAD_PATH
+        if _BROKEN_ESCAPE.search(raw):
+            return _BAD_PATH
+        path = unquote_to_bytes(raw)
+        routes, request.path_value = self._lookup(path)
+        if routes:
+            return routes
+        fixed = self._fixed(path, request.method)
+        return _redirect(request, fixed) if fixed else error_response(404, "NOT_FOUND")
+
+    def _lookup(self, path: bytes) -> tuple[dict[str, Route], str]:
+        routes = self._exact.get(path)
+        if routes is not None:
+            return routes, ""
+        prefix, slash, value = path.rpartition(b"/")
+        return (self._open.get(prefix + slash, {}) if value else {}), value.decode("utf-8", "surrogateescape")
+
+    def _fixed(self, path: bytes, method: str) -> bytes | None:
+        """The path this one was probably meant to be, if this method has a route there."""
+        if method == "CONNECT" or path == b"/":
+            return None
+        clean = b"/" + posixpath.normpath(path).lstrip(b"/")
+        for candidate in (path.removesuffix(b"/"), path + b"/", clean, clean + b"/"):
+            if method in self._lookup(candidate)[0]:
+                return candidate
+        folded = clean.lower()
+        for known, routes in self._exact.items():
+            if method in routes and known.lower() in (folded, folded + b"/"):
+                return known
+        prefix, slash, value = clean.rpartition(b"/")
+        for known, routes in self._open.items():
+            if method in routes and value and known.lower() == (prefix + slash).lower():
+                return known + value
+        return None
+
+
+def _other_method(request: Request, routes: dict[str, Route]) -> Response:
+    allow = ", ".join(sorted({*routes, "OPTIONS"})).encode()
+    if request.method == "OPTIONS":
+        return Response(200, b"", ((b"Allow", allow),))
+    body = b'{"message":"METHOD_NOT_ALLOWED"}'
+    return Response(405, body, ((b"Allow", allow), JSON_HEADER, NSQ_HEADER))
+
+
+def _redirect(request: Request, path: bytes) -> Response:
+    location = quote(path, safe="/:@!$&'()*+,;=~-._")
+    if request.query:
+        location += "?" + quote(request.query, safe="/?:@!$&'()*+,;=~-._%")
+    header = (b"Location", location.encode())
+    if request.method != "GET":
+        return Response(307, b"", (header,))
+    body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'
+    return Response(301, body.encode(), (HTML_HEADER, header))
+
+
+async def _awaited(request: Request, answer: Awaitable[Response]) -> Response:
+    try:
+        return await answer
+    except Exception as error:
+        return _refusal(request, error)
+
+
+def _refusal(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPError):
+        return error_response(error.status, error.code)
+    if isinstance(error, NSQError) and (reply := REPLIES[type(error)].http) is not None:
+        return error_response(*reply)
+    log.error("handler of %s %s failed", request.method, request.target.decode("latin-1"), exc_info=error)
+    return _INTERNAL_ERROR

@@ -1,0 +1,227 @@
+"""The HTTP conversation on an asyncio transport: the one file of this package that knows asyncio's callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
+
+from nsqwire.durations import format_duration
+from nsqwire.http.connection import Connection, Limits
+from nsqwire.http.messages import Request, Response
+from nsqwire.http.router import Answer
+
+log = logging.getLogger(__name__)
+
+AnswerRequest = Callable[[Request], Answer]
+OnAnswered = Callable[[Request, Response, int], None]
+
+_FLUSH_AT: Final = 64 * 1024
+_LINGER_S: Final = 0.5
+
+
+def log_request(request: Request, response: Response, elapsed_ns: int) -> None:
+    """nsqd's request line: ``200 GET /ping (127.0.0.1:46054) 1.743µs``."""
+    target = request.target.decode("latin-1")
+    elapsed = format_duration(elapsed_ns)
+    log.info("%d %s %s (%s) %s", response.status, request.method, target, request.remote_address, elapsed)
+
+
+class HTTPServer:
+    """Makes the protocols of one listening face and closes those that have gone quiet.
+
+    ``answer`` (usually ``Router.answer``) must not raise. ``on_answered`` hears of every request that is not quiet,
+    with the nanoseconds it took. A connection without any traffic for ``idle_timeout`` seconds is closed, be it
+    waiting for a request or stuck in the middle of one.
+    """
+
+    def __init__(
+        self,
+        answer: AnswerRequest,
+        *,
+        limits: Limits | None = None,
+        idle_timeout: float = 300.0,
+        on_answered: OnAnswered | None = log_request,
+    ) -> None:
+        self.answer = answer
+        self.limits = limits or Limits()
+        self.on_answered = on_answered
+        self.connections: set[HTTPProtocol] = set()
+        self._idle_timeout = idle_timeout
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._all_gone: asyncio.Event | None = None
+
+    def protocol(self) -> asyncio.Protocol:
+        """The factory for ``loop.create_server`` and ``loop.create_unix_server``."""
+        if self._sweeper is None and not self._closing:
+            self._sweeper = asyncio.get_running_loop().call_later(self._idle_timeout / 4, self._sweep)
+        return HTTPProtocol(self)
+
+    async def close(self, grace: float = 1.0) -> None:
+        """Close idle connections now and the others after the answer they wait for, in at most ``grace`` seconds."""
+        self._closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.finish()
+        if self.connections:
+            self._all_gone = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), grace)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.abort()
+
+    def gone(self, connection: HTTPProtocol) -> None:
+        """A protocol's word that its connection has ended."""
+        self.connections.discard(connection)
+        if self._all_gone is not None and not self.connections:
+            self._all_gone.set()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        quiet_since = loop.time() - self._idle_timeout
+        for connection in list(self.connections):
+            connection.close_if_quiet(quiet_since)
+        self._sweeper = loop.call_later(self._idle_timeout / 4, self._sweep) if self.connections else None
+
+
+class HTTPProtocol(asyncio.Protocol):
+    """One connection. Requests are answered in order; reading stops while the client does not read its answers."""
+
+    def __init__(self, server: HTTPServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._last_traffic = self._loop.time()
+        self._write_paused = False
+        self._read_paused = False
+        self._finishing = False
+        self._lost = False
+        self._pending: asyncio.Future[Response] | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+        self._connection: Connection
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._connection = Connection(self._server.limits, _address(transport.get_extra_info("peername")))
+        self._server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._last_traffic = self._loop.time()
+        if self._linger is None:
+            self._connection.received(data)
+            self._answer_requests()
+
+    def eof_received(self) -> bool:
+        # A client may shut its side down and still wait for the answers it is owed.
+        if self._connection.owes and self._linger is None:
+            self._finishing = True
+            return True
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._last_traffic = self._loop.time()
+        self._write_paused = False
+        self._answer_requests()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # An answer being made is left to finish: what it does, such as publishing, was asked for.
+        self._lost = True
+        self._server.gone(self)
+        if self._linger is not None:
+            self._linger.cancel()
+
+    # --- the server's side ---
+
+    def finish(self) -> None:
+        """Close as soon as nothing is owed to the client."""
+        self._finishing = True
+        if not self._connection.owes:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def close_if_quiet(self, since: float) -> None:
+        if self._last_traffic < since and self._pending is None:
+            # abort: a client that does not read would keep a polite close waiting
+            self._transport.abort()
+
+    # --- inside ---
+
+    def _answer_requests(self) -> None:
+        connection, server = self._connection, self._server
+        unsent = 0
+        while self._pending is None and not self._write_paused:
+            request = connection.next_request()
+            if request is None:
+                break
+            started = time.perf_counter_ns()
+            answer = server.answer(request)
+            if not isinstance(answer, Response):
+                self._pending = asyncio.ensure_future(answer)
+                self._pending.add_done_callback(partial(self._settled, request, started))
+                break
+            connection.respond(answer)
+            if not request.quiet and server.on_answered is not None:
+                server.on_answered(request, answer, time.perf_counter_ns() - started)
+            unsent += len(answer.body)
+            if unsent > _FLUSH_AT:
+                self._transport.write(connection.take_output())  # may call pause_writing
+                unsent = 0
+        if output := connection.take_output():
+            self._transport.write(output)
+        if connection.closed or (self._finishing and not connection.owes):
+            self._close_gently()
+        else:
+            self._adjust_reading()
+
+    def _settled(self, request: Request, started: int, answer: asyncio.Future[Response]) -> None:
+        self._pending = None
+        if self._lost:
+            return
+        response = answer.result()
+        self._connection.respond(response)
+        if not request.quiet and self._server.on_answered is not None:
+            self._server.on_answered(request, response, time.perf_counter_ns() - started)
+        self._answer_requests()
+
+    def _adjust_reading(self) -> None:
+        pause = self._write_paused or self._connection.full
+        if pause != self._read_paused and not self._transport.is_closing():
+            self._read_paused = pause
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _close_gently(self) -> None:
+        """Send the end of stream, then read on a moment: closing on unread bytes would reset the connection, and the
+        client would lose the answer that says why."""
+        if self._linger is not None or self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            if self._read_paused:
+                self._transport.resume_reading()
+            self._linger = self._loop.call_later(_LINGER_S, self._transport.close)
+        else:
+            self._transport.close()
+
+
+def _address(peer: object) -> str:
+    """``ip:port``, IPv6 in brackets; ``@`` for a Unix socket, whose peers have no address."""
+    if not isinstance(peer, tuple) or len(peer) < 2:
+        return "@"
+    host, port = peer[0], peer[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
