@@ -1,0 +1,139 @@
+"""Bringing a connection up, without the socket: IDENTIFY, what its answer asks for, AUTH, SUB.
+
+The connection asks :meth:`Handshake.begin` and feeds each frame to :meth:`Handshake.received`; both return the steps to
+take, in order. After an upgrade step (TLS, a compression) nsqd sends ``OK`` through the new layer, and nothing else
+may be sent before it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from aionsq.errors import Refused
+from aionsq.options import ConnectionOptions
+from nsqwire import command, frame
+
+
+class HandshakeFailed(Exception):
+    """The conversation cannot go on; the text says why."""
+
+
+@dataclass(frozen=True)
+class Negotiated:
+    """What nsqd's answer to IDENTIFY settled."""
+
+    max_rdy_count: int = 2500
+    msg_timeout_ms: int = 60_000
+    version: str = ""
+    """Empty for an nsqd too old to say."""
+    tls_v1: bool = False
+    deflate: bool = False
+    deflate_level: int = 6
+    auth_required: bool = False
+
+
+class Upgrade(Enum):
+    """A layer to put under the conversation."""
+
+    TLS = "tls_v1"
+    DEFLATE = "deflate"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Write these bytes."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The conversation is up."""
+
+    negotiated: Negotiated
+
+
+Step = Send | Upgrade | Ready
+
+
+class Handshake:
+    """One connection's way from connected to ready. Topic and channel are None for a connection that publishes."""
+
+    def __init__(self, options: ConnectionOptions, topic: str | None = None, channel: str | None = None) -> None:
+        self.negotiated = Negotiated()
+        self._options = options
+        self._subscription = (topic, channel) if topic is not None and channel is not None else None
+        self._upgrades: list[Upgrade] = []
+        self._expects = "IDENTIFY"
+
+    def begin(self) -> list[Step]:
+        """The first bytes of the connection."""
+        return [Send(command.MAGIC_V2 + command.identify(self._options.identify_fields()))]
+
+    def received(self, frame_type: int, data: bytes) -> list[Step]:
+        """Take in a frame. Raises HandshakeFailed; the connection is of no use then."""
+        if frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
+            return [Send(command.NOP)]
+        if frame_type == frame.ERROR:
+            raise HandshakeFailed(f"{self._expects} was refused: {data.decode(errors='replace')}") from Refused(
+                data.decode(errors="replace")
+            )
+        if frame_type != frame.RESPONSE:
+            raise HandshakeFailed(f"frame of type {frame_type} while waiting for the answer to {self._expects}")
+        if self._expects == "IDENTIFY":
+            self._identified(data)
+            return self._next_upgrade()
+        if self._expects == "SUB":
+            return [Ready(self.negotiated)]
+        if self._expects == "AUTH":
+            return self._subscribe()
+        if data != b"OK":
+            raise HandshakeFailed(f"{data[:40]!r} instead of OK after the upgrade to {self._expects}")
+        return self._next_upgrade()
+
+    def _identified(self, data: bytes) -> None:
+        try:
+            answer: Any = json.loads(data)
+            granted = Negotiated(
+                max_rdy_count=int(answer.get("max_rdy_count", 0)),
+                msg_timeout_ms=int(answer.get("msg_timeout", 0)),
+                version=str(answer.get("version", "")),
+                tls_v1=bool(answer.get("tls_v1")),
+                deflate=bool(answer.get("deflate")),
+                deflate_level=int(answer.get("deflate_level", 6)),
+                auth_required=bool(answer.get("auth_required")),
+            )
+        except (ValueError, TypeError, AttributeError):
+            if data != b"OK":
+                raise HandshakeFailed(f"{data[:40]!r} is no answer to IDENTIFY") from None
+            granted = Negotiated()  # an nsqd from before feature negotiation
+        self.negotiated = granted
+        for upgrade in Upgrade:
+            asked, given = bool(getattr(self._options, upgrade.value)), bool(getattr(granted, upgrade.value))
+            if given and not asked:
+                raise HandshakeFailed(f"nsqd turned {upgrade.value} on unasked")
+            if asked and not given:
+                raise HandshakeFailed(f"nsqd does not grant {upgrade.value}")
+            if given:
+                self._upgrades.append(upgrade)
+
+    def _next_upgrade(self) -> list[Step]:
+        if self._upgrades:
+            upgrade = self._upgrades.pop(0)
+            self._expects = upgrade.value
+            return [upgrade]
+        if self.negotiated.auth_required:
+            if not self._options.auth_secret:
+                raise HandshakeFailed("nsqd requires an auth_secret, and none is set")
+            self._expects = "AUTH"
+            return [Send(command.auth(self._options.auth_secret))]
+        return self._subscribe()
+
+    def _subscribe(self) -> list[Step]:
+        if self._subscription is None:
+            return [Ready(self.negotiated)]
+        self._expects = "SUB"
+        return [Send(command.sub(*self._subscription))]

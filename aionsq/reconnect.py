@@ -1,0 +1,30 @@
+"""Pauses between attempts to connect: none, then growing and drawn at random, so that clients do not come in step."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+FIRST_SECONDS = 0.1
+STEADY_SECONDS = 1.0
+
+
+class Reconnect:
+    """The attempts to reach one nsqd."""
+
+    def __init__(self, max_delay: timedelta) -> None:
+        self._max = max_delay.total_seconds()
+        self._attempt = 0
+
+    def next_delay(self) -> float:
+        """Seconds to wait before the next attempt: 0, then half to all of 0.1, 0.2, 0.4 … up to the maximum."""
+        attempt, self._attempt = self._attempt, self._attempt + 1
+        if attempt == 0:
+            return 0.0
+        longest: float = FIRST_SECONDS * 2 ** min(attempt - 1, 20)
+        return min(self._max, longest) * random.uniform(0.5, 1.0)
+
+    def held(self, seconds: float) -> None:
+        """A connection lasted that long. One that nsqd ends at once is as good as none: the pauses go on growing."""
+        if seconds >= STEADY_SECONDS:
+            self._attempt = 0

@@ -1,0 +1,135 @@
+"""A consumer's conversation with one nsqd: its messages in flight and their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from aionsq.backoff import Outcome
+from aionsq.connection import Connection
+from aionsq.message import Message
+from aionsq.options import ConsumerOptions
+from aionsq.ready import Slot
+from nsqwire import command, frame
+from nsqwire.frame import decode_message
+
+log = logging.getLogger(__name__)
+
+_MS = timedelta(milliseconds=1)
+
+
+class Inbox(Protocol):
+    """The consumer, as its subscriptions see it."""
+
+    trial: int | None
+    """What a message delivered now is marked with."""
+
+    def delivered(self, messages: list[Message]) -> None: ...
+
+    def answered(self, message: Message, outcome: Outcome) -> None:
+        """Called before the answer is sent: a RDY that backoff changes goes out first."""
+
+    def progressed(self) -> None:
+        """The subscription will deliver nothing more, or has closed."""
+
+
+class Subscription:
+    """Made by :meth:`open`; over when :attr:`closed` is set."""
+
+    def __init__(self, address: str, inbox: Inbox, options: ConsumerOptions) -> None:
+        self.address = address
+        self.in_flight: set[Message] = set()
+        self.slot = Slot(0)
+        """Replaced by the one of the consumer's distribution."""
+        self.is_open = False
+        """False before it is up and once it cannot carry answers any more."""
+        self.closed = asyncio.Event()
+        self.close_reason = ""
+        self.close_waiting = False
+        """nsqd has answered CLS: no more messages come."""
+        self._inbox = inbox
+        self._options = options
+        self._connection: Connection | None = None
+        self._now = asyncio.get_running_loop().time
+
+    @classmethod
+    async def open(
+        cls, address: str, topic: str, channel: str, inbox: Inbox, options: ConsumerOptions
+    ) -> tuple[Subscription, int]:
+        """Connect and subscribe; also returns the largest RDY that nsqd takes. Raises ConnectFailed, ValueError."""
+        self = cls(address, inbox, options)
+        self._connection, negotiated = await Connection.open(address, options, self, topic, channel)
+        self.is_open = not self._connection.is_closed
+        return self, negotiated.max_rdy_count
+
+    def send_ready(self, count: int) -> None:
+        """Tell nsqd how many messages it may have in flight here."""
+        self._send(command.rdy(count))
+
+    def begin_close(self) -> None:
+        """Ask nsqd for no more messages. The connection closes when it agrees and every message is answered."""
+        self._send(command.CLS)
+
+    def close(self, reason: str) -> None:
+        """Close now, after what was sent."""
+        self.is_open = False
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    # a message's side
+
+    def answer(self, message: Message, outcome: Outcome, delay: timedelta | None) -> None:
+        self.in_flight.discard(message)
+        self.slot.in_flight_count -= 1
+        self._inbox.answered(message, outcome)
+        if outcome is Outcome.FINISHED or outcome is Outcome.GIVEN_UP:
+            self._send(command.fin(message.id))
+        else:
+            if delay is None:
+                wait = self._options.default_requeue_delay * message.attempts
+                delay = min(wait, self._options.max_requeue_delay)
+            self._send(command.req(message.id, delay // _MS))
+        if self.close_waiting and not self.in_flight:
+            self.close("closed by this consumer")
+
+    def touch(self, message: Message) -> None:
+        self._send(command.touch(message.id))
+
+    # the connection's side
+
+    def frames_received(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        messages: list[Message] = []
+        trial = self._inbox.trial
+        for frame_type, data in frames:
+            if frame_type == frame.MESSAGE:
+                messages.append(Message(*decode_message(data), self, trial))
+            elif frame_type == frame.ERROR:
+                # Over FIN, REQ and TOUCH of a message that had timed out nsqd goes on; over others it closes.
+                log.warning("nsqd %s: %s", self.address, data.decode(errors="replace"))
+            elif data == b"CLOSE_WAIT":
+                self.close_waiting = True
+        if messages:
+            self.in_flight.update(messages)
+            self.slot.in_flight_count += len(messages)
+            self.slot.last_message_at = self._now()
+            self._inbox.delivered(messages)
+        if self.close_waiting:
+            if not self.in_flight:
+                self.close("closed by this consumer")
+            self._inbox.progressed()
+
+    def writable(self) -> None:
+        """Answers are bounded by what is in flight: they need no holding back."""
+
+    def connection_closed(self, connection: Connection, reason: str) -> None:
+        self.close_reason = reason
+        self.is_open = False
+        self.closed.set()
+        self._inbox.progressed()
+
+    def _send(self, data: bytes) -> None:
+        if self._connection is not None:
+            self._connection.send(data)
