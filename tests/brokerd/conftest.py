@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import socket
@@ -11,14 +12,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import httpx
 import pytest
 
 DEADLINE_S = 10.0
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
+
+
+class Answer(NamedTuple):
+    """An HTTP answer, read whole."""
+
+    status: int
+    headers: Message
+    text: str
 
 
 class BrokerProcess:
@@ -83,6 +94,16 @@ class BrokerProcess:
         answer = httpx.get(f"{self.url}/stats", params={"format": "json", **query}, trust_env=False)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
+
+    def request(self, method: str, target: str, body: bytes = b"", *, chunked: bool = False) -> Answer:
+        """One request whose target goes out exactly as it is written."""
+        connection = http.client.HTTPConnection(*self.http, timeout=DEADLINE_S)
+        try:
+            connection.request(method, target, iter([body]) if chunked else body, encode_chunked=chunked)
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read().decode())
+        finally:
+            connection.close()
 
     def wait_for_exit(self) -> int:
         """The exit status, once the process has ended and its log has been read to the end."""

@@ -1,0 +1,133 @@
+"""The broker as a process: ``python -m brokerd``, or ``nsqd``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from brokerd.broker import Broker, DataPathLocked
+from brokerd.lookup_session import Identity
+from brokerd.memory import CollectorPauses
+from brokerd.net.http import Ports, broker_router
+from brokerd.net.listener import BACKLOG, Listener, ListenFailed, listen
+from brokerd.net.peers import LookupPeers
+from brokerd.net.tcp import serve_tcp
+from brokerd.settings import BrokerSettings, InvalidSettings
+from nsqwire import logs
+from nsqwire.http import HTTPServer, Limits
+from nsqwire.settings import load
+from nsqwire.version import NSQ_VERSION, version_text
+
+log = logging.getLogger("brokerd")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
+    settings = load(
+        BrokerSettings,
+        prog="nsqd",
+        argv=sys.argv[1:] if argv is None else argv,
+        environ=os.environ,
+        version_text=version_text("nsqd"),
+    )
+    logs.configure(settings.log_level, settings.log_prefix)
+    try:
+        settings.check()
+        uvloop.run(serve(settings))
+    except (InvalidSettings, DataPathLocked, ListenFailed) as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        return 1
+    return 0
+
+
+async def serve(settings: BrokerSettings) -> None:
+    """Run one broker until a signal. Raises DataPathLocked or ListenFailed if it cannot start."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)  # a second one changes nothing: closing is already quick
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    log.info("%s", version_text("nsqd"))
+    log.info("ID: %d", settings.node_id)
+    broker = Broker(settings, loop=loop)
+    try:
+        listeners = _listen(settings)
+    except ListenFailed:
+        broker.close()
+        raise
+    try:
+        await _serve_on(broker, *listeners, stop)
+    finally:
+        broker.close()
+        for listener in listeners:
+            if listener is not None:
+                listener.remove()
+    log.info("NSQ: bye")
+
+
+def _listen(settings: BrokerSettings) -> tuple[Listener, Listener | None]:
+    """Bind both faces or neither."""
+    tcp = listen(settings.tcp_address)
+    try:
+        return tcp, listen(settings.http_address) if settings.http_address else None
+    except ListenFailed:
+        tcp.remove()
+        raise
+
+
+async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: asyncio.Event) -> None:
+    """Serve clients and tell lookup of them until ``stop``; returns with every connection closed."""
+    settings, hostname = broker.settings, socket.gethostname()
+    ports = Ports(tcp=tcp.port, http=http.port if http else 0)
+    told_http_port = settings.broadcast_http_port or max(0, ports.http)
+    pauses = CollectorPauses()
+    pauses.install()
+    peers = LookupPeers(
+        broker,
+        Identity(
+            broadcast_address=settings.broadcast_address,
+            hostname=hostname,
+            http_port=told_http_port,
+            tcp_port=settings.broadcast_tcp_port or max(0, ports.tcp),
+            topology_region=settings.topology_region,
+            topology_zone=settings.topology_zone,
+            version=NSQ_VERSION,
+        ),
+    )
+    tcp_server = await serve_tcp(broker, tcp.socket)
+    log.info("TCP: listening on %s", tcp.shown)
+    router = broker_router(broker, peers, ports=ports, http_port=told_http_port, hostname=hostname, pauses=pauses)
+    limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
+    http_server = HTTPServer(router.answer, limits=limits)
+    http_listening = None
+    if http is not None:
+        http_listening = await _accept(http_server, http)
+        log.info("HTTP: listening on %s", http.shown)
+    peers.set_addresses(settings.lookupd_tcp_address)
+
+    await stop.wait()
+    tcp_server.close()
+    broker.close_clients()
+    if http_listening is not None:
+        http_listening.close()
+        await http_server.close()
+    await peers.close()
+
+
+async def _accept(server: HTTPServer, listener: Listener) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    if listener.path is not None:
+        return await loop.create_unix_server(server.protocol, sock=listener.socket, backlog=BACKLOG)
+    return await loop.create_server(server.protocol, sock=listener.socket, backlog=BACKLOG)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

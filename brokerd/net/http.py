@@ -1,0 +1,135 @@
+"""nsqd's HTTP interface: the table of endpoints, and those that only look."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokerd.memory import CollectorPauses, memory_stats
+from brokerd.net.http_config import Config
+from brokerd.net.http_publish import Publishing
+from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
+from brokerd.stats import collect_stats, health_of, stats_text
+from nsqwire.durations import nanoseconds
+from nsqwire.http import Request, Response, Router, empty, json_response, text_response
+from nsqwire.version import NSQ_VERSION, version_text
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.net.peers import LookupPeers
+
+PING_OK: Final = text_response("OK", nsq=False)
+
+_FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Ports listened on: -1 for a Unix socket, 0 where nothing listens."""
+
+    tcp: int
+    http: int
+
+
+class Watching:
+    """``/ping``, ``/info``, ``/stats`` and the debug endpoints."""
+
+    def __init__(self, broker: Broker, ports: Ports, hostname: str, pauses: CollectorPauses) -> None:
+        self._broker = broker
+        self._ports = ports
+        self._hostname = hostname
+        self._pauses = pauses
+        self._started_ns = time.monotonic_ns()
+
+    def ping(self, request: Request) -> Response:
+        """Whether the disk takes what is written."""
+        if self._broker.health_error is None:
+            return PING_OK
+        return text_response(health_of(self._broker), 500, nsq=False)
+
+    def info(self, request: Request) -> Response:
+        """Who this is and where it listens; intervals in nanoseconds."""
+        settings = self._broker.settings
+        return json_response(
+            {
+                "version": NSQ_VERSION,
+                "broadcast_address": settings.broadcast_address,
+                "hostname": self._hostname,
+                "http_port": self._ports.http,
+                "tcp_port": self._ports.tcp,
+                "start_time": int(self._broker.start_time),
+                "max_heartbeat_interval": nanoseconds(settings.max_heartbeat_interval),
+                "max_output_buffer_size": settings.max_output_buffer_size,
+                "max_output_buffer_timeout": nanoseconds(settings.max_output_buffer_timeout),
+                "max_deflate_level": settings.max_deflate_level,
+                "topology_zone": settings.topology_zone,
+                "topology_region": settings.topology_region,
+            }
+        )
+
+    def stats(self, request: Request) -> Response:
+        """The broker's state; see ``brokerd.stats`` for what the parameters choose."""
+        params = request.params
+        as_json = params.get("format") == "json"
+        include_memory = _FLAG_WORDS.get(params.get("include_mem", ""), True)
+        stats = collect_stats(
+            self._broker,
+            version=NSQ_VERSION,
+            topic=params.get("topic", ""),
+            channel=params.get("channel", ""),
+            include_clients=_FLAG_WORDS.get(params.get("include_clients", ""), True),
+            include_histograms=as_json and _FLAG_WORDS.get(params.get("include_histograms", ""), False),
+            memory=memory_stats(self._pauses) if include_memory else None,
+        )
+        if as_json:
+            return json_response(stats)
+        uptime_ns = time.monotonic_ns() - self._started_ns
+        return text_response(stats_text(stats, product=version_text("nsqd"), now=time.time(), uptime_ns=uptime_ns))
+
+    def free_memory(self, request: Request) -> Response:
+        """Collect garbage now. nsqd does so too, and then answers 500 by mistake."""
+        gc.collect()
+        return empty()
+
+    def set_block_rate(self, request: Request) -> Response:
+        """Check the rate as nsqd does; Python has no blocking profiler that it could be told to."""
+        rate = request.params.get("rate", "")
+        if not _GO_INT.fullmatch(rate):
+            quoted = rate.replace("\\", "\\\\").replace('"', '\\"')
+            reason = f'invalid block rate : strconv.Atoi: parsing "{quoted}": invalid syntax'
+            return text_response(reason.encode("utf-8", "replace"), 400)
+        return empty()
+
+
+def broker_router(
+    broker: Broker, peers: LookupPeers, *, ports: Ports, http_port: int, hostname: str, pauses: CollectorPauses
+) -> Router:
+    """All endpoints; ``http_port`` is the one told to lookup."""
+    watching = Watching(broker, ports, hostname, pauses)
+    publishing = Publishing(broker)
+    topics = TopicVerbs(broker)
+    channels = ChannelVerbs(broker)
+    config = Config(broker.settings, peers, http_port=http_port)
+
+    router = Router()
+    router.add("GET", "/ping", watching.ping)
+    router.add("GET", "/info", watching.info)
+    router.add("GET", "/stats", watching.stats)
+    # The names before NSQ 1.0 cost nothing to keep, and scripts of that age are still about.
+    for path in ("/pub", "/put"):
+        router.add("POST", path, publishing.pub, too_big="MSG_TOO_BIG", quiet=True)
+    for path in ("/mpub", "/mput"):
+        router.add("POST", path, publishing.mpub, too_big="BODY_TOO_BIG", quiet=True)
+    for path, handler in topics.routes().items():
+        router.add("POST", f"/topic/{path}", handler)
+    for path, handler in channels.routes().items():
+        router.add("POST", f"/channel/{path}", handler)
+    router.add("GET", "/config/:opt", config.get)
+    router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE")
+    router.add("POST", "/debug/freememory", watching.free_memory)
+    router.add("PUT", "/debug/setblockrate", watching.set_block_rate)
+    return router

@@ -1,0 +1,97 @@
+"""``/config/:opt``: reading any setting, and changing the two that may change while running."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from brokerd.settings import BrokerSettings
+from nsqwire import logs
+from nsqwire.durations import nanoseconds
+from nsqwire.http import HTTPError, Request, Response, json_response, text_response
+from nsqwire.logs import LogLevel
+from nsqwire.settings import file_keys
+
+if TYPE_CHECKING:
+    from brokerd.net.peers import LookupPeers
+
+log = logging.getLogger(__name__)
+
+_FIELDS: Final = file_keys(BrokerSettings)
+_TLS_VERSIONS: Final = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}
+
+
+class Config:
+    """The endpoint; ``http_port`` is the one told to lookup, which the statsd prefix contains."""
+
+    def __init__(self, settings: BrokerSettings, peers: LookupPeers, *, http_port: int) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._http_port = http_port
+
+    def get(self, request: Request) -> Response:
+        """One setting's value in force; strings as they are, the rest as JSON, durations in nanoseconds."""
+        return self._answer(request.path_value)
+
+    def put(self, request: Request) -> Response:
+        """Change a setting until the process ends, and answer its new value."""
+        body, option = request.body, request.path_value
+        if not 0 < len(body) <= self._settings.max_msg_size:
+            raise HTTPError(413, "INVALID_VALUE")
+        if option == "nsqlookupd_tcp_addresses":
+            self._peers.set_addresses(_addresses(body))
+        elif option == "log_level":
+            logs.set_level(_log_level(body))
+        else:
+            raise HTTPError(400, "INVALID_OPTION")
+        log.info("%s changed to %s", option, body.decode("utf-8", "replace"))
+        return self._answer(option)
+
+    def _answer(self, option: str) -> Response:
+        if option not in _FIELDS:
+            raise HTTPError(400, "INVALID_OPTION")
+        value = self._value(option)
+        return text_response(value) if isinstance(value, str) else json_response(value)
+
+    def _value(self, option: str) -> object:
+        match option:
+            case "nsqlookupd_tcp_addresses":
+                return self._peers.addresses
+            case "log_level":
+                return int(logs.level())
+            case "tls_required":
+                return self._settings.tls_required_code
+            case "tls_min_version":
+                return _TLS_VERSIONS.get(self._settings.tls_min_version, 0)
+            case "statsd_prefix":
+                return self._statsd_prefix()
+        value = getattr(self._settings, _FIELDS[option])
+        if isinstance(value, timedelta):
+            return nanoseconds(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    def _statsd_prefix(self) -> str:
+        host_key = f"{self._settings.broadcast_address}:{self._http_port}".replace(".", "_").replace(":", "_")
+        prefix = self._settings.statsd_prefix.replace("%s", host_key)
+        return prefix if not prefix or prefix.endswith(".") else prefix + "."
+
+
+def _addresses(body: bytes) -> list[str]:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        raise HTTPError(400, "INVALID_VALUE") from None
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(address, str) for address in value):
+        raise HTTPError(400, "INVALID_VALUE")
+    return value
+
+
+def _log_level(body: bytes) -> LogLevel:
+    try:
+        return LogLevel.parse(body.decode())
+    except ValueError:
+        raise HTTPError(400, "INVALID_VALUE") from None

@@ -1,0 +1,118 @@
+"""``/pub`` and ``/mpub``: publishing over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from nsqwire.http import HTTPError, Request, Response, text_response
+from nsqwire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.topic import Topic
+
+log = logging.getLogger(__name__)
+
+OK: Final = text_response("OK")
+
+_BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Publishing:
+    """The two endpoints over one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._max_msg_size = broker.settings.max_msg_size
+        self._max_body_size = broker.settings.max_body_size
+        self._max_defer_ms = broker.settings.max_req_timeout // timedelta(milliseconds=1)
+
+    def pub(self, request: Request) -> Response:
+        """The body is one message; ``defer`` is in milliseconds."""
+        body = request.body
+        if len(body) > self._max_msg_size:
+            raise HTTPError(413, "MSG_TOO_BIG")
+        if not body:
+            raise HTTPError(400, "MSG_EMPTY")
+        topic = self._topic(request)
+        defer = request.params.get("defer")
+        self._broker.publish(topic, (body,), defer_ms=0 if defer is None else self._defer_ms(defer))
+        return OK
+
+    def mpub(self, request: Request) -> Response:
+        """The body is many messages: lines, or with ``binary`` the body of an MPUB."""
+        if len(request.body) > self._max_body_size:
+            raise HTTPError(413, "BODY_TOO_BIG")
+        topic = self._topic(request)
+        if self._is_binary(request):
+            bodies = parse_binary(request.body, max_msg_size=self._max_msg_size, max_body_size=self._max_body_size)
+        else:
+            bodies = parse_lines(request.body, max_msg_size=self._max_msg_size)
+        if bodies:
+            self._broker.publish(topic, bodies)
+        return OK
+
+    def _topic(self, request: Request) -> Topic:
+        name = request.required("topic", "MISSING_ARG_TOPIC")
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            return topic
+        if not is_valid_name(name):
+            raise HTTPError(400, "INVALID_TOPIC")
+        return self._broker.topic(name)
+
+    def _defer_ms(self, text: str) -> int:
+        defer_ms = int(text) if _GO_INT.fullmatch(text) and len(text) <= 20 else -1
+        if not 0 <= defer_ms <= self._max_defer_ms:
+            raise HTTPError(400, "INVALID_DEFER")
+        return defer_ms
+
+    def _is_binary(self, request: Request) -> bool:
+        word = request.params.get("binary")
+        if word is None:
+            return False
+        if word not in _BINARY_WORDS:
+            log.warning("deprecated value %r for binary in /mpub, treated as true", word)
+        return _BINARY_WORDS.get(word, True)
+
+
+def parse_lines(body: bytes, *, max_msg_size: int) -> list[bytes]:
+    r"""The messages of a text ``/mpub``: lines ending in ``\n`` or with the body, empty ones left out.
+
+    Raises HTTPError if a line is longer than a message may be; nothing of the body is then used.
+    """
+    lines = [line for line in body.split(b"\n") if line]
+    if any(len(line) > max_msg_size for line in lines):
+        raise HTTPError(413, "MSG_TOO_BIG")
+    return lines
+
+
+def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> list[bytes]:
+    """The messages of a binary ``/mpub``: ``count i32``, then count × (``size i32 | message``), big-endian.
+
+    Bytes behind the last message are ignored, as nsqd ignores them. Raises HTTPError for everything else.
+    """
+    if len(body) < _LENGTH.size:
+        raise HTTPError(413, "BAD_BODY")
+    (count,) = _LENGTH.unpack_from(body)
+    if not 0 < count <= (max_body_size - 4) // 5:  # each message has a size and at least one byte
+        raise HTTPError(413, "BAD_BODY")
+    messages: list[bytes] = []
+    offset, end = _LENGTH.size, len(body)
+    size_at = _LENGTH.unpack_from
+    for _ in range(count):
+        start = offset + 4
+        if start > end:
+            raise HTTPError(413, "BAD_MESSAGE")
+        (size,) = size_at(body, offset)
+        offset = start + size
+        if not 0 < size <= max_msg_size or offset > end:
+            raise HTTPError(413, "BAD_MESSAGE")
+        messages.append(body[start:offset])
+    return messages

@@ -1,0 +1,128 @@
+"""Creating, deleting, emptying and pausing topics and channels over HTTP.
+
+Which endpoints check a name, and with which code, differs as it does in nsqd.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nsqwire.http import Handler, HTTPError, Request, Response, empty
+from nsqwire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.channel import Channel
+    from brokerd.topic import Topic
+
+
+class TopicVerbs:
+    """``/topic/*``."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> dict[str, Handler]:
+        """The handlers by their verb."""
+        return {
+            "create": self.create,
+            "delete": self.delete,
+            "empty": self.empty,
+            "pause": self.pause,
+            "unpause": self.unpause,
+        }
+
+    def create(self, request: Request) -> Response:
+        """Make a topic; one that exists is as good."""
+        self._broker.topic(_checked_topic(request))
+        return empty()
+
+    def delete(self, request: Request) -> Response:
+        """Remove a topic with its channels and messages; their consumers are disconnected."""
+        self._broker.delete_topic(self._find(request).name)
+        return empty()
+
+    def empty(self, request: Request) -> Response:
+        """Drop what waits in the topic itself, not what its channels hold."""
+        self._broker.find_topic(_checked_topic(request)).empty()
+        return empty()
+
+    def pause(self, request: Request) -> Response:
+        """Stop the flow from the topic to its channels."""
+        self._find(request).pause()
+        return empty()
+
+    def unpause(self, request: Request) -> Response:
+        """Let it flow again."""
+        self._find(request).unpause()
+        return empty()
+
+    def _find(self, request: Request) -> Topic:
+        return self._broker.find_topic(request.required("topic", "MISSING_ARG_TOPIC"))
+
+
+class ChannelVerbs:
+    """``/channel/*``."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> dict[str, Handler]:
+        """The handlers by their verb."""
+        return {
+            "create": self.create,
+            "delete": self.delete,
+            "empty": self.empty,
+            "pause": self.pause,
+            "unpause": self.unpause,
+        }
+
+    def create(self, request: Request) -> Response:
+        """Make a channel of an existing topic; one that exists is as good."""
+        topic, channel = self._names(request)
+        self._broker.find_topic(topic).channel(channel)
+        return empty()
+
+    def delete(self, request: Request) -> Response:
+        """Remove a channel with its messages; its consumers are disconnected."""
+        topic_name, channel = self._names(request)
+        topic = self._broker.find_topic(topic_name)
+        topic.find_channel(channel)
+        topic.delete_channel(channel)
+        return empty()
+
+    def empty(self, request: Request) -> Response:
+        """Drop what waits, what is in flight and what is deferred."""
+        self._find(request).empty()
+        return empty()
+
+    def pause(self, request: Request) -> Response:
+        """Stop the flow from the channel to its consumers."""
+        self._find(request).pause()
+        return empty()
+
+    def unpause(self, request: Request) -> Response:
+        """Let it flow again."""
+        self._find(request).unpause()
+        return empty()
+
+    def _find(self, request: Request) -> Channel:
+        topic, channel = self._names(request)
+        return self._broker.find_topic(topic).find_channel(channel)
+
+    @staticmethod
+    def _names(request: Request) -> tuple[str, str]:
+        topic = request.required("topic", "MISSING_ARG_TOPIC")
+        if not is_valid_name(topic):
+            raise HTTPError(400, "INVALID_ARG_TOPIC")
+        channel = request.required("channel", "MISSING_ARG_CHANNEL")
+        if not is_valid_name(channel):
+            raise HTTPError(400, "INVALID_ARG_CHANNEL")
+        return topic, channel
+
+
+def _checked_topic(request: Request) -> str:
+    name = request.required("topic", "MISSING_ARG_TOPIC")
+    if not is_valid_name(name):
+        raise HTTPError(400, "INVALID_TOPIC")
+    return name

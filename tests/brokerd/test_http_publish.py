@@ -1,0 +1,182 @@
+"""Publishing over HTTP: what arrives, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerd.net.http_publish import parse_binary, parse_lines
+from nsqwire.http import HTTPError
+
+LIMIT_FLAGS = ("--max-msg-size=100", "--max-body-size=1000")
+
+
+def binary(*bodies: bytes, count: int | None = None) -> bytes:
+    """The body of a binary /mpub."""
+    parts = [struct.pack(">i", len(bodies) if count is None else count)]
+    return b"".join(parts + [struct.pack(">i", len(body)) + body for body in bodies])
+
+
+@pytest.fixture
+def http(start_broker):
+    """A client of a broker with small limits."""
+    with httpx.Client(base_url=start_broker(*LIMIT_FLAGS).url, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def received(start_broker, connect):
+    """Publish to topic t by HTTP and return the bodies a consumer gets, in order of arrival."""
+    broker = start_broker(*LIMIT_FLAGS)
+
+    def publish(target: str, body: bytes, expected: int) -> list[bytes]:
+        assert httpx.post(broker.url + "/topic/create?topic=t", trust_env=False).status_code == 200
+        assert httpx.post(broker.url + "/channel/create?topic=t&channel=c", trust_env=False).status_code == 200
+        answer = httpx.post(broker.url + target, content=body, trust_env=False)
+        assert (answer.status_code, answer.text) == (200, "OK")
+        consumer = connect(broker)
+        consumer.ok(b"SUB t c\n")
+        consumer.send(b"RDY 100\n")
+        bodies = []
+        for _ in range(expected):
+            message_id, attempts, message = consumer.message()
+            assert attempts == 1
+            consumer.send(b"FIN " + message_id + b"\n")
+            bodies.append(message)
+        return bodies
+
+    return publish
+
+
+@pytest.mark.parametrize("path", ["/pub", "/put"])
+def test_pub_delivers_the_body_as_it_was_sent(received, path):
+    """Any bytes are a message, newlines and zeros included."""
+    body = b"a\nb\r\n\x00\xff"
+    assert received(f"{path}?topic=t", body, 1) == [body]
+
+
+@pytest.mark.parametrize("path", ["/mpub", "/mput"])
+def test_text_mpub_delivers_each_line_that_is_not_empty(received, path):
+    """Only the newline separates; a carriage return stays, and the last line needs no newline."""
+    assert received(f"{path}?topic=t", b"one\n\ntwo\r\n\nthree", 3) == [b"one", b"two\r", b"three"]
+
+
+@pytest.mark.parametrize("word", ["true", "1", "", "True", "yes"])
+def test_binary_mpub_delivers_each_body(received, word):
+    """Any word but false and 0 means binary, as in nsqd; bytes behind the last message are ignored."""
+    bodies = [b"one\ntwo", b"\x00", b"x" * 100]
+    assert received(f"/mpub?topic=t&binary={word}", binary(*bodies) + b"trailing", 3) == bodies
+
+
+@pytest.mark.parametrize("word", ["false", "0"])
+def test_mpub_can_be_told_that_it_is_not_binary(received, word):
+    """With false and 0 the body is lines."""
+    assert received(f"/mpub?topic=t&binary={word}", b"a\nb", 2) == [b"a", b"b"]
+
+
+def test_a_deferred_message_arrives_when_its_time_has_come(received):
+    """With defer= a message waits that many milliseconds, and is never early."""
+    started = time.monotonic()
+    assert received("/pub?topic=t&defer=300", b"later", 1) == [b"later"]
+    assert time.monotonic() - started >= 0.3
+
+
+def test_publishing_creates_the_topic(http):
+    """A topic needs no preparation; an empty mpub creates it too and publishes nothing."""
+    assert http.post("/pub?topic=fresh", content=b"1").text == "OK"
+    assert http.post("/mpub?topic=fresh2", content=b"").text == "OK"
+    topics = {each["topic_name"]: each for each in http.get("/stats?format=json").json()["topics"]}
+    assert (topics["fresh"]["depth"], topics["fresh"]["message_count"], topics["fresh"]["message_bytes"]) == (1, 1, 1)
+    assert topics["fresh2"]["message_count"] == 0
+
+
+PUB_MISTAKES = [
+    ("/pub?topic=t", b"x" * 101, 413, "MSG_TOO_BIG"),
+    ("/pub?topic=t", b"x" * 5000, 413, "MSG_TOO_BIG"),
+    ("/pub", b"x" * 101, 413, "MSG_TOO_BIG"),
+    ("/pub?topic=t", b"", 400, "MSG_EMPTY"),
+    ("/pub", b"", 400, "MSG_EMPTY"),
+    ("/pub?topic=a;b", b"x", 400, "INVALID_REQUEST"),
+    ("/pub?topic=%zz", b"x", 400, "INVALID_REQUEST"),
+    ("/pub", b"x", 400, "MISSING_ARG_TOPIC"),
+    ("/pub?topic=", b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=a%20b", b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=t%0A", b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=%C3%BC", b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=%ff", b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=" + "t" * 65, b"x", 400, "INVALID_TOPIC"),
+    ("/pub?topic=t&defer=", b"x", 400, "INVALID_DEFER"),
+    ("/pub?topic=t&defer=-1", b"x", 400, "INVALID_DEFER"),
+    ("/pub?topic=t&defer=1s", b"x", 400, "INVALID_DEFER"),
+    ("/pub?topic=t&defer=1_0", b"x", 400, "INVALID_DEFER"),
+    ("/pub?topic=t&defer=3600001", b"x", 400, "INVALID_DEFER"),
+    ("/pub?topic=t&defer=99999999999999999999999", b"x", 400, "INVALID_DEFER"),
+]
+MPUB_MISTAKES = [
+    ("/mpub?topic=t", b"x" * 1001, 413, "BODY_TOO_BIG"),
+    ("/mpub", b"x" * 1001, 413, "BODY_TOO_BIG"),
+    ("/mpub?topic=t;", b"x", 400, "INVALID_REQUEST"),
+    ("/mpub", b"x", 400, "MISSING_ARG_TOPIC"),
+    ("/mpub?topic=a/b", b"x", 400, "INVALID_TOPIC"),
+    ("/mpub?topic=t", b"fine\n" + b"x" * 101, 413, "MSG_TOO_BIG"),
+    ("/mpub?topic=t&binary=1", b"", 413, "BAD_BODY"),
+    ("/mpub?topic=t&binary=1", b"\x00\x00", 413, "BAD_BODY"),
+    ("/mpub?topic=t&binary=1", binary(count=0), 413, "BAD_BODY"),
+    ("/mpub?topic=t&binary=1", binary(count=-1), 413, "BAD_BODY"),
+    ("/mpub?topic=t&binary=1", binary(count=200), 413, "BAD_BODY"),
+    ("/mpub?topic=t&binary=1", binary(count=199), 413, "BAD_MESSAGE"),
+    ("/mpub?topic=t&binary=1", binary(b"whole", count=2), 413, "BAD_MESSAGE"),
+    ("/mpub?topic=t&binary=1", binary(b""), 413, "BAD_MESSAGE"),
+    ("/mpub?topic=t&binary=1", binary(b"x" * 101), 413, "BAD_MESSAGE"),
+    ("/mpub?topic=t&binary=1", binary(b"whole", b"cut")[:-1], 413, "BAD_MESSAGE"),
+    ("/mpub?topic=t&binary=1", struct.pack(">ii", 1, -5) + b"x", 413, "BAD_MESSAGE"),
+]
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["sized", "chunked"])
+def test_each_mistake_is_answered_with_its_code_and_publishes_nothing(start_broker, chunked):
+    """Status and message are nsqd's, whether or not the length was announced; the broker goes on."""
+    broker = start_broker(*LIMIT_FLAGS)
+    for target, body, status, code in PUB_MISTAKES + MPUB_MISTAKES:
+        answer = broker.request("POST", target, body, chunked=chunked)
+        assert (answer.status, answer.text) == (status, f'{{"message":"{code}"}}'), (target, body)
+        assert answer.headers["content-type"] == "application/json; charset=utf-8"
+        assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
+    topics = broker.stats()["topics"]
+    assert [(each["topic_name"], each["message_count"]) for each in topics] == [("t", 0)]
+
+
+def test_the_longest_deferral_is_taken(http):
+    """The limit itself is within it, and a plus sign is a number to Go."""
+    assert http.post("/pub?topic=t&defer=3600000", content=b"x").text == "OK"
+    assert http.post("/pub?topic=t&defer=%2B0", content=b"x").text == "OK"
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())
+def test_lines_come_back_as_they_were_joined(lines, newline_at_end):
+    """Whatever the lines hold besides newlines, they are the messages."""
+    body = b"\n".join(lines) + (b"\n" if newline_at_end else b"")
+    assert parse_lines(body, max_msg_size=50) == lines
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20), st.binary(max_size=10))
+def test_binary_bodies_come_back_as_they_were_framed(bodies, trailing):
+    """Sizes, not contents, say where a message ends."""
+    assert parse_binary(binary(*bodies) + trailing, max_msg_size=50, max_body_size=5000) == bodies
+
+
+@given(st.binary(max_size=200))
+def test_no_binary_body_breaks_the_parser(body):
+    """Any bytes are either messages that were really in the body, or refused."""
+    try:
+        bodies = parse_binary(body, max_msg_size=50, max_body_size=1000)
+    except HTTPError as error:
+        outcome = (error.status, error.code)
+    else:
+        outcome = binary(*bodies) == body[: len(binary(*bodies))]
+    assert outcome in (True, (413, "BAD_BODY"), (413, "BAD_MESSAGE"))
