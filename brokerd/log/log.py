@@ -17,7 +17,7 @@ FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
 LAST_SEGMENT_BYTES = 64 * 1024 * 1024
 
-Write = Callable[[mmap.mmap, int, int], int]
+Write = Callable[[memoryview, int, int], int]
 
 
 class Cut(NamedTuple):
@@ -96,7 +96,7 @@ class Log:
         segment = self.segment_of(seq)
         offset = segment.offset_of(seq)
         size = 4 + int.from_bytes(segment.map[offset : offset + 4])
-        return segment.map[offset : offset + size]
+        return bytes(segment.map[offset : offset + size])
 
     def deferred_from(self, seq: int) -> Iterator[Commit]:
         """The batches at or above ``seq`` that were published to be delivered later."""
@@ -114,8 +114,7 @@ class Log:
 
     def close(self) -> None:
         """Let go of the files."""
-        for segment in self.segments:
-            segment.close()
+        self.segments.clear()
 
     def destroy(self) -> None:
         """Delete everything."""

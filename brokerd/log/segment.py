@@ -25,9 +25,10 @@ class Segment:
     """One file of messages. ``path`` is its ``.log``, or None for a topic that is kept in memory only."""
 
     def __init__(self, path: Path | None, first_seq: int, map_: mmap.mmap, commits: CommitIndex) -> None:
+        # The map is unmapped when the last slice of it is gone, which may be one that waits in a socket's buffer.
         self.path = path
         self.first_seq = first_seq
-        self.map = map_
+        self.map = memoryview(map_)
         self.commits = commits
         self.end = 0
         self.next_seq = first_seq
@@ -67,11 +68,10 @@ class Segment:
             os.close(fd)
         commits = CommitIndex(path.with_suffix(".idx"), create=False)
         segment = cls(path, first_seq, map_, commits)
-        with memoryview(map_) as view:
-            if sealed:
-                commits.trust()
-            else:
-                commits.recover(view, first_seq)
+        if sealed:
+            commits.trust()
+        else:
+            commits.recover(segment.map, first_seq)
         if commits:
             last = commits[-1]
             segment.end, segment.next_seq = last.end, last.next_seq
@@ -83,7 +83,7 @@ class Segment:
         dirty_index = self.commits.erase_behind()
         cut, at = 0, self.end
         while at < len(self.map):
-            chunk = self.map[at : at + 65536]
+            chunk = bytes(self.map[at : at + 65536])
             if chunk.count(0) != len(chunk):
                 cut += len(chunk) - chunk.count(0)
                 self.map[at : at + len(chunk)] = bytes(len(chunk))
@@ -98,7 +98,7 @@ class Segment:
         return len(self.map) - self.end
 
     def append(
-        self, write: Callable[[mmap.mmap, int, int], int], count: int, timestamp: int, defer_ms: int
+        self, write: Callable[[memoryview, int, int], int], count: int, timestamp: int, defer_ms: int
     ) -> tuple[int, int]:
         """Let ``write(map, offset, first seq)`` put ``count`` records at the end, then commit them.
 
@@ -107,8 +107,7 @@ class Segment:
         """
         start, first_seq = self.end, self.next_seq
         end = write(self.map, start, first_seq)
-        with memoryview(self.map) as view:
-            data_hash = xxh3_64_intdigest(view[start:end])
+        data_hash = xxh3_64_intdigest(self.map[start:end])
         self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms))
         self.end, self.next_seq = end, first_seq + count
         return first_seq, end - start
@@ -127,16 +126,7 @@ class Segment:
         return self.commits[self.commits.find(seq)].timestamp
 
     def remove(self) -> None:
-        """Delete the files. Slices of the map that a socket still has to send stay readable."""
+        """Delete the files. Slices of the map that a socket still has to send stay readable until it has."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the files; what they hold stays."""
-        self.commits.close()
-        try:
-            self.map.close()
-        except BufferError:
-            pass  # a consumer's socket still holds a slice; the map goes with it

@@ -1,0 +1,95 @@
+"""The changes a journal holds, as bytes.
+
+Each is ``kind u8`` and its fields, big-endian. Topics and channels are named by their numbers on this node; a channel's
+number is unique among all channels. A sequence number is a topic's. Times are Unix nanoseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+TOPIC_CREATED: Final = 1
+TOPIC_DELETED: Final = 2
+TOPIC_PAUSED: Final = 3
+TOPIC_EMPTIED: Final = 4
+CHANNEL_CREATED: Final = 5
+CHANNEL_DELETED: Final = 6
+CHANNEL_PAUSED: Final = 7
+CHANNEL_EMPTIED: Final = 8
+DELIVERED: Final = 9
+FINISHED: Final = 10
+WAITING: Final = 11
+SKIPPED: Final = 12
+
+TOPIC_HEAD = struct.Struct(">BHQ")
+TOPIC = struct.Struct(">BH")
+TOPIC_GATE = struct.Struct(">BHBQ")
+TOPIC_RANGE = struct.Struct(">BHQQ")
+CHANNEL_HEAD = struct.Struct(">BHIQ")
+CHANNEL_GATE = struct.Struct(">BIQ")
+CHANNEL_FLAG = struct.Struct(">BIB")
+CHANNEL_MESSAGE = struct.Struct(">BIQHQ")
+CHANNEL = struct.Struct(">BI")
+RANGE = struct.Struct(">QI")
+
+
+def topic_created(number: int, routed_end: int, name: str) -> bytes:
+    """A topic; messages from ``routed_end`` on have gone to no channel yet."""
+    return TOPIC_HEAD.pack(TOPIC_CREATED, number, routed_end) + name.encode()
+
+
+def topic_deleted(number: int) -> bytes:
+    """A topic is gone with its channels and messages."""
+    return TOPIC.pack(TOPIC_DELETED, number)
+
+
+def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
+    """A topic was paused or unpaused."""
+    return TOPIC_GATE.pack(TOPIC_PAUSED, number, paused, routed_end)
+
+
+def topic_emptied(number: int, start: int, end: int) -> bytes:
+    """The messages from ``start`` to ``end``, which had gone to no channel, are dropped."""
+    return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
+
+
+def channel_created(topic: int, number: int, head: int, name: str) -> bytes:
+    """A channel that begins at message ``head``."""
+    return CHANNEL_HEAD.pack(CHANNEL_CREATED, topic, number, head) + name.encode()
+
+
+def channel_deleted(number: int, routed_end: int) -> bytes:
+    """A channel is gone; ``routed_end`` is its topic's from now on, which matters if it was the last."""
+    return CHANNEL_GATE.pack(CHANNEL_DELETED, number, routed_end)
+
+
+def channel_paused(number: int, paused: bool) -> bytes:
+    """A channel was paused or unpaused."""
+    return CHANNEL_FLAG.pack(CHANNEL_PAUSED, number, paused)
+
+
+def channel_emptied(number: int, head: int) -> bytes:
+    """All that a channel held is dropped; it goes on at ``head``."""
+    return CHANNEL_GATE.pack(CHANNEL_EMPTIED, number, head)
+
+
+def delivered(number: int, head: int) -> bytes:
+    """All messages below ``head`` were delivered or stepped over."""
+    return CHANNEL_GATE.pack(DELIVERED, number, head)
+
+
+def finished(number: int, ranges: Iterable[tuple[int, int]]) -> bytes:
+    """The messages of ``(first seq, count)`` ranges are finished."""
+    return CHANNEL.pack(FINISHED, number) + b"".join(RANGE.pack(first, count) for first, count in ranges)
+
+
+def skipped(number: int, first: int, count: int) -> bytes:
+    """``head`` stepped over messages that it must not deliver."""
+    return CHANNEL.pack(SKIPPED, number) + RANGE.pack(first, count)
+
+
+def waiting(number: int, seq: int, attempts: int, due_ns: int) -> bytes:
+    """A message is to be delivered again after ``attempts`` deliveries; at ``due_ns``, or 0 for at once."""
+    return CHANNEL_MESSAGE.pack(WAITING, number, seq, attempts, due_ns)

@@ -1,0 +1,212 @@
+"""What topics and channels a node has, as far as it is to survive: a checkpoint, and the changes since."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from brokerd.journal import records
+from brokerd.journal.records import RANGE
+
+
+class Delivered:
+    """Which messages above ``floor`` need no delivery of their own any more: finished, stepped over, or set aside."""
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self._done = bytearray()
+
+    def mark(self, first: int, count: int) -> None:
+        """Note the messages from ``first`` on; those below ``floor`` are known already."""
+        start = max(first - self.floor, 0)
+        end = first + count - self.floor
+        if end <= start:
+            return
+        if len(self._done) < end:
+            self._done.extend(bytes(end - len(self._done)))
+        self._done[start:end] = b"\1" * (end - start)
+        if self._done[0]:
+            self._settle()
+
+    def _settle(self) -> None:
+        first_open = self._done.find(0)
+        run = len(self._done) if first_open < 0 else first_open
+        if run == len(self._done) or run > 65536:
+            del self._done[:run]
+            self.floor += run
+
+    def open_below(self, head: int) -> list[int]:
+        """The messages from ``floor`` to ``head`` that were not marked."""
+        known = self._done[: max(0, head - self.floor)]
+        found = [self.floor + at for at, done in enumerate(known) if not done]
+        found.extend(range(self.floor + len(known), head))
+        return found
+
+
+@dataclass
+class ChannelState:
+    """``aside``: seq -> (attempts, due Unix ns or 0), the messages that wait for another delivery."""
+
+    number: int
+    topic: int
+    name: str
+    head: int
+    paused: bool = False
+    aside: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.delivered = Delivered(self.head)
+
+    def finish(self, first: int, count: int) -> None:
+        """Forget messages, wherever they wait."""
+        if self.aside:
+            for seq in range(first, first + count):
+                self.aside.pop(seq, None)
+        self.delivered.mark(first, count)
+
+    def unfinished(self) -> dict[int, tuple[int, int]]:
+        """All that wait, those in flight when the node stopped included; in order of seq."""
+        waiting = {seq: (1, 0) for seq in self.delivered.open_below(self.head)} | self.aside
+        return dict(sorted(waiting.items()))
+
+
+@dataclass
+class TopicState:
+    """``routed_end``: messages from there on had gone to no channel. ``holes``: ranges that are to be stepped over."""
+
+    number: int
+    name: str
+    routed_end: int
+    paused: bool = False
+    holes: list[tuple[int, int]] = field(default_factory=list)
+
+
+class NodeState:
+    """All of a node's topics and channels, by number."""
+
+    def __init__(self) -> None:
+        self.topics: dict[int, TopicState] = {}
+        self.channels: dict[int, ChannelState] = {}
+        self.next_topic = 0
+        self.next_channel = 0
+
+    def apply(self, record: bytes) -> None:
+        """Take one change; taking it twice is taking it once, since a checkpoint may hold the first record behind it.
+
+        Raises KeyError, struct.error or UnicodeDecodeError for one that makes no sense.
+        """
+        kind = record[0]
+        if kind == records.DELIVERED:
+            _, number, head = records.CHANNEL_GATE.unpack(record)
+            self.channels[number].head = head
+        elif kind == records.FINISHED:
+            channel = self.channels[records.CHANNEL.unpack_from(record)[1]]
+            for first, count in RANGE.iter_unpack(record[records.CHANNEL.size :]):
+                channel.finish(first, count)
+        elif kind == records.WAITING:
+            _, number, seq, attempts, due = records.CHANNEL_MESSAGE.unpack(record)
+            channel = self.channels[number]
+            channel.aside[seq] = (attempts, due)
+            channel.delivered.mark(seq, 1)
+        elif kind == records.SKIPPED:
+            channel = self.channels[records.CHANNEL.unpack_from(record)[1]]
+            channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
+        else:
+            self._apply_rare(kind, record)
+
+    def _apply_rare(self, kind: int, record: bytes) -> None:
+        if kind == records.TOPIC_CREATED:
+            _, number, routed_end = records.TOPIC_HEAD.unpack_from(record)
+            name = record[records.TOPIC_HEAD.size :].decode()
+            self.topics[number] = TopicState(number, name, routed_end)
+            self.next_topic = number + 1
+        elif kind == records.TOPIC_DELETED:
+            _, number = records.TOPIC.unpack(record)
+            self.topics.pop(number, None)
+            self.channels = {key: channel for key, channel in self.channels.items() if channel.topic != number}
+        elif kind == records.TOPIC_PAUSED:
+            _, number, paused, routed_end = records.TOPIC_GATE.unpack(record)
+            self.topics[number].paused = bool(paused)
+            self.topics[number].routed_end = routed_end
+        elif kind == records.TOPIC_EMPTIED:
+            _, number, start, end = records.TOPIC_RANGE.unpack(record)
+            if (start, end) not in self.topics[number].holes:
+                self.topics[number].holes.append((start, end))
+            self.topics[number].routed_end = end
+        elif kind == records.CHANNEL_CREATED:
+            _, topic, number, head = records.CHANNEL_HEAD.unpack_from(record)
+            name = record[records.CHANNEL_HEAD.size :].decode()
+            self.channels[number] = ChannelState(number, topic, name, head)
+            self.next_channel = number + 1
+        elif kind == records.CHANNEL_DELETED:
+            _, number, routed_end = records.CHANNEL_GATE.unpack(record)
+            gone = self.channels.pop(number, None)
+            if gone is not None:
+                self.topics[gone.topic].routed_end = routed_end
+        elif kind == records.CHANNEL_PAUSED:
+            _, number, paused = records.CHANNEL_FLAG.unpack(record)
+            self.channels[number].paused = bool(paused)
+        elif kind == records.CHANNEL_EMPTIED:
+            _, number, head = records.CHANNEL_GATE.unpack(record)
+            channel = self.channels[number]
+            channel.head = head
+            channel.aside.clear()
+            channel.delivered = Delivered(head)
+        else:
+            raise KeyError(f"no record of kind {kind}")
+
+    def to_json(self) -> str:
+        """The whole state, as a checkpoint keeps it."""
+        return json.dumps(
+            {
+                "format": 1,
+                "next_topic": self.next_topic,
+                "next_channel": self.next_channel,
+                "topics": [
+                    {
+                        "number": topic.number,
+                        "name": topic.name,
+                        "routed_end": topic.routed_end,
+                        "paused": topic.paused,
+                        "holes": topic.holes,
+                    }
+                    for topic in self.topics.values()
+                ],
+                "channels": [
+                    {
+                        "number": channel.number,
+                        "topic": channel.topic,
+                        "name": channel.name,
+                        "head": channel.head,
+                        "paused": channel.paused,
+                        "aside": [[seq, *entry] for seq, entry in channel.unfinished().items()],
+                    }
+                    for channel in self.channels.values()
+                ],
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> NodeState:
+        """Read a checkpoint. Raises ValueError or KeyError, naming what is wrong, for another format."""
+        data: dict[str, Any] = json.loads(text)
+        if data["format"] != 1:
+            raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
+        state = cls()
+        state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
+        for topic in data["topics"]:
+            state.topics[topic["number"]] = TopicState(
+                topic["number"],
+                topic["name"],
+                topic["routed_end"],
+                topic["paused"],
+                [(start, end) for start, end in topic["holes"]],
+            )
+        for channel in data["channels"]:
+            aside = {seq: (attempts, due) for seq, attempts, due in channel["aside"]}
+            state.channels[channel["number"]] = ChannelState(
+                channel["number"], channel["topic"], channel["name"], channel["head"], channel["paused"], aside
+            )
+        return state
