@@ -4,7 +4,7 @@
 both on an asyncio transport. Handlers are plain functions, Request -> Response:
 
     router = Router()
-    router.get("/ping", lambda request: PING_OK, logged=True)
+    router.add("GET", "/ping", lambda request: PING_OK)
     server = HTTPServer(router.answer)
     await loop.create_server(server.protocol, host, port)
 """

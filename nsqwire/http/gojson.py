@@ -1,6 +1,7 @@
 """JSON as Go's encoding/json writes it: compact, safe inside HTML, whole floats without a fraction."""
 
 import json
+import re
 from typing import Any, Final
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -13,13 +14,14 @@ _ESCAPES: Final = (
     ("\u2028", "\\u2028"),
     ("\u2029", "\\u2029"),
 )
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_PLAIN_FLOAT: Final = 1e21  # from here on Go uses an exponent
 
 
 def encode(value: Any) -> bytes:
     """Encode dicts (in their order), lists, tuples, strings, numbers, booleans and None. Raises ValueError for NaN.
 
-    A str made of undecodable bytes (surrogates) is written with U+FFFD in their place, as Go does.
+    A lone surrogate, which is what undecodable bytes become in a str, is written as U+FFFD, as Go does.
     """
     text = _encode(value)
     # Python writes 1.0 and 1e+16 where Go writes 1 and 10000000000000000. Floats are rare in our answers: look before
@@ -32,7 +34,7 @@ def encode(value: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+        return _SURROGATE.sub("\ufffd", text).encode()
 
 
 def _whole_floats_as_ints(value: Any) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
+from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
 from nsqwire.http.connection import Connection, Limits
 from nsqwire.http.messages import Request, Response
@@ -110,7 +111,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._connection = Connection(self._server.limits, _address(transport.get_extra_info("peername")))
+        self._connection = Connection(self._server.limits, address_text(transport.get_extra_info("peername")))
         self._server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
@@ -217,11 +218,3 @@ class HTTPProtocol(asyncio.Protocol):
             self._linger = self._loop.call_later(_LINGER_S, self._transport.close)
         else:
             self._transport.close()
-
-
-def _address(peer: object) -> str:
-    """``ip:port``, IPv6 in brackets; ``@`` for a Unix socket, whose peers have no address."""
-    if not isinstance(peer, tuple) or len(peer) < 2:
-        return "@"
-    host, port = peer[0], peer[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

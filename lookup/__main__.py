@@ -1,0 +1,90 @@
+"""nsqlookupd, the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Final
+
+import uvloop
+
+from lookup.http import Clock, make_router
+from lookup.registry import Registry
+from lookup.settings import LookupSettings
+from lookup.tcp import LookupServer
+from nsqwire import logs
+from nsqwire.addresses import address_text
+from nsqwire.http import HTTPServer
+from nsqwire.listening import listen_tcp
+from nsqwire.settings import load
+from nsqwire.version import NSQ_VERSION, version_text
+
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = "nsqlookupd"
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run until SIGINT or SIGTERM and exit 0; exit 1 where an address cannot be had, 2 for a bad flag."""
+    arguments = sys.argv[1:] if argv is None else argv
+    version = version_text(PROGRAM)
+    settings = load(LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version)
+    logs.configure(settings.log_level, settings.log_prefix)
+    log.info("%s", version)
+    sockets: list[socket.socket] = []
+    try:
+        for face, address in (("TCP", settings.tcp_address), ("HTTP", settings.http_address)):
+            sockets.append(listen_tcp(address))
+            log.info("%s: listening on %s", face, address_text(sockets[-1].getsockname()))
+    except (OSError, ValueError) as error:
+        log.critical("failed to instantiate %s - %s", PROGRAM, error)
+        raise SystemExit(1) from None
+    uvloop.run(serve(settings, *sockets))
+
+
+async def serve(settings: LookupSettings, tcp_socket: socket.socket, http_socket: socket.socket) -> None:
+    """Serve both faces on listening sockets until SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    clock = steady_unix_clock()
+    tcp_address, http_address = tcp_socket.getsockname(), http_socket.getsockname()
+    registry = Registry(
+        inactive_timeout=settings.inactive_producer_timeout, tombstone_lifetime=settings.tombstone_lifetime
+    )
+    identity = {
+        "broadcast_address": settings.broadcast_address,
+        "hostname": socket.gethostname(),
+        "http_port": http_address[1],
+        "tcp_port": tcp_address[1],
+        "version": NSQ_VERSION,
+    }
+    lookup_server = LookupServer(registry, clock, identity)
+    http_server = HTTPServer(make_router(registry, clock).answer)
+    tcp_listener = await loop.create_server(lookup_server.protocol, sock=tcp_socket)
+    http_listener = await loop.create_server(http_server.protocol, sock=http_socket)
+
+    await stop.wait()
+    log.info("TCP: closing %s", address_text(tcp_address))
+    tcp_listener.close()
+    lookup_server.close()
+    log.info("HTTP: closing %s", address_text(http_address))
+    http_listener.close()
+    await http_server.close()
+
+
+def steady_unix_clock() -> Clock:
+    """A clock of unix nanoseconds that runs on when the machine's time is set: producers must not expire by that."""
+    offset = time.time_ns() - time.monotonic_ns()
+    return lambda: offset + time.monotonic_ns()
+
+
+if __name__ == "__main__":
+    main()

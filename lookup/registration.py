@@ -1,0 +1,29 @@
+"""What can be registered."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Category = Literal["client", "topic", "channel"]
+
+
+class Registration(NamedTuple):
+    """``("client", "", "")``, ``("topic", topic, "")`` or ``("channel", topic, channel)``."""
+
+    category: Category
+    key: str = ""
+    subkey: str = ""
+
+    def __str__(self) -> str:
+        return f"category:{self.category} key:{self.key} subkey:{self.subkey}"
+
+
+CLIENT = Registration("client")
+
+
+def topic_registration(topic: str) -> Registration:
+    return Registration("topic", topic)
+
+
+def channel_registration(topic: str, channel: str) -> Registration:
+    return Registration("channel", topic, channel)

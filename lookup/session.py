@@ -1,0 +1,229 @@
+"""One nsqd's conversation with the registry, protocol V1, without a socket."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsqwire.errors import REPLIES, BadBody, BadChannel, BadTopic, Invalid, NSQError
+from nsqwire.names import is_valid_name
+
+MAGIC: Final = b"  V1"
+OK: Final = b"OK"
+
+_MAX_LINE_BYTES: Final = 64 * 1024
+_MAX_BODY_BYTES: Final = 1024 * 1024
+_LENGTH: Final = struct.Struct(">i")
+_WHITE_SPACE: Final = b" \t\n\v\f\r"
+_INT64: Final = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identify:
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    hostname: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    topic: str
+    channel: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unregister:
+    topic: str
+    channel: str | None
+
+
+Command = Ping | Identify | Register | Unregister
+
+
+class Session:
+    """Bytes in, commands out; replies in, bytes out. Every error is fatal: it is answered, then ``closed`` is true.
+
+    A command is ``NAME param...\\n``, IDENTIFY's followed by ``length i32 | JSON``; a reply is ``length i32 | data``,
+    an error's data being ``<code> <text>``. Source: NSQ's nsqlookupd. Beyond it: a line may have 64 KiB and a body
+    1 MiB, and a negative length is answered instead of ending the process.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.greeted = False
+        self.identified = False
+        self._input = bytearray()
+        self._output: list[bytes] = []
+        self._awaiting_body = False
+
+    def received(self, data: bytes) -> None:
+        """Take bytes from the client; nothing is read after an error."""
+        if not self.closed:
+            self._input += data
+
+    def next_command(self) -> Command | None:
+        """The next whole command, or None: more bytes are needed, or an error has closed the conversation."""
+        if self.closed or not (self.greeted or self._greet()):
+            return None
+        try:
+            return self._identify_body() if self._awaiting_body else self._command()
+        except NSQError as error:
+            self.refuse(error)
+            return None
+
+    def respond(self, data: bytes) -> None:
+        self._output.append(_LENGTH.pack(len(data)) + data)
+
+    def refuse(self, error: NSQError) -> None:
+        """Answer with an error and close."""
+        text = f"{REPLIES[type(error)].tcp} {error}"
+        self.respond(text.encode("utf-8", "surrogateescape"))
+        self._close()
+
+    def end(self) -> None:
+        """The client will send no more: a body it still owes is an error it may be waiting to hear of."""
+        if self._awaiting_body and not self.closed:
+            missing = "body size" if len(self._input) < _LENGTH.size else "body"
+            self.refuse(BadBody(f"IDENTIFY failed to read {missing}"))
+        self._close()
+
+    def take_output(self) -> bytes:
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    def _close(self) -> None:
+        self.closed = True
+        self._input.clear()
+
+    def _greet(self) -> bool:
+        if len(self._input) < len(MAGIC):
+            return False
+        magic = bytes(self._input[: len(MAGIC)])
+        del self._input[: len(MAGIC)]
+        if magic != MAGIC:
+            self.respond(b"E_BAD_PROTOCOL")
+            self._close()
+            return False
+        self.greeted = True
+        return True
+
+    def _command(self) -> Command | None:
+        end = self._input.find(b"\n", 0, _MAX_LINE_BYTES)
+        if end < 0:
+            if len(self._input) >= _MAX_LINE_BYTES:
+                raise Invalid(f"command line is longer than {_MAX_LINE_BYTES} bytes")
+            return None
+        line = bytes(self._input[:end]).strip(_WHITE_SPACE).decode("utf-8", "surrogateescape")
+        del self._input[: end + 1]
+        name, *params = line.split(" ")
+        if name == "PING":
+            return Ping()
+        if name == "IDENTIFY":
+            if self.identified:
+                raise Invalid("cannot IDENTIFY again")
+            self._awaiting_body = True
+            return self._identify_body()
+        if name == "REGISTER":
+            return Register(*self._names(name, params))
+        if name == "UNREGISTER":
+            return Unregister(*self._names(name, params))
+        raise Invalid(f"invalid command {name}")
+
+    def _names(self, command: str, params: list[str]) -> tuple[str, str | None]:
+        if not self.identified:
+            raise Invalid("client must IDENTIFY")
+        if not params:
+            raise Invalid(f"{command} insufficient number of params")
+        topic, channel = params[0], params[1] if len(params) > 1 else ""
+        if not is_valid_name(topic):
+            raise BadTopic(f"{command} topic name '{topic}' is not valid")
+        if channel and not is_valid_name(channel):
+            raise BadChannel(f"{command} channel name '{channel}' is not valid")
+        return topic, channel or None
+
+    def _identify_body(self) -> Identify | None:
+        if len(self._input) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._input)
+        if not 0 <= length <= _MAX_BODY_BYTES:
+            raise BadBody(f"IDENTIFY invalid body size {length}, the largest is {_MAX_BODY_BYTES}")
+        end = _LENGTH.size + length
+        if len(self._input) < end:
+            return None
+        body = bytes(self._input[_LENGTH.size : end])
+        del self._input[:end]
+        identify = parse_identify(body)
+        self._awaiting_body = False
+        self.identified = True
+        return identify
+
+
+def parse_identify(body: bytes) -> Identify:
+    """Read IDENTIFY's JSON as Go reads it into a struct: keys in any case, unknown keys ignored, null is no value.
+
+    Raises BadBody.
+    """
+    try:
+        document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+        given = _fields(document)
+    except (ValueError, RecursionError):
+        raise BadBody("IDENTIFY failed to decode JSON body") from None
+    required = ("broadcast_address", "tcp_port", "http_port", "version")
+    if not all(given.get(name) for name in required):
+        raise BadBody("IDENTIFY missing fields")
+    return Identify(**given)
+
+
+def _fields(document: Any) -> dict[str, Any]:
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ValueError("not an object")
+    given: dict[str, Any] = {}
+    for key, value in document.items():
+        name = key.lower()
+        accepts = _FIELDS.get(name)
+        if accepts is None or value is None:
+            continue
+        if not accepts(value):
+            raise ValueError(f"{name} is of the wrong type")
+        given[name] = value
+    given.pop("remote_address", None)  # the connection's own counts
+    return given
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int and value in _INT64
+
+
+_FIELDS: Final[dict[str, Callable[[Any], bool]]] = {
+    "broadcast_address": _is_text,
+    "tcp_port": _is_int,
+    "http_port": _is_int,
+    "version": _is_text,
+    "hostname": _is_text,
+    "topology_zone": _is_text,
+    "topology_region": _is_text,
+    "remote_address": _is_text,
+}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
