@@ -1,0 +1,56 @@
+"""Bodies of the cluster's API. The rows are those of :mod:`cluster.rows`; the web app's types are made from these."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from ninja import Schema
+from pydantic import AfterValidator, Field
+
+from cluster.actions import Action, Result
+from cluster.rows import ChannelRow, NodeRow, TopicRow
+from nsqwire.names import is_valid_name
+
+
+def _valid_name(name: str) -> str:
+    if not is_valid_name(name):
+        raise ValueError("a name is 1 to 64 of the characters .a-zA-Z0-9_-, and may end in #ephemeral")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_valid_name)]
+
+
+class SnapshotOut(Schema):
+    version: int
+    taken_at: int = Field(description="unix milliseconds")
+    nodes: list[NodeRow]
+    topics: list[TopicRow]
+    channels: list[ChannelRow]
+
+
+class ActionIn(Schema):
+    action: Action
+    topic: Name
+    channel: Name | None = None
+
+
+class ActionOut(Schema):
+    outcome: Literal["done", "partial", "failed"]
+    results: list[Result]
+
+
+class AuditEntryOut(Schema):
+    id: int
+    at: int = Field(description="unix milliseconds")
+    user: str
+    action: str
+    topic: str
+    channel: str | None
+    outcome: Literal["done", "partial", "failed"]
+    results: list[Result]
+    remote_address: str
+
+
+class AuditOut(Schema):
+    entries: list[AuditEntryOut] = Field(description="newest first")
