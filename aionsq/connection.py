@@ -1,4 +1,4 @@
-"""One TCP conversation with an nsqd: bytes from and to the socket, heartbeats, liveness. No publishing, no consuming."""
+"""One TCP conversation with an nsqd: bytes from and to the socket, heartbeats, liveness."""
 
 from __future__ import annotations
 

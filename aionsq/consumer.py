@@ -57,7 +57,7 @@ class Consumer:
         options: ConsumerOptions | None = None,
         give_up: Handler | None = None,
     ) -> None:
-        """``give_up`` is called, before it is finished unhandled, with a message delivered more than ``max_attempts`` times.
+        """``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
 
         Raises BadTopic, BadChannel, ValueError for addresses.
         """
@@ -127,8 +127,8 @@ class Consumer:
     async def start(self) -> None:
         """Connect to the nsqds given, or ask the nsqlookupds once.
 
-        Raises ConnectFailed when no nsqd given can be reached and there is no nsqlookupd to name others; ConsumerStopped
-        after a stop. nsqlookupds that do not answer are asked again.
+        Raises ConnectFailed when no nsqd given can be reached and there is no nsqlookupd to name others;
+        ConsumerStopped after a stop. nsqlookupds that do not answer are asked again.
         """
         if self._stopping:
             raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} was stopped")
@@ -191,16 +191,21 @@ class Consumer:
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call ``handler(message)`` for each message, ``concurrency`` at a time, until the consumer has stopped.
 
-        The handler may be a coroutine function or a plain one. When it returns, its message is finished; when it raises,
-        requeued with backoff; unless it answered or disabled automatic answers. Starts the consumer if need be. Handlers
-        still running when a stop's grace is over are cancelled.
+        The handler may be a coroutine function or a plain one. When it returns, its message is finished; when it
+        raises, requeued with backoff; unless it answered or disabled automatic answers. Handlers still running when a
+        stop's grace is over are cancelled. A consumer that was not started is started, and stopped at the end.
         """
+        was_started = self._started
         await self.start()
-        async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(self._work(handler)) for _ in range(concurrency)]
-            await self._stopped.wait()
-            for worker in workers:
-                worker.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                workers = [group.create_task(self._work(handler)) for _ in range(concurrency)]
+                await self._stopped.wait()
+                for worker in workers:
+                    worker.cancel()
+        finally:
+            if not was_started:
+                await self.stop(timedelta(0))
 
     def change_max_in_flight(self, max_in_flight: int) -> None:
         """Share out a new maximum at once; 0 pauses. Raises ValueError below 0."""

@@ -1,7 +1,7 @@
 """What can go wrong for a user of the client. Every error of this package is a :class:`ClientError`.
 
-Arguments that break NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything is
-sent: a broker closes the connection over them, and every publish behind such a one would be lost.
+Arguments that break NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything
+is sent: a broker closes the connection over them, and every publish behind such a one would be lost.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ class Answers(Protocol):
 class Message:
     """One delivery of one message.
 
-    The first answer counts: ``finish`` and ``requeue`` after it, and ``touch`` too, do nothing. Answers go out at the end
-    of the event loop's turn, together; none of these methods waits. An answer to a message whose connection has gone is
-    dropped: nsqd delivers the message again.
+    The first answer counts: ``finish`` and ``requeue`` after it, and ``touch`` too, do nothing. Answers go out at the
+    end of the event loop's turn, together; none of these methods waits. An answer to a message whose connection has
+    gone is dropped: nsqd delivers the message again.
     """
 
     __slots__ = ("_answers", "attempts", "auto_response", "body", "has_responded", "id", "timestamp", "trial")

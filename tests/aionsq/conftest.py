@@ -1,0 +1,252 @@
+"""An nsqd and an nsqlookupd that do what a test tells them, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+DEADLINE_S = 10.0
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+
+
+@dataclass
+class Command:
+    """A command as it came in; ``at`` is monotonic seconds."""
+
+    line: str
+    body: bytes = b""
+    at: float = field(default_factory=time.monotonic)
+
+
+class Peer:
+    """One client's connection to the scripted nsqd."""
+
+    def __init__(self, nsqd: ScriptedNsqd, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.commands: list[Command] = []
+        self.closed = False
+        self._nsqd = nsqd
+        self._reader = reader
+        self._writer = writer
+
+    def frame(self, frame_type: int, data: bytes) -> None:
+        self._writer.write(struct.pack(">ii", 4 + len(data), frame_type) + data)
+
+    def message(self, body: bytes, *, attempts: int = 1, id: bytes | None = None) -> bytes:
+        """Send a message; returns its id."""
+        id = id or b"%016x" % next(self._nsqd.ids)
+        self.frame(MESSAGE, struct.pack(">qH16s", time.time_ns(), attempts, id) + body)
+        return id
+
+    def raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def disconnect(self) -> None:
+        self._writer.transport.abort()
+
+    def lines(self, *verbs: str) -> list[str]:
+        """The command lines so far, only those of ``verbs`` if any are named."""
+        return [each.line for each in self.commands if not verbs or each.line.split()[0] in verbs]
+
+    async def serve(self) -> None:
+        try:
+            assert await self._reader.readexactly(4) == b"  V2"
+            while line := await self._reader.readline():
+                command = Command(line.decode().removesuffix("\n"))
+                verb = command.line.split(" ")[0]
+                if verb in ("IDENTIFY", "AUTH", "PUB", "MPUB", "DPUB"):
+                    (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+                    command.body = await self._reader.readexactly(size)
+                self.commands.append(command)
+                self._nsqd.changed()
+                await self._nsqd.react(self, verb, command)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self.closed = True
+            self._nsqd.changed()
+            self._writer.close()
+
+
+class ScriptedNsqd:
+    """Answers as nsqd does, unless ``on[verb]`` says otherwise; delivers only what a test sends."""
+
+    def __init__(self) -> None:
+        self.on: dict[str, Callable[[Peer, Command], Awaitable[None] | None]] = {}
+        self.identify_answer: dict[str, Any] = {"max_rdy_count": 2500, "version": "1.3.0", "msg_timeout": 60000}
+        self.peers: list[Peer] = []
+        self.ids = itertools.count(1)
+        self.address = ""
+        self._server: asyncio.Server | None = None
+        self._condition = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+        self.address = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and break all connections, as a killed nsqd would."""
+        if self._server is not None:
+            self._server.close()
+        for peer in self.peers:
+            peer.disconnect()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start(int(self.address.rpartition(":")[2]))
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(self, reader, writer)
+        self.peers.append(peer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.changed()
+        await peer.serve()
+
+    async def react(self, peer: Peer, verb: str, command: Command) -> None:
+        if verb in self.on:
+            result = self.on[verb](peer, command)
+            if result is not None:
+                await result
+        elif verb == "IDENTIFY":
+            peer.frame(RESPONSE, json.dumps(self.identify_answer).encode())
+        elif verb == "CLS":
+            peer.frame(RESPONSE, b"CLOSE_WAIT")
+        elif verb in ("SUB", "PUB", "MPUB", "DPUB"):
+            peer.frame(RESPONSE, b"OK")
+
+    def changed(self) -> None:
+        async def notify() -> None:
+            async with self._condition:
+                self._condition.notify_all()
+
+        task = asyncio.ensure_future(notify())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait for ``condition`` to hold, looked at after each command and disconnection; returns what it returned."""
+        async with asyncio.timeout(DEADLINE_S):
+            async with self._condition:
+                while not (result := condition()):
+                    await self._condition.wait()
+                return result
+
+    async def peer(self, number: int = 0) -> Peer:
+        """The nth connection, once it has identified itself."""
+        await self.until(lambda: len(self.peers) > number and self.peers[number].lines("IDENTIFY"))
+        return self.peers[number]
+
+    async def consumer(self, number: int = 0) -> Peer:
+        """The nth connection, once it has subscribed."""
+        peer = await self.peer(number)
+        await self.until(lambda: peer.lines("SUB"))
+        return peer
+
+
+class ScriptedLookup:
+    """An nsqlookupd whose ``/lookup`` answer is set by the test: ``producers`` None means the topic is unknown."""
+
+    def __init__(self) -> None:
+        self.producers: list[str] | None = None
+        self.status: int | None = None
+        self.requests: list[str] = []
+        self.address = ""
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        self.address = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.requests.append(head.split(" ")[1])
+        if self.status is not None:
+            status, document = self.status, {"message": "INTERNAL_ERROR"}
+        elif self.producers is None:
+            status, document = 404, {"message": "TOPIC_NOT_FOUND"}
+        else:
+            status, document = 200, {"channels": [], "producers": [_producer(each) for each in self.producers]}
+        body = json.dumps(document).encode()
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body)
+        await writer.drain()
+        writer.close()
+
+
+def _producer(address: str) -> dict[str, Any]:
+    host, _, port = address.rpartition(":")
+    return {"broadcast_address": host, "tcp_port": int(port), "http_port": 1, "hostname": "h", "version": "1.3.0"}
+
+
+@pytest.fixture
+async def start_nsqd() -> AsyncIterator[Callable[[], Awaitable[ScriptedNsqd]]]:
+    """Start a scripted nsqd; as many as a test calls for."""
+    async with AsyncExitStack() as stack:
+
+        async def start() -> ScriptedNsqd:
+            nsqd = ScriptedNsqd()
+            await nsqd.start()
+            stack.push_async_callback(nsqd.stop)
+            return nsqd
+
+        yield start
+
+
+@pytest.fixture
+async def nsqd(start_nsqd: Callable[[], Awaitable[ScriptedNsqd]]) -> ScriptedNsqd:
+    """One scripted nsqd."""
+    return await start_nsqd()
+
+
+@pytest.fixture
+async def start_lookup() -> AsyncIterator[Callable[[], Awaitable[ScriptedLookup]]]:
+    """Start a scripted nsqlookupd; as many as a test calls for."""
+    async with AsyncExitStack() as stack:
+
+        async def start() -> ScriptedLookup:
+            lookup = ScriptedLookup()
+            await lookup.start()
+            stack.push_async_callback(lookup.stop)
+            return lookup
+
+        yield start
+
+
+@pytest.fixture
+def unused_address() -> str:
+    """A loopback address where nothing listens."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return "127.0.0.1:%d" % probe.getsockname()[1]
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+    """Poll a condition until it holds; fails the test after ten seconds."""
+
+    async def wait(condition: Callable[[], Any]) -> Any:
+        async with asyncio.timeout(DEADLINE_S):
+            while not (result := condition()):
+                await asyncio.sleep(0.005)
+            return result
+
+    return wait

@@ -1,0 +1,118 @@
+"""Backoff, without a network or a clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aionsq.backoff import Backoff, Outcome, State, full_jitter
+
+MS = timedelta(milliseconds=1)
+FINISHED, FAILED, REQUEUED, GIVEN_UP = Outcome
+
+
+def at_level(level: int, **options) -> Backoff:
+    """A machine in TEST at a level, reached by failing tests."""
+    backoff = Backoff(100 * MS, timedelta(hours=1), **options)
+    trial = None
+    for _ in range(level):
+        backoff.answered(FAILED, trial)
+        trial = backoff.expired()
+    return backoff
+
+
+def waits(backoff: Backoff, outcomes: list[Outcome]) -> list[int]:
+    """The blocks, in ms, when each test ends as told."""
+    result, trial = [], None
+    for outcome in outcomes:
+        wait = backoff.answered(outcome, trial)
+        if wait is not None:
+            result.append(wait // MS)
+            trial = backoff.expired()
+    return result
+
+
+def test_blocks_double_up_to_the_maximum_and_no_further():
+    """Failure after failure: 200, 400, then the configured 500 ms, and it stays there."""
+    assert waits(Backoff(100 * MS, 500 * MS), [FAILED] * 5) == [200, 400, 500, 500, 500]
+
+
+def test_recovery_goes_down_one_level_per_success():
+    """Three failures, then success: every level is waited at once more on the way down."""
+    backoff = Backoff(50 * MS, timedelta(minutes=2))
+    assert waits(backoff, [FAILED] * 3 + [FINISHED] * 3) == [100, 200, 400, 200, 100]
+    assert backoff.state is State.NORMAL
+
+
+def test_a_maximum_of_zero_turns_backoff_off():
+    """Failures do not slow such a consumer down."""
+    backoff = Backoff(100 * MS, timedelta(0))
+    assert backoff.answered(FAILED, None) is None
+    assert backoff.state is State.NORMAL
+
+
+@pytest.mark.parametrize("outcome", [FINISHED, REQUEUED, GIVEN_UP])
+def test_only_failures_start_a_block(outcome):
+    """Success, neutral requeues and given-up messages leave a healthy consumer alone."""
+    backoff = Backoff(100 * MS, timedelta(minutes=2))
+    assert backoff.answered(outcome, None) is None
+    assert backoff.state is State.NORMAL
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_answers_during_a_block_change_nothing(outcome, level):
+    """They belong to messages that were under way when it began."""
+    backoff = at_level(level)
+    assert backoff.answered(FAILED, backoff.trial) is not None
+    assert backoff.answered(outcome, None) is None
+    assert backoff.answered(outcome, backoff.trial) is None
+    assert (backoff.state, backoff.level) == (State.BLOCKED, level + 1)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_only_the_test_message_decides_a_test(outcome, level):
+    """A message from before the block, or from an earlier test, may be answered during a test."""
+    backoff = at_level(level)
+    assert backoff.answered(outcome, None) is None
+    assert backoff.answered(outcome, backoff.trial - 1) is None
+    assert (backoff.state, backoff.level) == (State.TEST, level)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_what_a_test_message_leads_to(level):
+    """Success goes down a level, failure up, a neutral requeue stays; a given-up message decides nothing."""
+    finished, failed, requeued, given_up = (at_level(level) for _ in range(4))
+    assert finished.answered(FINISHED, finished.trial) == (100 * MS * 2 ** (level - 1) if level > 1 else None)
+    assert (finished.state, finished.level) == (State.BLOCKED if level > 1 else State.NORMAL, level - 1)
+    assert failed.answered(FAILED, failed.trial) == 100 * MS * 2 ** (level + 1)
+    assert (failed.state, failed.level) == (State.BLOCKED, level + 1)
+    assert requeued.answered(REQUEUED, requeued.trial) == 100 * MS * 2**level
+    assert (requeued.state, requeued.level) == (State.BLOCKED, level)
+    assert given_up.answered(GIVEN_UP, given_up.trial) is None
+    assert (given_up.state, given_up.level) == (State.TEST, level)
+
+
+@given(st.lists(st.sampled_from(list(Outcome)), max_size=60), st.integers(0, 5_000), st.integers(0, 60_000))
+def test_a_block_is_never_longer_than_the_maximum(outcomes, multiplier_ms, maximum_ms):
+    """Whatever happens, and a level that only counts up without the wait growing is not left behind."""
+    for strategy in ({}, {"strategy": full_jitter}):
+        backoff = Backoff(multiplier_ms * MS, maximum_ms * MS, **strategy)
+        trial = None
+        for outcome in outcomes:
+            wait = backoff.answered(outcome, trial)
+            assert wait is None or timedelta(0) <= wait <= maximum_ms * MS
+            assert (backoff.level == 0) == (backoff.state is State.NORMAL)
+            if backoff.state is State.BLOCKED:
+                trial = backoff.expired()
+
+
+def test_full_jitter_draws_below_the_exponential_wait():
+    """Many consumers that failed together do not come back together."""
+    draws = {full_jitter(100 * MS, 3) for _ in range(50)}
+    assert len(draws) > 10
+    assert all(timedelta(0) <= draw <= 800 * MS for draw in draws)

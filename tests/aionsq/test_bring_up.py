@@ -1,0 +1,156 @@
+"""Handshake, discovery, reconnection and options, without a network."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from aionsq.discovery import FORGET_AFTER_POLLS, Discovery
+from aionsq.handshake import Handshake, HandshakeFailed, Ready, Send, Upgrade
+from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text
+from aionsq.reconnect import Reconnect
+from nsqwire import frame
+
+
+def answer(**fields) -> bytes:
+    return json.dumps({"max_rdy_count": 100, "version": "1.3.0", **fields}).encode()
+
+
+def started(topic=None, channel=None, **options) -> Handshake:
+    handshake = Handshake(ConnectionOptions(**options), topic, channel)
+    (first,) = handshake.begin()
+    assert isinstance(first, Send)
+    assert first.data.startswith(b"  V2IDENTIFY\n")
+    return handshake
+
+
+def test_a_publisher_is_ready_once_identified():
+    """No SUB is sent without a topic."""
+    (ready,) = started().received(frame.RESPONSE, answer())
+    assert isinstance(ready, Ready)
+    assert (ready.negotiated.max_rdy_count, ready.negotiated.version) == (100, "1.3.0")
+
+
+def test_a_consumer_is_ready_once_its_subscription_is_confirmed():
+    """The answer to SUB is awaited, so that a refusal reaches whoever connects."""
+    handshake = started("t", "c")
+    assert handshake.received(frame.RESPONSE, answer()) == [Send(b"SUB t c\n")]
+    assert handshake.received(frame.RESPONSE, b"_heartbeat_") == [Send(b"NOP\n")]
+    (ready,) = handshake.received(frame.RESPONSE, b"OK")
+    assert isinstance(ready, Ready)
+
+
+def test_layers_go_on_in_order_and_each_is_confirmed():
+    """TLS, then deflate inside it, then AUTH, then SUB."""
+    handshake = started("t", "c", tls_v1=True, deflate=True, auth_secret="s")
+    granted = answer(tls_v1=True, deflate=True, auth_required=True)
+    assert handshake.received(frame.RESPONSE, granted) == [Upgrade.TLS]
+    assert handshake.received(frame.RESPONSE, b"OK") == [Upgrade.DEFLATE]
+    assert handshake.received(frame.RESPONSE, b"OK") == [Send(b"AUTH\n\0\0\0\1s")]
+    assert handshake.received(frame.RESPONSE, b'{"identity":"","permission_count":1}') == [Send(b"SUB t c\n")]
+
+
+@pytest.mark.parametrize(
+    ("options", "reply", "says"),
+    [
+        ({"tls_v1": True}, (frame.RESPONSE, answer(tls_v1=False)), "does not grant tls_v1"),
+        ({"tls_v1": True}, (frame.RESPONSE, b"OK"), "does not grant tls_v1"),
+        ({"deflate": True}, (frame.RESPONSE, answer()), "does not grant deflate"),
+        ({}, (frame.RESPONSE, answer(auth_required=True)), "requires an auth_secret"),
+        ({}, (frame.ERROR, b"E_BAD_BODY IDENTIFY heartbeat"), "IDENTIFY was refused: E_BAD_BODY"),
+        ({}, (frame.RESPONSE, b"[1]"), "no answer to IDENTIFY"),
+        ({}, (frame.RESPONSE, b'{"max_rdy_count":"many"}'), "no answer to IDENTIFY"),
+        ({}, (frame.MESSAGE, b"x" * 30), "frame of type 2"),
+    ],
+)
+def test_a_handshake_that_cannot_go_on_says_why(options, reply, says):
+    """Above all, a connection that was to be encrypted never goes on unencrypted."""
+    with pytest.raises(HandshakeFailed, match=says):
+        started(**options).received(*reply)
+
+
+def test_an_nsqd_from_before_negotiation_will_do():
+    """It answers OK, and takes RDY up to 2500."""
+    (ready,) = started().received(frame.RESPONSE, b"OK")
+    assert isinstance(ready, Ready)
+    assert ready.negotiated.max_rdy_count == 2500
+
+
+def test_identify_tells_what_was_chosen_in_milliseconds():
+    """nsqd reads integers of milliseconds, and gets msg_timeout only when one was chosen."""
+    fields = ConsumerOptions(heartbeat_interval=timedelta(seconds=5), sample_rate=10).identify_fields()
+    assert (fields["heartbeat_interval"], fields["sample_rate"]) == (5000, 10)
+    assert fields["feature_negotiation"] is True
+    assert "msg_timeout" not in fields
+    assert ConsumerOptions(msg_timeout=timedelta(seconds=2)).identify_fields()["msg_timeout"] == 2000
+
+
+def test_an_nsqd_is_forgotten_only_after_several_polls_without_it():
+    """And a poll that some nsqlookupd did not answer does not count."""
+    discovery = Discovery()
+    discovery.polled(["a", "b"], complete=True)
+    for _ in range(FORGET_AFTER_POLLS - 1):
+        discovery.polled(["a"], complete=True)
+    discovery.polled(["a"], complete=False)
+    assert discovery.forgettable() == []
+    discovery.polled(["a"], complete=True)
+    assert discovery.forgettable() == ["b"]
+    discovery.polled(["a", "b"], complete=True)
+    assert discovery.forgettable() == []
+
+
+def test_pauses_grow_to_the_maximum_and_start_anew_after_a_lasting_connection():
+    """The first attempt comes at once."""
+    pauses = Reconnect(timedelta(seconds=2))
+    delays = [pauses.next_delay() for _ in range(12)]
+    assert delays[0] == 0
+    assert 0.05 <= delays[1] <= 0.1
+    assert all(1 <= delay <= 2 for delay in delays[7:])
+    pauses.held(0.2)
+    assert pauses.next_delay() >= 1
+    pauses.held(60)
+    assert pauses.next_delay() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("max_attempts", "7", "max_attempts", 7),
+        ("lookupd-poll-interval", "1500", "lookupd_poll_interval", timedelta(milliseconds=1500)),
+        ("lookupd_poll_interval", "1m30s", "lookupd_poll_interval", timedelta(seconds=90)),
+        ("deflate", None, "deflate", True),
+        ("deflate", "f", "deflate", False),
+        ("lookupd_poll_jitter", "0.5", "lookupd_poll_jitter", 0.5),
+        ("backoff_strategy", "full_jitter", "backoff_strategy", "full_jitter"),
+    ],
+)
+def test_an_option_can_be_given_as_text(name, text, field, value):
+    """As the tools' --consumer-opt does: dashes or underscores, Go durations or milliseconds, no value for true."""
+    assert getattr(with_text(ConsumerOptions(), name, text), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("max_atempts", "7", "invalid option max_atempts"),
+        ("max_attempts", "many", "invalid value 'many' for option max_attempts"),
+        ("max_attempts", "70000", "invalid max_attempts ! 70000 > 65535"),
+        ("deflate", "perhaps", "invalid value"),
+        ("backoff_strategy", "none", "not one of exponential, full_jitter"),
+        ("read_timeout", "10s", "invalid heartbeat_interval"),
+    ],
+)
+def test_an_unusable_option_says_what_is_wrong_with_it(name, text, says):
+    """One sentence, naming the option."""
+    with pytest.raises(ValueError, match=says):
+        with_text(ConsumerOptions(), name, text)
+
+
+def test_options_out_of_range_are_refused_when_made():
+    """Not when they are first used."""
+    with pytest.raises(ValueError, match="invalid max_in_flight ! -1 < 0"):
+        ConsumerOptions(max_in_flight=-1)
+    with pytest.raises(ValueError, match="publish_timeout"):
+        ProducerOptions(publish_timeout=timedelta(0))
