@@ -1,0 +1,32 @@
+/** The websocket to the collector's picture, reduced to what a store needs; tests pass their own `Connect`. */
+import type { BrowserMessage, ServerMessage } from './types';
+
+export type SocketEvents = {
+  opened(): void;
+  message(message: ServerMessage): void;
+  /** Called once, whether it never opened, broke or was closed by the platform. */
+  closed(): void;
+};
+export type Socket = { send(message: BrowserMessage): void; close(): void };
+export type Connect = (events: SocketEvents) => Socket;
+
+export function socketUrl(location: { protocol: string; host: string }): string {
+  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws/cluster`;
+}
+
+export const connectBrowser: Connect = (events) => {
+  const socket = new WebSocket(socketUrl(window.location));
+  let wanted = true;
+  socket.onopen = () => wanted && events.opened();
+  socket.onmessage = (event: MessageEvent<string>) => wanted && events.message(JSON.parse(event.data) as ServerMessage);
+  socket.onclose = () => wanted && events.closed();
+  return {
+    send: (message) => {
+      if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+    },
+    close: () => {
+      wanted = false;
+      socket.close();
+    },
+  };
+};

@@ -1,0 +1,93 @@
+/** Numbers, ages and times as text. Null is a dash: not known is not zero. */
+
+export const DASH = '–';
+
+const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
+const SUFFIXES = ['', 'k', 'M', 'G', 'T'] as const;
+
+/** Every digit, grouped: `1,234,567`. */
+export function count(value: number | null | undefined): string {
+  return value === null || value === undefined ? DASH : whole.format(value);
+}
+
+/** About three digits: `987`, `12.3k`, `1.20M`. */
+export function short(value: number | null | undefined): string {
+  if (value === null || value === undefined || Number.isNaN(value)) return DASH;
+  let scaled = Math.abs(value);
+  let power = 0;
+  while (scaled >= 999.5 && power < SUFFIXES.length - 1) {
+    scaled /= 1000;
+    power += 1;
+  }
+  const digits = power === 0 ? (Number.isInteger(scaled) || scaled >= 100 ? 0 : 1) : scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2;
+  return (value < 0 ? '−' : '') + scaled.toFixed(digits) + SUFFIXES[power];
+}
+
+/** Per second: `0`, `0.4`, `12`, `3.41k`. */
+export function rate(value: number | null | undefined): string {
+  if (value === null || value === undefined) return DASH;
+  if (Math.abs(value) < 0.05) return '0';
+  return Math.abs(value) < 10 ? value.toFixed(1).replace(/\.0$/, '') : short(Math.round(value));
+}
+
+/** Rise or fall per second with its sign: `+12/s`. */
+export function slope(value: number | null): string {
+  if (value === null) return DASH;
+  const text = rate(Math.abs(value));
+  return text === '0' ? '0/s' : `${value > 0 ? '+' : '−'}${text}/s`;
+}
+
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+
+export function bytes(value: number | null | undefined): string {
+  if (value === null || value === undefined) return DASH;
+  let scaled = value;
+  let power = 0;
+  while (scaled >= 1024 && power < BYTE_UNITS.length - 1) {
+    scaled /= 1024;
+    power += 1;
+  }
+  return `${scaled.toFixed(power === 0 || scaled >= 100 ? 0 : 1)} ${BYTE_UNITS[power]}`;
+}
+
+/** A latency or age in the unit a person would choose: `0.42 ms`, `38 ms`, `1.25 s`, `3 m 20 s`, `2 h 5 m`, `3 d 4 h`. */
+export function duration(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined) return DASH;
+  if (ms === 0) return '0 ms';
+  if (ms < 1) return ms < 0.01 ? `${(ms * 1000).toFixed(1)} µs` : `${ms.toFixed(2)} ms`;
+  if (ms < 9.995) return `${ms.toFixed(1)} ms`;
+  if (ms < 999.5) return `${ms.toFixed(0)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  const s = Math.round(seconds);
+  if (s < 3600) return `${Math.floor(s / 60)} m ${s % 60} s`;
+  const m = Math.round(seconds / 60);
+  if (m < 1440) return `${Math.floor(m / 60)} h ${m % 60} m`;
+  const h = Math.round(seconds / 3600);
+  return `${Math.floor(h / 24)} d ${h % 24} h`;
+}
+
+/** Wall-clock time in the viewer's zone, 24 hours: `17:04:09`. */
+export function clock(at: number | Date): string {
+  return new Date(at).toLocaleTimeString('en-GB', { hour12: false });
+}
+
+/** Date and time in the viewer's zone: `20 Nov 2026, 17:04:09`. */
+export function dateTime(at: number | null): string {
+  if (at === null) return DASH;
+  return new Date(at).toLocaleString('en-GB', {
+    day: 'numeric',
+    month: 'short',
+    year: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    hour12: false,
+  });
+}
+
+/** `1 message`, `2 messages`. */
+export function plural(n: number, noun: string, many = `${noun}s`): string {
+  return `${count(n)} ${n === 1 ? noun : many}`;
+}

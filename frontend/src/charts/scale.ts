@@ -1,0 +1,60 @@
+/** The arithmetic of drawing: values to coordinates, and how far an axis reaches. */
+
+/**
+ * Points of a line through `values` in a box, oldest at the left; a gap (NaN or null) splits it into several lines.
+ * The box's bottom is zero, so that a flat line says how high it is; all-zero data lies on the floor. With fewer than
+ * `span` values the line starts further right, so that a point keeps its width while history fills.
+ */
+export function linePoints(
+  values: readonly (number | null)[],
+  { width, height, span = values.length }: { width: number; height: number; span?: number },
+): [number, number][][] {
+  const known = values.filter((value): value is number => value !== null && !Number.isNaN(value));
+  const peak = Math.max(0, ...known);
+  const floor = Math.min(0, ...known);
+  const range = peak - floor || 1;
+  const step = span > 1 ? width / (span - 1) : 0;
+  const left = width - step * (values.length - 1);
+  const lines: [number, number][][] = [];
+  let line: [number, number][] = [];
+  values.forEach((value, i) => {
+    if (value === null || Number.isNaN(value)) {
+      if (line.length > 0) lines.push(line);
+      line = [];
+    } else {
+      line.push([left + i * step, height - ((value - floor) / range) * height]);
+    }
+  });
+  if (line.length > 0) lines.push(line);
+  return lines;
+}
+
+/** An SVG path through those lines; a lone point becomes a dot-long stroke. */
+export function linePath(lines: readonly (readonly [number, number][])[]): string {
+  const at = ([x, y]: readonly [number, number]): string => `${round(x)} ${round(y)}`;
+  return lines
+    .map((line) => {
+      const [first, ...rest] = line;
+      if (!first) return '';
+      return `M${at(first)}` + (rest.length > 0 ? rest.map((point) => `L${at(point)}`).join('') : 'h0.1');
+    })
+    .join('');
+}
+
+function round(value: number): number {
+  return Math.round(value * 10) / 10;
+}
+
+/** The range of a linear axis for data that starts at zero: never empty, with air above the peak. */
+export function zeroBased(low: number | null, high: number | null): [number, number] {
+  const peak = high ?? 0;
+  return [Math.min(0, low ?? 0), peak > 0 ? peak * 1.08 : 1];
+}
+
+/** The range of a logarithmic axis: whole powers of ten around the positive data. */
+export function decades(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null || high <= 0) return [1, 10];
+  const bottom = 10 ** Math.floor(Math.log10(low > 0 ? low : high));
+  const top = 10 ** Math.ceil(Math.log10(high));
+  return [bottom, top > bottom ? top : bottom * 10];
+}

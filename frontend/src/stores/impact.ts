@@ -1,0 +1,63 @@
+/** What an action would touch, counted from the live picture, for the question asked before it. */
+import type { ActionRequest, ChannelRow } from '../api/types';
+import { channelKey, channelsOf, type Picture } from './picture';
+
+export type Impact = {
+  /** Messages that would be thrown away (empty, delete) or held back (pause). */
+  messages: number;
+  inFlight: number;
+  deferred: number;
+  channels: number;
+  clients: number;
+  /** Nodes that have the topic or channel. */
+  nodes: string[];
+};
+
+const sum = (channels: ChannelRow[], count: (channel: ChannelRow) => number): number =>
+  channels.reduce((total, channel) => total + count(channel), 0);
+
+/**
+ * Emptying or pausing a topic touches only what it has not handed to its channels; deleting it takes the channels and
+ * everything in them along. Emptying a channel also drops its messages in flight and deferred.
+ */
+export function impactOf(picture: Picture, request: ActionRequest): Impact {
+  const topic = picture.topics.get(request.topic);
+  if (request.channel !== undefined) {
+    const channel = picture.channels.get(channelKey({ topic: request.topic, name: request.channel }));
+    const channels = channel ? [channel] : [];
+    return {
+      messages: sum(channels, (row) => row.depth),
+      inFlight: sum(channels, (row) => row.in_flight_count),
+      deferred: sum(channels, (row) => row.deferred_count),
+      channels: channels.length,
+      clients: sum(channels, (row) => row.client_count),
+      nodes: channel?.nodes.map((node) => node.node) ?? [],
+    };
+  }
+  const channels = channelsOf(picture, request.topic);
+  const taken = request.action === 'delete' ? channels : [];
+  return {
+    messages: (topic?.depth ?? 0) + sum(taken, (row) => row.depth),
+    inFlight: sum(taken, (row) => row.in_flight_count),
+    deferred: sum(taken, (row) => row.deferred_count),
+    channels: channels.length,
+    clients: sum(channels, (row) => row.client_count),
+    nodes: topic?.nodes.map((node) => node.node) ?? [],
+  };
+}
+
+/** Whether the action throws messages away and so asks for the name. */
+export function destroys(request: ActionRequest): boolean {
+  return request.action === 'empty' || request.action === 'delete';
+}
+
+const NAME = /^[.a-zA-Z0-9_-]{1,64}$/;
+
+/** Why `name` is no topic or channel name, in words; null if it is one. */
+export function nameFault(name: string): string | null {
+  if (name === '') return 'Give a name.';
+  const plain = name.endsWith('#ephemeral') ? name.slice(0, -'#ephemeral'.length) : name;
+  if (name.length > 64) return `At most 64 characters; this has ${name.length}.`;
+  if (!NAME.test(plain)) return 'Letters, digits, and . _ - only, with #ephemeral at the end if it should not be kept.';
+  return null;
+}

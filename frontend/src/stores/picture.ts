@@ -1,0 +1,109 @@
+/** The cluster as last told: three tables by key. Pictures are values; a delta makes a new one from the old. */
+import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow } from '../api/types';
+
+export type Picture = {
+  version: number;
+  /** Unix milliseconds. */
+  takenAt: number;
+  nodes: ReadonlyMap<string, NodeRow>;
+  topics: ReadonlyMap<string, TopicRow>;
+  channels: ReadonlyMap<string, ChannelRow>;
+};
+
+export const nodeKey = (row: NodeRow): string => row.id;
+export const topicKey = (row: TopicRow): string => row.name;
+export const channelKey = (row: { topic: string; name: string }): string => `${row.topic}/${row.name}`;
+
+function byKey<Row>(rows: readonly Row[], key: (row: Row) => string): Map<string, Row> {
+  return new Map(rows.map((row) => [key(row), row]));
+}
+
+function patched<Row>(
+  table: ReadonlyMap<string, Row>,
+  delta: TableDelta<Row>,
+  key: (row: Row) => string,
+): ReadonlyMap<string, Row> {
+  if (delta.put.length === 0 && delta.drop.length === 0) return table;
+  const next = new Map(table);
+  for (const dropped of delta.drop) next.delete(dropped);
+  for (const row of delta.put) next.set(key(row), row);
+  return next;
+}
+
+export function fromSnapshot(snapshot: Snapshot): Picture {
+  return {
+    version: snapshot.version,
+    takenAt: snapshot.taken_at,
+    nodes: byKey(snapshot.nodes, nodeKey),
+    topics: byKey(snapshot.topics, topicKey),
+    channels: byKey(snapshot.channels, channelKey),
+  };
+}
+
+/** The picture after `delta`, or null if the delta does not build on this picture and a resync is needed. */
+export function applyDelta(picture: Picture, delta: Delta): Picture | null {
+  if (delta.base !== picture.version) return null;
+  return {
+    version: delta.version,
+    takenAt: delta.taken_at,
+    nodes: patched(picture.nodes, delta.nodes, nodeKey),
+    topics: patched(picture.topics, delta.topics, topicKey),
+    channels: patched(picture.channels, delta.channels, channelKey),
+  };
+}
+
+export type Totals = {
+  publishRate: number | null;
+  finishRate: number | null;
+  depth: number;
+  inFlight: number;
+  clients: number;
+  nodesUp: number;
+  nodesDown: number;
+};
+
+/** Null where no row has a rate yet, which is not the same as nothing flowing. */
+export function sumOfRates<Row>(rows: Iterable<Row>, rate: (row: Row) => number | null): number | null {
+  let sum: number | null = null;
+  for (const row of rows) {
+    const value = rate(row);
+    if (value !== null) sum = (sum ?? 0) + value;
+  }
+  return sum;
+}
+
+export function totalsOf(picture: Picture): Totals {
+  let depth = 0;
+  let inFlight = 0;
+  let clients = 0;
+  for (const topic of picture.topics.values()) depth += topic.depth;
+  for (const channel of picture.channels.values()) {
+    depth += channel.depth;
+    inFlight += channel.in_flight_count;
+    clients += channel.client_count;
+  }
+  const up = [...picture.nodes.values()].filter((node) => node.state === 'up').length;
+  return {
+    publishRate: sumOfRates(picture.topics.values(), (topic) => topic.publish_rate),
+    finishRate: sumOfRates(picture.channels.values(), (channel) => channel.finish_rate),
+    depth,
+    inFlight,
+    clients,
+    nodesUp: up,
+    nodesDown: picture.nodes.size - up,
+  };
+}
+
+export function channelsOf(picture: Picture, topic: string): ChannelRow[] {
+  return [...picture.channels.values()].filter((channel) => channel.topic === topic);
+}
+
+/** What waits for anyone: the topic's undistributed messages and the backlog of each of its channels. */
+export function backlogOf(picture: Picture): Map<string, number> {
+  const backlog = new Map<string, number>();
+  for (const topic of picture.topics.values()) backlog.set(topic.name, topic.depth);
+  for (const channel of picture.channels.values()) {
+    backlog.set(channel.topic, (backlog.get(channel.topic) ?? 0) + channel.depth);
+  }
+  return backlog;
+}

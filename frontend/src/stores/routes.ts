@@ -1,0 +1,88 @@
+/** Addresses of the pages, both ways. A name stands in a path percent-encoded: `#ephemeral` is `%23ephemeral`. */
+
+export type Route =
+  | { page: 'overview' }
+  | { page: 'topics' }
+  | { page: 'topic'; topic: string }
+  | { page: 'channel'; topic: string; channel: string }
+  | { page: 'nodes' }
+  | { page: 'node'; node: string }
+  | { page: 'reports' }
+  | { page: 'run'; id: number }
+  | { page: 'audit' }
+  | { page: 'signin' }
+  | { page: 'missing'; path: string };
+
+/**
+ * One name as a path segment. `.` and `..` are valid topic names that every browser would resolve away, percent-encoded
+ * or not, so they carry a `~`, which no name may hold.
+ */
+function segment(name: string): string {
+  return (/^\.{1,2}$/.test(name) ? '~' : '') + encodeURIComponent(name);
+}
+
+function unsegment(text: string): string {
+  return decodeURIComponent(text.replace(/^~(?=\.{1,2}$)/, ''));
+}
+
+export function hrefOf(route: Route): string {
+  switch (route.page) {
+    case 'overview':
+      return '/';
+    case 'topics':
+    case 'nodes':
+    case 'reports':
+    case 'audit':
+    case 'signin':
+      return `/${route.page}`;
+    case 'topic':
+      return `/topics/${segment(route.topic)}`;
+    case 'channel':
+      return `/topics/${segment(route.topic)}/${segment(route.channel)}`;
+    case 'node':
+      return `/nodes/${segment(route.node)}`;
+    case 'run':
+      return `/reports/runs/${route.id}`;
+    case 'missing':
+      return route.path;
+  }
+}
+
+export function parsePath(path: string): Route {
+  const missing: Route = { page: 'missing', path };
+  let parts: string[];
+  try {
+    parts = path.split('/').filter((part) => part !== '').map(unsegment);
+  } catch {
+    return missing; // a stray % that encodes nothing
+  }
+  const [head, first, second, ...rest] = parts;
+  if (rest.length > 0) return missing;
+  if (head === undefined) return { page: 'overview' };
+  if (head === 'topics' && first !== undefined) {
+    return second === undefined
+      ? { page: 'topic', topic: first }
+      : { page: 'channel', topic: first, channel: second };
+  }
+  if (head === 'nodes' && first !== undefined && second === undefined) return { page: 'node', node: first };
+  if (head === 'reports' && first === 'runs' && second !== undefined && /^\d+$/.test(second)) {
+    return { page: 'run', id: Number(second) };
+  }
+  if (first !== undefined) return missing;
+  switch (head) {
+    case 'topics':
+    case 'nodes':
+    case 'reports':
+    case 'audit':
+    case 'signin':
+      return { page: head };
+    default:
+      return missing;
+  }
+}
+
+/** Where to go after signing in: a path of this site and never another's. */
+export function returnPath(search: string): string {
+  const next = new URLSearchParams(search).get('next') ?? '/';
+  return /^\/(?![/\\])/.test(next) && parsePath(next.split('?')[0] ?? '/').page !== 'signin' ? next : '/';
+}

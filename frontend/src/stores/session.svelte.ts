@@ -1,0 +1,46 @@
+import { ApiError, me, messageOf, signIn, signOut, whenUnauthorized } from '../api/client';
+import type { Me } from '../api/types';
+
+export type SessionState =
+  | { status: 'unknown' }
+  | { status: 'unreachable'; message: string }
+  | { status: 'anonymous'; expired: boolean }
+  | { status: 'signed-in'; me: Me };
+
+/** Who sits at the page, and what they may do. */
+export class SessionStore {
+  state = $state.raw<SessionState>({ status: 'unknown' });
+
+  constructor() {
+    whenUnauthorized(() => {
+      this.state = { status: 'anonymous', expired: this.state.status === 'signed-in' };
+    });
+  }
+
+  get me(): Me | null {
+    return this.state.status === 'signed-in' ? this.state.me : null;
+  }
+
+  get mayAct(): boolean {
+    return this.me !== null && this.me.role !== 'viewer';
+  }
+
+  /** Ask the platform who we are. No answer leaves a signed-in page as it is: the feed shows that all is stale. */
+  async check(): Promise<void> {
+    try {
+      this.state = { status: 'signed-in', me: await me() };
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) return; // whenUnauthorized has said so
+      if (this.state.status !== 'signed-in') this.state = { status: 'unreachable', message: messageOf(error) };
+    }
+  }
+
+  async signIn(username: string, password: string): Promise<void> {
+    this.state = { status: 'signed-in', me: await signIn(username, password) };
+  }
+
+  async signOut(): Promise<void> {
+    await signOut();
+    this.state = { status: 'anonymous', expired: false };
+  }
+}
