@@ -57,7 +57,7 @@ async def serve(settings: BrokerSettings) -> None:
 
     log.info("%s", version_text("nsqd"))
     log.info("ID: %d", settings.node_id)
-    broker = Broker(settings, loop=loop)
+    broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
     try:
         listeners = _listen(settings)
     except ListenFailed:

@@ -8,8 +8,10 @@ import struct
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from brokerd.kernel import scan_messages
 from nsqwire.http import HTTPError, Request, Response, text_response
 from nsqwire.names import is_valid_name
+from nsqwire.scan import COMPLETE
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -42,7 +44,7 @@ class Publishing:
             raise HTTPError(400, "MSG_EMPTY")
         topic = self._topic(request)
         defer = request.params.get("defer")
-        self._broker.publish(topic, (body,), defer_ms=0 if defer is None else self._defer_ms(defer))
+        topic.publish((body,), defer_ms=0 if defer is None else self._defer_ms(defer))
         return OK
 
     def mpub(self, request: Request) -> Response:
@@ -51,11 +53,10 @@ class Publishing:
             raise HTTPError(413, "BODY_TOO_BIG")
         topic = self._topic(request)
         if self._is_binary(request):
-            bodies = parse_binary(request.body, max_msg_size=self._max_msg_size, max_body_size=self._max_body_size)
-        else:
-            bodies = parse_lines(request.body, max_msg_size=self._max_msg_size)
-        if bodies:
-            self._broker.publish(topic, bodies)
+            limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
+            topic.publish_messages(*parse_binary(request.body, **limits))
+        elif bodies := parse_lines(request.body, max_msg_size=self._max_msg_size):
+            topic.publish(bodies)
         return OK
 
     def _topic(self, request: Request) -> Topic:
@@ -93,26 +94,18 @@ def parse_lines(body: bytes, *, max_msg_size: int) -> list[bytes]:
     return lines
 
 
-def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> list[bytes]:
-    """The messages of a binary ``/mpub``: ``count i32``, then count × (``size i32 | message``), big-endian.
+def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> tuple[memoryview, int]:
+    """The messages of a binary ``/mpub``, ``count i32``, then count × (``size i32 | message``), and their count.
 
-    Bytes behind the last message are ignored, as nsqd ignores them. Raises HTTPError for everything else.
+    Bytes behind the last message are left off, as nsqd ignores them. Raises HTTPError for everything else.
     """
     if len(body) < _LENGTH.size:
         raise HTTPError(413, "BAD_BODY")
     (count,) = _LENGTH.unpack_from(body)
     if not 0 < count <= (max_body_size - 4) // 5:  # each message has a size and at least one byte
         raise HTTPError(413, "BAD_BODY")
-    messages: list[bytes] = []
-    offset, end = _LENGTH.size, len(body)
-    size_at = _LENGTH.unpack_from
-    for _ in range(count):
-        start = offset + 4
-        if start > end:
-            raise HTTPError(413, "BAD_MESSAGE")
-        (size,) = size_at(body, offset)
-        offset = start + size
-        if not 0 < size <= max_msg_size or offset > end:
-            raise HTTPError(413, "BAD_MESSAGE")
-        messages.append(body[start:offset])
-    return messages
+    buffer = bytearray(body)
+    status, end, _, _ = scan_messages(buffer, _LENGTH.size, len(buffer), count, max_msg_size)
+    if status != COMPLETE:
+        raise HTTPError(413, "BAD_MESSAGE")
+    return memoryview(buffer)[_LENGTH.size : end], count

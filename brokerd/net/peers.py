@@ -56,13 +56,22 @@ class LookupPeer:
     and tells everything from the start. A change is therefore never lost, only late.
     """
 
-    def __init__(self, address: str, identity: Identity, registrations: Callable[[], list[bytes]], *, max_reply: int):
+    def __init__(
+        self,
+        address: str,
+        identity: Identity,
+        registrations: Callable[[], list[bytes]],
+        *,
+        max_reply: int,
+        ping_interval: float = PING_INTERVAL_S,
+    ) -> None:
         self.address = address
         self.info: PeerInfo | None = None
         """What the peer told of itself when it was last connected to."""
         self._identity = identity
         self._registrations = registrations
         self._max_reply = max_reply
+        self._ping_interval = ping_interval
         self._changes: list[bytes] = []
         self._woken = asyncio.Event()
         self._connection: _Connection | None = None
@@ -81,7 +90,7 @@ class LookupPeer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        next_ping = loop.time() + PING_INTERVAL_S
+        next_ping = loop.time() + self._ping_interval
         await self._attempt([])
         while True:
             try:
@@ -92,7 +101,7 @@ class LookupPeer:
             self._woken.clear()
             commands, self._changes = self._changes, []
             if loop.time() >= next_ping:
-                next_ping = loop.time() + PING_INTERVAL_S
+                next_ping = loop.time() + self._ping_interval
                 log.debug("LOOKUPD(%s): sending heartbeat", self.address)
                 commands.append(PING)
             await self._attempt(commands)

@@ -1,0 +1,252 @@
+"""/ping, /info, /stats and the debug endpoints of a running broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from socket import gethostname
+
+import pytest
+
+CLIENT_KEYS = [
+    "client_id",
+    "hostname",
+    "version",
+    "remote_address",
+    "state",
+    "ready_count",
+    "in_flight_count",
+    "message_count",
+    "finish_count",
+    "requeue_count",
+    "connect_ts",
+    "sample_rate",
+    "deflate",
+    "snappy",
+    "user_agent",
+    "topology_zone",
+    "topology_region",
+    "tls",
+    "tls_cipher_suite",
+    "tls_version",
+    "tls_negotiated_protocol",
+    "tls_negotiated_protocol_is_mutual",
+]
+CHANNEL_KEYS = [
+    "channel_name",
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "message_count",
+    "requeue_count",
+    "timeout_count",
+    "client_count",
+    "clients",
+    "paused",
+    "e2e_processing_latency",
+]
+TOPIC_KEYS = [
+    "topic_name",
+    "channels",
+    "depth",
+    "backend_depth",
+    "message_count",
+    "message_bytes",
+    "paused",
+    "e2e_processing_latency",
+]
+IDENTIFY = b'{"client_id":"me","hostname":"my.host","user_agent":"<ua>/1 & \xc3\xbc","feature_negotiation":false}'
+
+
+@pytest.fixture
+def consumed(broker, connect, eventually):
+    """A broker with topic t, whose channel c has a consumer that holds one message, finished one and requeued one."""
+    producer = connect(broker)
+    producer.ok(b"PUB t\n\x00\x00\x00\x02p1")
+    consumer = connect(broker)
+    consumer.ok(b"IDENTIFY\n" + len(IDENTIFY).to_bytes(4, "big") + IDENTIFY)
+    consumer.ok(b"SUB t c\n")
+    producer.ok(b"PUB t\n\x00\x00\x00\x02p2")
+    producer.ok(b"PUB t\n\x00\x00\x00\x02p3")
+    producer.ok(b"DPUB t 60000\n\x00\x00\x00\x02p4")
+    consumer.send(b"RDY 1\n")
+    first, _, _ = consumer.message()
+    consumer.send(b"FIN " + first + b"\n")
+    second, _, _ = consumer.message()
+    consumer.send(b"REQ " + second + b" 0\n")
+    consumer.message()
+    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["requeue_count"] == 1)
+    return broker
+
+
+def test_ping_is_plain_ok(broker):
+    """A supervisor's probe: text, and no NSQ header."""
+    answer = broker.request("GET", "/ping")
+    assert (answer.status, answer.text) == (200, "OK")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "x-nsq-content-type" not in answer.headers
+
+
+def test_info_says_who_this_is_and_where_it_listens(start_broker):
+    """Keys in nsqd's order, ports resolved, intervals in nanoseconds."""
+    before = int(time.time())
+    broker = start_broker("--broadcast-address=there", "--topology-zone=z", "--topology-region=r")
+    told = json.loads(broker.request("GET", "/info").text)
+    assert before <= told.pop("start_time") <= time.time()
+    assert list(told.items()) == [
+        ("version", "1.3.0"),
+        ("broadcast_address", "there"),
+        ("hostname", gethostname()),
+        ("http_port", broker.http[1]),
+        ("tcp_port", broker.tcp[1]),
+        ("max_heartbeat_interval", 60_000_000_000),
+        ("max_output_buffer_size", 65536),
+        ("max_output_buffer_timeout", 30_000_000_000),
+        ("max_deflate_level", 6),
+        ("topology_zone", "z"),
+        ("topology_region", "r"),
+    ]
+
+
+def test_stats_of_a_fresh_broker_has_an_empty_list_and_no_producers(broker):
+    """Nothing exists: topics is [], producers is null."""
+    told = json.loads(broker.request("GET", "/stats?format=json&include_mem=false").text)
+    assert list(told) == ["version", "health", "start_time", "topics", "producers"]
+    assert (told["version"], told["health"], told["topics"], told["producers"]) == ("1.3.0", "OK", [], None)
+
+
+def test_stats_counts_what_happened(consumed):
+    """Keys come in nsqd's order and the numbers are those of the traffic."""
+    told = consumed.stats()
+    assert list(told) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    (topic,) = told["topics"]
+    assert list(topic) == TOPIC_KEYS
+    assert (topic["topic_name"], topic["depth"], topic["message_count"], topic["message_bytes"]) == ("t", 0, 4, 8)
+    assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None}
+    (channel,) = topic["channels"]
+    assert [key for key in channel if not key.endswith("_msg_count")] == CHANNEL_KEYS
+    counts = {key: channel[key] for key in channel if key.endswith(("count", "depth"))}
+    assert (counts["depth"], counts["in_flight_count"], counts["deferred_count"]) == (1, 1, 1)
+    assert (counts["message_count"], counts["requeue_count"], counts["timeout_count"]) == (4, 1, 0)
+    (client,) = channel["clients"]
+    assert channel["client_count"] == 1
+    assert list(client) == CLIENT_KEYS
+    assert (client["client_id"], client["hostname"], client["user_agent"]) == ("me", "my.host", "<ua>/1 & ü")
+    assert (client["version"], client["state"], client["ready_count"], client["in_flight_count"]) == ("V2", 3, 1, 1)
+    assert (client["message_count"], client["finish_count"], client["requeue_count"]) == (3, 1, 1)
+    assert client["remote_address"].startswith("127.0.0.1:")
+    assert abs(client["connect_ts"] - time.time()) < 60
+    (producer,) = told["producers"]
+    assert producer["pub_counts"] == [{"topic": "t", "count": 4}]
+    assert (producer["state"], producer["client_id"]) == (0, "127.0.0.1")
+
+
+def test_strings_are_escaped_as_go_escapes_them(consumed):
+    """What is special in HTML is escaped, other text is raw UTF-8."""
+    text = consumed.request("GET", "/stats?format=json").text
+    assert '"user_agent":"\\u003cua\\u003e/1 \\u0026 ü"' in text
+
+
+def test_stats_can_be_narrowed(consumed):
+    """By topic, by channel, without clients, without memory."""
+    consumed.request("POST", "/topic/create?topic=a")
+    consumed.request("POST", "/channel/create?topic=a&channel=z")
+    consumed.request("POST", "/channel/create?topic=a&channel=b")
+    assert [t["topic_name"] for t in consumed.stats()["topics"]] == ["a", "t"]
+    assert [c["channel_name"] for c in consumed.stats()["topics"][0]["channels"]] == ["b", "z"]
+    assert [t["topic_name"] for t in consumed.stats(topic="t")["topics"]] == ["t"]
+    by_channel = consumed.stats(channel="b")["topics"]
+    assert [(t["topic_name"], [c["channel_name"] for c in t["channels"]]) for t in by_channel] == [("a", ["b"])]
+    assert consumed.stats(topic="t", channel="b")["topics"] == []
+    assert consumed.stats(channel="none")["topics"] == []
+
+    unknown = consumed.stats(topic="none")
+    assert (unknown["topics"], unknown["producers"]) == (None, None)
+
+    for word in ("false", "0"):
+        bare = consumed.stats(include_clients=word, include_mem=word)
+        assert "memory" not in bare
+        assert bare["producers"] is None
+        assert [c["clients"] for t in bare["topics"] for c in t["channels"]] == [None] * 3
+        assert bare["topics"][1]["channels"][0]["client_count"] == 1
+    for word in ("true", "1", "", "False", "no"):
+        full = consumed.stats(include_clients=word, include_mem=word)
+        assert "memory" in full
+        assert len(full["producers"]) == 1
+
+
+def test_producers_stay_listed_under_a_filter_that_does_not_match(consumed):
+    """Only their counts are narrowed to the topic asked for."""
+    consumed.request("POST", "/topic/create?topic=other")
+    (producer,) = consumed.stats(topic="other")["producers"]
+    assert "pub_counts" not in producer
+    (producer,) = consumed.stats(topic="t")["producers"]
+    assert producer["pub_counts"] == [{"topic": "t", "count": 4}]
+
+
+def test_text_is_the_answer_to_any_other_format(consumed):
+    """Scripts without format= get nsqd's text."""
+    for query in ("", "?format=text", "?format=JSON"):
+        answer = consumed.request("GET", f"/stats{query}")
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.text.startswith("nsqd v1.3.0 (built w/")
+        assert "\nHealth: OK\n" in answer.text
+        assert "\n   [t              ] depth: 0     be-depth: " in answer.text
+        assert "inflt: 1    def: 1    re-q: 1     timeout: 0     msgs: 4        e2e%: \n" in answer.text
+        assert "        [V2 my.host:" in answer.text
+        assert " topics: t=4 connected: " in answer.text
+    bare = consumed.request("GET", "/stats?include_clients=false&include_mem=0").text
+    assert "Memory" not in bare
+    assert "[V2 " not in bare
+    assert bare.endswith("\nProducers: None\n")
+
+
+def test_histograms_come_only_when_asked_for(consumed, eventually):
+    """With include_histograms the cumulative latencies, ages and the process's identity are added."""
+    plain = consumed.stats()
+    assert "boot_id" not in plain
+    assert "latency_histogram" not in plain["topics"][0]["channels"][0]
+    told = consumed.stats(include_histograms="true")
+    assert told["node_id"] == json.loads(consumed.request("GET", "/config/id").text)
+    assert len(told["boot_id"]) == 16
+    assert int(told["boot_id"], 16) >= 0
+    (topic,) = told["topics"]
+    (channel,) = topic["channels"]
+    histogram = channel["latency_histogram"]
+    assert histogram["scale"] == 5
+    assert histogram["zero_count"] + sum(histogram["counts"]) == 1
+    assert channel["oldest_unfinished_age_ns"] > 0
+    assert topic["oldest_unfinished_age_ns"] >= channel["oldest_unfinished_age_ns"]
+    later = consumed.stats(include_histograms="1")["topics"][0]["channels"][0]["oldest_unfinished_age_ns"]
+    assert later > channel["oldest_unfinished_age_ns"]
+
+
+def test_a_channel_with_nothing_unfinished_has_no_age(broker):
+    """Null, not zero: there is no message that waits."""
+    broker.request("POST", "/topic/create?topic=t")
+    broker.request("POST", "/channel/create?topic=t&channel=c")
+    (topic,) = broker.stats(include_histograms="true")["topics"]
+    assert topic["oldest_unfinished_age_ns"] is None
+    assert topic["channels"][0]["oldest_unfinished_age_ns"] is None
+    assert topic["channels"][0]["latency_histogram"] == {"scale": 5, "zero_count": 0, "offset": 0, "counts": []}
+
+
+def test_the_boot_id_is_new_after_each_start(start_broker):
+    """Whoever reads counters can tell that they began again."""
+    first = start_broker()
+    told = first.stats(include_histograms="true")["boot_id"]
+    first.terminate()
+    assert start_broker(data_path=first.data_path).stats(include_histograms="true")["boot_id"] != told
+
+
+def test_debug_endpoints_do_their_work_and_say_so(broker):
+    """Where nsqd answers 500 by mistake, this answers 200; a rate that is no number is refused in Go's words."""
+    assert broker.request("POST", "/debug/freememory").status == 200
+    assert broker.request("PUT", "/debug/setblockrate?rate=10").status == 200
+    answer = broker.request("PUT", "/debug/setblockrate?rate=x")
+    assert answer.status == 400
+    assert answer.text == 'invalid block rate : strconv.Atoi: parsing "x": invalid syntax'
+    assert broker.request("PUT", "/debug/setblockrate").text == (
+        'invalid block rate : strconv.Atoi: parsing "": invalid syntax'
+    )

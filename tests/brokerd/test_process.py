@@ -1,0 +1,284 @@
+"""The broker as a process: flags, log lines, exit statuses, signals and sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from brokerd.settings import BrokerSettings
+from nsqwire.settings import declarations
+
+
+def run(*flags: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run a broker that is expected to end by itself."""
+    command = [sys.executable, "-m", "brokerd", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, **options)
+
+
+def test_version_and_help_end_at_once():
+    """--version is on stdout, for tools that parse it; usage is on stderr."""
+    version = run("--version")
+    assert (version.returncode, version.stdout[:19]) == (0, "nsqd v1.3.0 (built ")
+    usage = run("-h")
+    assert (usage.returncode, usage.stdout) == (0, "")
+    for name, declaration in declarations(BrokerSettings).items():
+        assert declaration.hidden or f"--{declaration.flag_name}" in usage.stderr, name
+
+
+NSQD_FLAGS = frozenset(
+    """
+    config version verbose worker-id log-level log-prefix node-id tcp-address http-address https-address
+    broadcast-address broadcast-tcp-port broadcast-http-port lookupd-tcp-address auth-http-address
+    auth-http-request-method http-client-connect-timeout http-client-request-timeout topology-region topology-zone
+    data-path mem-queue-size max-bytes-per-file sync-every sync-timeout queue-scan-worker-pool-max
+    queue-scan-selection-count msg-timeout max-msg-timeout max-msg-size max-body-size max-req-timeout
+    max-heartbeat-interval max-rdy-count max-output-buffer-size max-output-buffer-timeout min-output-buffer-timeout
+    output-buffer-timeout max-channel-consumers statsd-address statsd-prefix statsd-interval statsd-mem-stats
+    statsd-udp-packet-size statsd-exclude-ephemeral e2e-processing-latency-percentile
+    e2e-processing-latency-window-time tls-cert tls-key tls-client-auth-policy tls-root-ca-file tls-required
+    tls-min-version deflate snappy max-deflate-level enable-experiment
+    """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
+)
+
+
+def test_every_flag_of_nsqd_is_known():
+    """A command line that starts nsqd starts this."""
+    assert {declaration.flag_name for declaration in declarations(BrokerSettings).values()} == NSQD_FLAGS
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--no-such-flag"], "flag provided but not defined: -no-such-flag"),
+        (["--max-msg-size"], "flag needs an argument: -max-msg-size"),
+        (["--max-msg-size=big"], "'big' is not a whole number"),
+        (["--max-msg-size=0"], "0 is less than 1"),
+        (["--msg-timeout=60"], "the duration '60' needs a unit"),
+        (["--msg-timeout=-5s"], "-5s is less than 1ms"),
+        (["--log-level=loud"], "'loud' is not a log level"),
+        (["--tls-required=maybe"], "'maybe' is not one of"),
+        (["--deflate=perhaps"], "'perhaps' is neither true nor false"),
+        (["--mem-queue-size=-1"], "-1 is less than 0"),
+        (["--broadcast-tcp-port=70000"], "70000 is more than 65535"),
+    ],
+)
+def test_a_bad_flag_is_named_with_exit_status_2(flags, message):
+    """The first line says what was wrong; usage follows."""
+    ended = run(*flags)
+    assert ended.returncode == 2
+    assert message in ended.stderr.splitlines()[0]
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max-deflate-level=0"], "--max-deflate-level must be [1,9]"),
+        (["--max-deflate-level=10"], "--max-deflate-level must be [1,9]"),
+        (["--node-id=1024"], "--node-id must be [0,1024)"),
+        (["--node-id=-1"], "--node-id must be [0,1024)"),
+        (["--auth-http-request-method=put"], "--auth-http-request-method must be post or get"),
+        (["--e2e-processing-latency-percentile=1.5"], "invalid E2E processing latency percentile: 1.5"),
+        (["--data-path=/no/such/dir"], "failed to lock data-path: open /no/such/dir: no such file or directory"),
+        (["--tcp-address=256.0.0.1:0"], "listen (256.0.0.1:0) failed - "),
+        (["--http-address=127.0.0.1:99999"], "listen (127.0.0.1:99999) failed - "),
+        (["--tls-cert=a.pem"], "--tls-cert is not supported by this release"),
+        (["--tls-required"], "--tls-required is not supported by this release"),
+        (["--tls-client-auth-policy=require"], "--tls-client-auth-policy is not supported by this release"),
+        (["--auth-http-address=127.0.0.1:1"], "--auth-http-address is not supported by this release"),
+        (["--statsd-address=127.0.0.1:1"], "--statsd-address is not supported by this release"),
+        (
+            ["--e2e-processing-latency-percentile=0.99"],
+            "--e2e-processing-latency-percentile is not supported by this release",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_named_with_exit_status_1(tmp_path, flags, message):
+    """One FATAL line in the log; nothing is listened on and nothing is left behind."""
+    defaults = [f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+    ended = run(*[flag for flag in defaults if flag.split("=")[0] != flags[0].split("=")[0]], *flags)
+    assert ended.returncode == 1
+    (fatal,) = [line for line in ended.stderr.splitlines() if "FATAL" in line]
+    assert f"FATAL: failed to instantiate nsqd - {message}" in fatal
+    assert "Traceback" not in ended.stderr
+    assert "listening" not in ended.stderr
+
+
+def test_settings_come_from_the_file_unless_a_flag_says_otherwise(start_broker, tmp_path):
+    """Flag over environment over file over default; keys are nsqd's."""
+    file = tmp_path / "nsqd.cfg"
+    file.write_text('max_msg_size = 200\nmsg_timeout = "2s"\nmax_rdy_count = 7\nid = 9\n[table]\nx = 1\n')
+    broker = start_broker(f"--config={file}", "--max-msg-size=300")
+    told = {key: broker.request("GET", f"/config/{key}").text for key in ("max_msg_size", "msg_timeout", "id")}
+    assert told == {"max_msg_size": "300", "msg_timeout": "2000000000", "id": "9"}
+    broker.wait_for_log("ID: 9$")
+
+
+@pytest.mark.parametrize("text", ["max_msg_size = ", "max_msg_size = 1.5", 'log_level = "loud"', None])
+def test_a_bad_file_is_named_with_exit_status_1(tmp_path, text):
+    """The line names the file or the key."""
+    file = tmp_path / "nsqd.cfg"
+    if text is not None:
+        file.write_text(text)
+    ended = run(f"--config={file}", f"--data-path={tmp_path}")
+    assert ended.returncode == 1
+    (fatal,) = ended.stderr.splitlines()
+    assert f"failed to load config file {file} - " in fatal or f"failed parsing {text.split()[0]} " in fatal
+
+
+def test_the_log_begins_with_product_id_and_addresses_and_ends_with_bye(broker):
+    """Harnesses pass port 0 and read the addresses from these lines."""
+    assert broker.terminate() == 0
+    texts = [line.split(" INFO: ")[1] for line in broker.log if " INFO: " in line]
+    assert texts[0].startswith("nsqd v1.3.0 (built w/")
+    assert texts[1].startswith("ID: ")
+    assert f"TCP: listening on 127.0.0.1:{broker.tcp[1]}" in texts
+    assert f"HTTP: listening on 127.0.0.1:{broker.http[1]}" in texts
+    assert texts[-1] == "NSQ: bye"
+    assert broker.log[0].startswith("[nsqd] ")
+    assert 0 not in (broker.tcp[1], broker.http[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly_whoever_is_connected(broker, connect, number):
+    """Silent connections, consumers, publishers and half-sent requests do not delay the end."""
+    silent, consumer, half = connect(broker, magic=b""), connect(broker), socket.create_connection(broker.http)
+    consumer.ok(b"SUB t c\n")
+    half.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    broker.process.send_signal(number)
+    broker.process.send_signal(number)
+    assert broker.wait_for_exit() == 0
+    assert broker.log[-1].endswith("NSQ: bye")
+    assert silent.is_closed()
+    assert consumer.is_closed()
+    half.close()
+
+
+def test_sigusr1_is_ignored(broker):
+    """Supervisors that send it to everyone do no harm."""
+    broker.process.send_signal(signal.SIGUSR1)
+    assert broker.request("GET", "/ping").text == "OK"
+    assert broker.terminate() == 0
+
+
+def test_a_data_path_belongs_to_one_broker(start_broker):
+    """A second one on the same directory says so and ends; the first goes on."""
+    first = start_broker()
+    second = start_broker(data_path=first.data_path, ready=False)
+    assert second.wait_for_exit() == 1
+    (fatal,) = [line for line in second.log if "FATAL" in line]
+    assert fatal.endswith(
+        f"failed to instantiate nsqd - failed to lock data-path: cannot flock directory {first.data_path} - "
+        "resource temporarily unavailable (possibly in use by another instance of nsqd)"
+    )
+    assert first.request("GET", "/ping").text == "OK"
+
+
+def test_a_taken_port_is_named_and_the_data_stays_free(start_broker):
+    """Which address, and why; afterwards the data path can be used."""
+    first = start_broker()
+    second = start_broker(f"--http-address={first.http_address}", ready=False)
+    assert second.wait_for_exit() == 1
+    (fatal,) = [line for line in second.log if "FATAL" in line]
+    assert fatal.endswith(f"failed to instantiate nsqd - listen ({first.http_address}) failed - Address already in use")
+    assert start_broker(data_path=second.data_path).request("GET", "/ping").text == "OK"
+
+
+def test_it_starts_on_the_same_ports_and_data_right_after_a_kill(start_broker, connect):
+    """Neither the lock nor a lingering port stands in the way."""
+    first = start_broker()
+    client = connect(first)
+    client.ok(b"PUB t\n\x00\x00\x00\x04kept")
+    first.kill()
+    again = start_broker(
+        f"--tcp-address={first.tcp_address}", f"--http-address={first.http_address}", data_path=first.data_path
+    )
+    consumer = connect(again)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 1\n")
+    assert consumer.message()[2] == b"kept"
+
+
+def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
+    """An address without a port is a path; the files are gone afterwards."""
+    tcp, http = tmp_path / "t.sock", tmp_path / "h.sock"
+    broker = start_broker(f"--tcp-address={tcp}", f"--http-address={http}")
+    assert (broker.tcp_address, broker.http_address) == (str(tcp), str(http))
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(http))) as client:
+        assert client.post("http://x/pub?topic=t", content=b"by path").text == "OK"
+        told = client.get("http://x/info").json()
+        assert (told["tcp_port"], told["http_port"]) == (-1, -1)
+        consumer = connect(str(tcp))
+        consumer.ok(b"SUB t c\n")
+        consumer.send(b"RDY 1\n")
+        assert consumer.message()[2] == b"by path"
+        (row,) = client.get("http://x/stats?format=json").json()["topics"][0]["channels"][0]["clients"]
+        assert (row["remote_address"], row["client_id"], row["hostname"]) == ("@", "", "")
+    broker.wait_for_log(r"200 GET /info \(@\)")
+    assert broker.terminate() == 0
+    assert not tcp.exists()
+    assert not http.exists()
+
+
+def test_a_socket_file_that_is_taken_is_left_alone(start_broker, tmp_path):
+    """It may be another broker's."""
+    taken = tmp_path / "t.sock"
+    taken.write_text("")
+    broker = start_broker(f"--tcp-address={taken}", ready=False)
+    assert broker.wait_for_exit() == 1
+    assert f"listen ({taken}) failed - Address already in use" in broker.log[-1]
+    assert taken.exists()
+
+
+def test_http_can_be_switched_off(start_broker, connect):
+    """An empty address; TCP serves on."""
+    broker = start_broker("--http-address=", ready=False)
+    address = broker.wait_for_log(r"TCP: listening on (\S+):(\d+)")
+    client = connect((address[1], int(address[2])))
+    client.ok(b"PUB t\n\x00\x00\x00\x01x")
+    assert broker.terminate() == 0
+    assert not [line for line in broker.log if "HTTP" in line]
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
+def test_closed_standard_streams_do_no_harm(tmp_path, closed, eventually):
+    """Harnesses start it with either stream closed."""
+    redirection = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[closed]
+    sock = tmp_path / "h.sock"
+    command = f"exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --http-address={sock} --data-path={tmp_path}"
+    process = subprocess.Popen(["sh", "-c", f"{command} {redirection}"])
+    try:
+        eventually(sock.exists)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(sock))) as client:
+            assert client.get("http://x/ping").text == "OK"
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_it_runs_without_django_and_under_uvloop():
+    """The broker's own imports are small: it starts in a fraction of a second."""
+    code = "import sys, brokerd.__main__; print(*sorted(n for n in sys.modules if n.split('.')[0] in sys.argv[1:]))"
+    heavy = ["django", "channels", "celery", "pyarrow", "pyspark", "httpx", "redis"]
+    root = str(Path(__file__).parents[2])
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True, cwd=root, env={**os.environ}
+    )
+    assert ended.stdout.strip() == ""
+
+
+def test_the_console_script_is_the_process_itself(start_broker):
+    """A supervisor's SIGKILL to the pid it started must hit the broker."""
+    script = Path(sys.executable).parent / "nsqd"
+    assert "brokerd.__main__" in script.read_text()
+    version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=20)
+    assert version.stdout.startswith("nsqd v1.3.0 ")
