@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from console.nsq.prepare import load_django
+from console.nsq.readiness import announce
 
 
 def main(argv: Sequence[str]) -> int:
@@ -13,7 +14,10 @@ def main(argv: Sequence[str]) -> int:
         argv
     )
     load_django()
+    from celery.signals import beat_init
+
     from console.celery import app
 
-    app.start(["beat", "--loglevel", "INFO"])
+    beat_init.connect(lambda **_: announce(), weak=False)
+    app.start(["--quiet", "beat", "--loglevel", "INFO"])
     return 0

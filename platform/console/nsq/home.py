@@ -51,6 +51,8 @@ class Home:
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
+        for stale in self.run.glob("*.pid"):  # another process may have that number by now
+            stale.unlink()
         return self
 
     def __exit__(self, *_: object) -> None:

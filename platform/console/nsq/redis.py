@@ -38,4 +38,5 @@ def redis_command(home: Home, socket: Path) -> list[str]:
         *("--appendonly", "yes"),
         *("--save", ""),
         *("--daemonize", "no"),
+        *("--loglevel", "warning"),
     ]

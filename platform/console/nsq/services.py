@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import httpx
-from redis.asyncio import Redis
 
 from console.nsq.child import Service
 from console.nsq.home import Home
 from console.nsq.ports import Address, Claim
+from console.nsq.readiness import PID_FILE, announced, http_ping, redis_ping, snapshot_taken
 from console.nsq.redis import redis_command
 
-Ready = Callable[[], Awaitable[bool]]
-
-NAMES = ("redis", "lookup", "brokerd", "collector", "web", "worker", "beat")
-PROBE_SECONDS = 2.0
-SNAPSHOT_KEY = "nsq:snapshot"
+PLATFORM = ("collector", "web", "worker", "beat")
+STAGES = (("redis", "lookup"), ("brokerd",), PLATFORM)
+NAMES = tuple(name for stage in STAGES for name in stage)
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -39,11 +31,18 @@ class Plan:
     lookupd_http: Address
     http: Address
     without: frozenset[str]
+    log_level: str
+    """Of broker and registry."""
     redis_url: str | None
     """A Redis that runs elsewhere; None for the bundled one."""
 
     def runs(self, name: str) -> bool:
         return name not in self.without and not (name == "redis" and self.redis_url)
+
+    @property
+    def runs_platform(self) -> bool:
+        """Whether any process needs Django, the database and Redis."""
+        return any(map(self.runs, PLATFORM))
 
     def claims(self) -> list[Claim]:
         """The addresses the chosen processes will listen on."""
@@ -76,130 +75,95 @@ class Plan:
         return made
 
     def stages(self) -> list[list[Service]]:
-        """The services in the order of need: stores and registry, broker, then what lives from them."""
-        environment = self.environment()
-        redis_url = environment["REDIS_URL"]
+        """The chosen services in the order of need: stores and registry, broker, then what lives from them."""
+        makers = {
+            "redis": self._redis,
+            "lookup": self._lookup,
+            "brokerd": self._brokerd,
+            "collector": self._collector,
+            "web": self._web,
+            "worker": self._worker,
+            "beat": self._beat,
+        }
+        return [[makers[name]() for name in stage if self.runs(name)] for stage in STAGES]
+
+    def _redis(self) -> Service:
         socket = self.home.redis_socket()
-        every = [
-            [
-                self._service(
-                    "redis", lambda: redis_command(self.home, socket), f"unix {socket}", redis_ping(redis_url)
-                ),
-                self._service(
-                    "lookup",
-                    lambda: nsq("lookup", "--tcp-address", self.lookupd_tcp, "--http-address", self.lookupd_http),
-                    f"tcp {self.lookupd_tcp}, http {self.lookupd_http}",
-                    http_ping(self.lookupd_http),
-                ),
-            ],
-            [
-                self._service(
-                    "brokerd",
-                    self._brokerd,
-                    f"tcp {self.nsqd_tcp}, http {self.nsqd_http}",
-                    http_ping(self.nsqd_http),
-                )
-            ],
-            [
-                self._service("collector", lambda: nsq("collector"), "every second", snapshot_taken(redis_url)),
-                self._service(
-                    "web",
-                    lambda: nsq("web", "--http-address", self.http),
-                    f"http {self.http}",
-                    http_ping(self.http),
-                ),
-                self._service("worker", lambda: nsq("worker"), "runs reports", worker_answers(), signal.SIGQUIT),
-                self._service("beat", lambda: nsq("beat"), "starts scheduled reports", stays_up(2.0)),
-            ],
-        ]
-        return [[service for service in stage if service is not None] for stage in every]
+        return Service(
+            name="redis",
+            command=redis_command(self.home, socket),
+            detail=f"unix {socket}",
+            ready=redis_ping(f"unix://{socket}"),
+        )
 
-    def _service(
-        self,
-        name: str,
-        command: Callable[[], list[str]],
-        detail: str,
-        ready: Ready,
-        orphan_signal: signal.Signals = signal.SIGTERM,
-    ) -> Service | None:
-        if not self.runs(name):
-            return None
-        return Service(name=name, command=command(), detail=detail, ready=ready, orphan_signal=orphan_signal)
+    def _lookup(self) -> Service:
+        return Service(
+            name="lookup",
+            command=nsq(
+                "lookup",
+                *("--tcp-address", self.lookupd_tcp),
+                *("--http-address", self.lookupd_http),
+                *("--log-level", self.log_level),
+            ),
+            detail=f"tcp {self.lookupd_tcp}, http {self.lookupd_http}",
+            ready=http_ping(self.lookupd_http),
+        )
 
-    def _brokerd(self) -> list[str]:
-        arguments: list[Any] = [
+    def _brokerd(self) -> Service:
+        arguments: list[object] = [
             *("--tcp-address", self.nsqd_tcp),
             *("--http-address", self.nsqd_http),
             *("--data-path", self.home.brokerd),
+            *("--log-level", self.log_level),
         ]
         if self.nsqd_tcp.reachable == self.nsqd_tcp:
             # Where it is told to listen is where consumers are told to come; a host's name may resolve elsewhere.
             arguments += ["--broadcast-address", self.nsqd_tcp.host]
         if self.runs("lookup"):
             arguments += ["--lookupd-tcp-address", self.lookupd_tcp.reachable]
-        return nsq("brokerd", *arguments)
+        return Service(
+            name="brokerd",
+            command=nsq("brokerd", *arguments),
+            detail=f"tcp {self.nsqd_tcp}, http {self.nsqd_http}",
+            ready=http_ping(self.nsqd_http),
+        )
+
+    def _collector(self) -> Service:
+        redis_url = self.environment()["REDIS_URL"]
+        return Service(
+            name="collector", command=nsq("collector"), detail="asks every second", ready=snapshot_taken(redis_url)
+        )
+
+    def _web(self) -> Service:
+        return Service(
+            name="web",
+            command=nsq("web", "--http-address", self.http),
+            detail=f"http {self.http}",
+            ready=http_ping(self.http),
+        )
+
+    def _worker(self) -> Service:
+        pid_file = self.home.run / "worker.pid"
+        return Service(
+            name="worker",
+            command=nsq("worker"),
+            detail="runs reports",
+            ready=announced(pid_file),
+            environment={PID_FILE: str(pid_file)},
+            # A report in the middle of its work can be run again; SIGTERM would wait for its end.
+            orphan_signal=signal.SIGQUIT,
+        )
+
+    def _beat(self) -> Service:
+        pid_file = self.home.run / "beat.pid"
+        return Service(
+            name="beat",
+            command=nsq("beat"),
+            detail="starts scheduled reports",
+            ready=announced(pid_file),
+            environment={PID_FILE: str(pid_file)},
+        )
 
 
 def nsq(*words: object) -> list[str]:
     return [sys.executable, "-m", "console.nsq", *map(str, words)]
-
-
-def http_ping(address: Address) -> Ready:
-    url = f"http://{address.reachable}/ping"
-
-    async def ready() -> bool:
-        async with httpx.AsyncClient(timeout=PROBE_SECONDS, trust_env=False) as client:
-            return (await client.get(url)).status_code == 200
-
-    return ready
-
-
-def redis_ping(url: str) -> Ready:
-    async def ready() -> bool:
-        async with Redis.from_url(url, socket_timeout=PROBE_SECONDS) as client:
-            return bool(await client.ping())
-
-    return ready
-
-
-def snapshot_taken(redis_url: str) -> Ready:
-    """The collector works when the snapshot in Redis is another than the one found first."""
-    first: list[object] = []
-
-    async def ready() -> bool:
-        async with Redis.from_url(redis_url, socket_timeout=PROBE_SECONDS) as client:
-            snapshot = await client.get(SNAPSHOT_KEY)
-        if not first:
-            first.append(snapshot)
-        return snapshot is not None and snapshot != first[0]
-
-    return ready
-
-
-def worker_answers() -> Ready:
-    def ping() -> bool:
-        from console.celery import app
-
-        return bool(app.control.ping(timeout=1.0, limit=1))
-
-    async def ready() -> bool:
-        return await asyncio.to_thread(ping)
-
-    return ready
-
-
-def stays_up(seconds: float) -> Ready:
-    """For a process that answers nobody: asked while it lives, so it lived that long. Begins anew after a death."""
-    asked: list[float] = []
-
-    async def ready() -> bool:
-        now = time.monotonic()
-        if asked and now - asked[-1] > seconds:
-            asked.clear()  # nobody asked for a while: this is another life
-        asked.append(now)
-        if now - asked[0] < seconds:
-            return False
-        asked.clear()
-        return True
-
-    return ready

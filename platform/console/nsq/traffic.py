@@ -113,7 +113,7 @@ class Traffic:
         lookupd_http_addresses: Sequence[str] = (),
         finished: Finished | None = None,
     ) -> None:
-        """``rate`` is messages published a second, in all. Consumers ask the registries for brokers if some are given."""
+        """``rate`` is messages published a second, in all. Consumers ask the registries, if some are given."""
         self.counts = Counts()
         self._rate = rate
         self._producers = [Producer(address) for address in nsqd_tcp_addresses]

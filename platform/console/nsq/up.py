@@ -16,7 +16,7 @@ from console.nsq.ports import complaints, parse_address
 from console.nsq.prepare import prepare_platform
 from console.nsq.redis import NoRedis
 from console.nsq.screen import Screen
-from console.nsq.services import NAMES, Plan
+from console.nsq.services import NAMES, PLATFORM, STAGES, Plan
 from console.nsq.supervisor import Supervisor
 
 ADDRESSES = {
@@ -57,11 +57,14 @@ def parse(argv: Sequence[str]) -> Plan:
         metavar="NAME[,NAME]",
         help=f"processes to leave out, of {', '.join(NAMES)}",
     )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warn", "error", "fatal"),
+        default="warn",
+        help="what broker and registry log (%(default)s); info tells of every request",
+    )
     options = parser.parse_args(argv)
-    redis_url = os.environ.get("REDIS_URL")
-    if "redis" in options.without and not redis_url:
-        parser.error("--without redis needs REDIS_URL: the platform's processes meet there")
-    return Plan(
+    plan = Plan(
         home=Home(options.home.absolute()),
         nsqd_tcp=options.nsqd_tcp_address,
         nsqd_http=options.nsqd_http_address,
@@ -69,8 +72,12 @@ def parse(argv: Sequence[str]) -> Plan:
         lookupd_http=options.lookupd_http_address,
         http=options.http_address,
         without=frozenset(options.without),
-        redis_url=redis_url,
+        log_level=options.log_level,
+        redis_url=os.environ.get("REDIS_URL"),
     )
+    if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
+        parser.error(f"--without redis needs REDIS_URL, where {', '.join(PLATFORM)} meet")
+    return plan
 
 
 def main(argv: Sequence[str]) -> int:
@@ -122,8 +129,8 @@ class Up:
 
     async def _start(self) -> None:
         link = None
-        for stage in range(3):
-            if stage == 2 and self._has_platform():
+        for stage in range(len(STAGES)):
+            if STAGES[stage] == PLATFORM and self.plan.runs_platform:
                 link = await asyncio.to_thread(prepare_platform)
             await self.supervisor.start(stage)
         if self.plan.runs("web"):
@@ -135,9 +142,6 @@ class Up:
         else:
             self.screen.say("Ready", "bold green")
         self.screen.say("Ctrl-C stops everything.")
-
-    def _has_platform(self) -> bool:
-        return any(self.plan.runs(name) for name in ("collector", "web", "worker", "beat"))
 
     def _signalled(self) -> None:
         if self.interrupted.is_set():
