@@ -93,10 +93,11 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(options.read_timeout.total_seconds()):
                 return self, await self._ready
         except (OSError, HandshakeFailed) as error:
+            self.abort("not brought up")
             raise ConnectFailed(address, reason_of(error)) from error
-        finally:
-            if self._handshake is not None:
-                self.abort("not brought up")
+        except asyncio.CancelledError:
+            self.abort("not brought up")
+            raise
 
     @property
     def is_closed(self) -> bool:

@@ -29,11 +29,12 @@ _KNOWN_TOPICS = 4096
 class _Publish:
     """A command and its answer."""
 
-    __slots__ = ("answer", "data", "timer")
+    __slots__ = ("answer", "data", "may_be_stored", "timer")
 
     def __init__(self, data: bytes, answer: asyncio.Future[None]) -> None:
         self.data = data
         self.answer = answer
+        self.may_be_stored = False
         self.timer: asyncio.TimerHandle | None = None
 
     def done(self, error: Exception | None = None) -> None:
@@ -106,8 +107,9 @@ class Producer:
         """
         self._closed = True
         seconds = self._timeout if grace is None else grace.total_seconds()
-        if (self._sent or self._waiting) and seconds > 0:
-            self._idle.clear()
+        self._idle.clear()
+        self._forget_done()
+        if seconds > 0:
             try:
                 await asyncio.wait_for(self._idle.wait(), seconds)
             except TimeoutError:
@@ -116,10 +118,11 @@ class Producer:
             self._connecting.cancel()
         if self._connection is not None:
             self._connection.close("the producer was closed")
-        while self._waiting:
-            self._waiting.popleft().done(ProducerClosed("the producer was closed; not stored"))
-        while self._sent:
-            self._sent.popleft().done(ConnectionLost(self.address, "the producer was closed"))
+        for publish in (*self._waiting, *self._sent):
+            lost = ConnectionLost(self.address, "the producer was closed")
+            publish.done(lost if publish.may_be_stored else ProducerClosed("the producer was closed; not stored"))
+        self._waiting.clear()
+        self._sent.clear()
 
     def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[None]:
         """Publish a message of 1 to ``max_msg_size`` bytes."""
@@ -168,7 +171,7 @@ class Producer:
             text = data[:200].decode(errors="replace")
             if frame_type == frame.ERROR and self._sent:
                 self._sent.popleft().done(Refused(text))
-                self._unsend()  # nsqd reads nothing behind what it refuses
+                self._unsend(may_be_stored=False)  # nsqd reads nothing behind what it refuses
             else:
                 log.warning("nsqd %s: unexpected frame of type %d: %s", self.address, frame_type, text)
             if self._connection is not None:
@@ -228,6 +231,7 @@ class Producer:
         return publish.answer
 
     def _send(self, connection: Connection, publish: _Publish) -> None:
+        publish.may_be_stored = True
         self._sent.append(publish)
         connection.send(publish.data)
 
@@ -239,27 +243,36 @@ class Producer:
             if not publish.answer.done():
                 self._send(self._connection, publish)
 
-    def _unsend(self) -> None:
+    def _unsend(self, *, may_be_stored: bool) -> None:
         """Put what was sent and not answered back in front of what waits."""
         while self._sent:
             publish = self._sent.pop()
+            publish.may_be_stored = may_be_stored
             self._waiting.appendleft(publish)
             self._waiting_bytes += len(publish.data)
 
     def _time_out(self, publish: _Publish, seconds: float) -> None:
-        if publish in self._sent or self._options.resend:
+        if publish.may_be_stored:
             text = f"nsqd {self.address} did not answer within {seconds:g}s; the message may or may not be stored"
         else:
             why = f": {self._last_error}" if self._last_error else ""
             text = f"not sent to nsqd {self.address} within {seconds:g}s, so not stored{why}"
         publish.done(PublishTimedOut(text))
+        self._forget_done()
+
+    def _forget_done(self) -> None:
+        """Let go of what timed out, or was cancelled, before it could be sent."""
+        while self._waiting and self._waiting[0].answer.done():
+            self._waiting_bytes -= len(self._waiting.popleft().data)
+        if not self._sent and not self._waiting:
+            self._idle.set()
 
     def _lost(self, reason: str) -> None:
         self._connection = None
         self._pauses.held(asyncio.get_running_loop().time() - self._connected_at)
         self._last_error = ConnectionLost(self.address, reason)
         if self._options.resend:
-            self._unsend()
+            self._unsend(may_be_stored=True)
         while self._sent:
             self._sent.popleft().done(ConnectionLost(self.address, reason))
         if self._closed and not self._waiting:

@@ -91,7 +91,7 @@ class ScriptedNsqd:
 
     async def start(self, port: int = 0) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
-        self.address = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
         """Stop listening and break all connections, as a killed nsqd would."""
@@ -114,7 +114,10 @@ class ScriptedNsqd:
         assert task is not None
         self._tasks.add(task)
         self.changed()
-        await peer.serve()
+        try:
+            await peer.serve()
+        except asyncio.CancelledError:
+            pass  # the end of the test
 
     async def react(self, peer: Peer, verb: str, command: Command) -> None:
         if verb in self.on:
@@ -169,7 +172,7 @@ class ScriptedLookup:
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.address = "127.0.0.1:%d" % self._server.sockets[0].getsockname()[1]
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -236,7 +239,7 @@ def unused_address() -> str:
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return "127.0.0.1:%d" % probe.getsockname()[1]
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture
@@ -245,7 +248,7 @@ def eventually() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
 
     async def wait(condition: Callable[[], Any]) -> Any:
         async with asyncio.timeout(DEADLINE_S):
-            while not (result := condition()):
+            while not (result := condition()):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
             return result
 
