@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
@@ -160,7 +162,9 @@ def reason_of(error: Exception) -> str:
         return f"answers {error.response.status_code} {error.response.text[:200]}".strip()
     cause = system_error(error)
     if cause is not None:
-        return cause.strerror.lower() if cause.strerror else str(cause)
+        # asyncio puts its own words in strerror; a failed name lookup has an errno of its own kind.
+        by_name = isinstance(cause, socket.gaierror)
+        return (str(cause.strerror) if by_name else os.strerror(cause.errno or 0)).lower()
     return str(error) or type(error).__name__
 
 
@@ -169,7 +173,7 @@ def system_error(error: BaseException | None) -> OSError | None:
     while error is not None:
         if isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno:
             return error
         error = error.__cause__ or error.__context__
     return None

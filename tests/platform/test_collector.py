@@ -1,0 +1,258 @@
+"""The collector: the picture of a cluster of Go nodes, second by second."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+
+pytestmark = pytest.mark.django_db
+
+
+def row(picture: dict[str, Any] | None, kind: str, **fields: Any) -> dict[str, Any] | None:
+    """The first row of ``kind`` with these fields, if there is a picture with one."""
+    rows = picture[kind] if picture else []
+    return next((each for each in rows if all(each[name] == value for name, value in fields.items())), None)
+
+
+def test_the_picture_sums_figures_over_nodes(go_cluster, collect, picture, wait_until):
+    """A topic on two nodes is one row, with each node's share in it."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders", depth=3, backend_depth=1, message_count=10, message_bytes=1000)
+    beta.topic("orders", depth=4, message_count=20, message_bytes=2000, paused=True)
+    alpha.channel("orders", "billing", depth=5, in_flight_count=2, deferred_count=1, message_count=10, client_count=2)
+    beta.channel("orders", "billing", depth=6, requeue_count=7, timeout_count=8, message_count=20, client_count=1)
+    collect()
+    topic = wait_until(lambda: row(picture(), "topics", name="orders"), "orders in the picture")
+    assert (topic["depth"], topic["backend_depth"], topic["message_count"], topic["message_bytes"]) == (7, 1, 30, 3000)
+    assert (topic["paused"], topic["channel_count"], topic["client_count"], topic["in_flight_count"]) == (True, 1, 3, 2)
+    assert {each["node"]: (each["depth"], each["paused"]) for each in topic["nodes"]} == {
+        alpha.address: (3, False),
+        beta.address: (4, True),
+    }
+    channel = row(picture(), "channels", topic="orders", name="billing")
+    assert channel is not None
+    assert (channel["depth"], channel["in_flight_count"], channel["deferred_count"]) == (11, 2, 1)
+    assert (channel["requeue_count"], channel["timeout_count"], channel["message_count"]) == (7, 8, 30)
+    assert channel["p50_ms"] is None
+    assert channel["oldest_age_ms"] is None
+    node = row(picture(), "nodes", id=alpha.address)
+    assert node is not None
+    assert (node["state"], node["hostname"], node["version"], node["depth"]) == ("up", "alpha", "1.3.0", 8)
+
+
+def test_rates_come_from_two_readings(go_cluster, collect, picture, wait_until):
+    """A counter that rises shows as a rate; there is none before the second reading."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", message_count=100)
+    seen: list[dict[str, Any]] = []
+
+    def rate() -> float | None:
+        alpha.topic("orders")["message_count"] += 10
+        alpha.channel("orders", "billing")["message_count"] += 10
+        found = row(picture(), "topics", name="orders")
+        if found is not None and (not seen or found != seen[-1]):
+            seen.append(found)
+        channel = row(picture(), "channels", name="billing")
+        return found and found["publish_rate"] and channel and channel["publish_rate"] and channel["finish_rate"]
+
+    collect()
+    assert wait_until(rate, "a publish rate") > 0
+    assert seen[0]["publish_rate"] is None
+
+
+def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, picture, wait_until):
+    """Its row says why, its messages stay in the sums, and the other node's figures go on."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders", depth=3, message_count=10)
+    beta.topic("orders", depth=4, message_count=20)
+    collect()
+    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 7, "both nodes")
+    alpha.stop()
+    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    assert down["error"] == "connection refused"
+    assert down["publish_rate"] is None
+    beta.topic("orders", depth=40)
+    wait_until(
+        lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 43, "alpha's last with beta's new"
+    )
+    alpha.start()
+    up = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="up"), "alpha up again")
+    assert up["error"] is None
+
+
+def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture, wait_until):
+    """Counters that start again at zero with a new start_time are no rate at all for a beat."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders", message_count=1_000_000)
+    collect()
+    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("publish_rate") == 0.0, "a rate of zero")
+    alpha.start_time += 60
+    alpha.topic("orders", message_count=5)
+    after = wait_until(lambda: row(picture(), "topics", name="orders", message_count=5), "the restarted node's count")
+    assert after["publish_rate"] is None or after["publish_rate"] >= 0
+
+
+def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture, wait_until):
+    """While one node does not answer, the other's figures keep arriving; after three seconds it is down."""
+    alpha, beta = go_cluster.nodes
+    beta.topic("orders", depth=1)
+    alpha.hold = threading.Event()
+    collect()
+    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 1, "beta's topic")
+    beta.topic("orders", depth=2)
+    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 2, "beta's new depth")
+    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    assert "no answer within 3 s" in down["error"]
+    alpha.hold.set()
+    wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="up"), "alpha up")
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (b"not json", "cannot read its /stats: Invalid JSON"),
+        ({"version": "1.3.0", "topics": [{"topic_name": "t", "depth": "many", "message_count": 1}]}, "topics.0.depth"),
+        ({"topics": []}, "version: Field required"),
+    ],
+)
+def test_a_node_that_talks_nonsense_is_down_and_says_what_was_wrong(
+    go_cluster, collect, picture, wait_until, monkeypatch, answer, complaint
+):
+    """Its neighbours are not disturbed."""
+    alpha, beta = go_cluster.nodes
+    beta.topic("orders", depth=1)
+    original = alpha.get
+    monkeypatch.setattr(alpha, "get", lambda path, query: answer if path == "/stats" else original(path, query))
+    collect()
+    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    assert complaint in down["error"]
+    assert row(picture(), "topics", name="orders", depth=1)
+
+
+def test_configured_nodes_need_no_registry(go_cluster, collect, picture, wait_until, settings):
+    """A node given by address appears under the name it gives itself; one that is down under its address."""
+    alpha, beta = go_cluster.nodes
+    beta.stop()
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
+    settings.NSQD_HTTP_ADDRESSES = (f"localhost:{alpha.port}", beta.address)
+    collect()
+    up = wait_until(lambda: row(picture(), "nodes", state="up"), "alpha up")
+    assert up["id"] == alpha.address
+    assert row(picture(), "nodes", state="down")["id"] == beta.address
+    beta.start()
+
+
+def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture, wait_until):
+    """What was created ahead of its first producer stands in the picture, on no node."""
+    go_cluster.registry.idle["planned"] = ["archive"]
+    collect()
+    topic = wait_until(lambda: row(picture(), "topics", name="planned"), "the planned topic")
+    assert (topic["nodes"], topic["channel_count"], topic["publish_rate"]) == ([], 1, None)
+    assert row(picture(), "channels", topic="planned", name="archive")
+
+
+def test_a_registry_that_dies_leaves_its_nodes_in_the_picture(go_cluster, collect, picture, wait_until):
+    """What it said last holds; the nodes themselves are still asked."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders", depth=1)
+    collect()
+    wait_until(lambda: row(picture(), "topics", name="orders", depth=1), "orders")
+    go_cluster.registry.stop()
+    alpha.topic("orders", depth=2)
+    wait_until(lambda: row(picture(), "topics", name="orders", depth=2), "orders' new depth")
+    assert row(picture(), "nodes", id=alpha.address, state="up")
+    go_cluster.registry.start()
+
+
+def test_versions_go_on_after_a_restart(go_cluster, collect, picture, wait_until):
+    """Browsers that hold an old picture are not confused by a new collector."""
+    collecting = collect()
+    wait_until(lambda: (picture() or {}).get("version", 0) >= 2, "two beats")
+    collecting.stop()
+    last = picture()["version"]
+    collect()
+    wait_until(lambda: picture()["version"] == last + 1, "the next version")
+
+
+def test_a_second_collector_stands_by(go_cluster, collect, picture, redis, wait_until):
+    """Two at once would give every browser two truths; the second takes over when the first is gone."""
+    first = collect()
+    wait_until(lambda: picture(), "a picture")
+    holder = redis.get("nsq:collector")
+    second = collect()
+    version = picture()["version"]
+    wait_until(lambda: picture()["version"] >= version + 2, "two more beats")
+    assert redis.get("nsq:collector") == holder
+    first.stop()
+    version = picture()["version"]
+    wait_until(lambda: redis.get("nsq:collector") not in (None, holder), "the second takes over")
+    wait_until(lambda: picture()["version"] > version, "it beats")
+    second.stop()
+
+
+def archived(archive: Path) -> list[dict[str, Any]]:
+    if not (archive / "samples").is_dir():
+        return []
+    return pyarrow.dataset.dataset(archive / "samples", format="parquet").to_table().to_pylist()
+
+
+def test_readings_reach_the_archive(go_cluster, collect, tmp_path, wait_until):
+    """One row for each topic and each channel, with a Go node's own percentiles; the rest follows at the end."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders", depth=3, message_count=10, message_bytes=1000)
+    latency = {"count": 1, "percentiles": [{"quantile": 0.99, "value": 748512795}]}
+    alpha.channel("orders", "billing", depth=5, in_flight_count=2, message_count=10, e2e_processing_latency=latency)
+    collecting = collect()
+    rows = wait_until(lambda: archived(tmp_path / "archive"), "archived samples")
+    topic = next(each for each in rows if each["channel"] is None)
+    channel = next(each for each in rows if each["channel"] == "billing")
+    assert (topic["node"], topic["topic"], topic["depth"], topic["message_bytes"]) == (alpha.address, "orders", 3, 1000)
+    assert (topic["boot_id"], topic["hist_counts"]) == (str(alpha.start_time), None)
+    assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (5, 2, 10)
+    assert channel["percentiles"] == [{"quantile": 0.99, "value_ns": 748512795}]
+    alpha.topic("orders", depth=99)
+    collecting.stop()
+    assert len(archived(tmp_path / "archive")) >= len(rows)
+
+
+def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, picture, tmp_path, wait_until, caplog):
+    """The picture goes on; the failure is logged once; what waited is written when the archive is back."""
+    go_cluster.nodes[0].topic("orders", depth=3)
+    (tmp_path / "archive").write_text("a file where a folder should be")
+    collecting = collect()
+    wait_until(lambda: "cannot write to the archive" in caplog.text, "the log says so")
+    version = picture()["version"]
+    wait_until(lambda: picture()["version"] > version, "another beat")
+    (tmp_path / "archive").unlink()
+    collecting.stop()
+    assert archived(tmp_path / "archive")
+    assert caplog.text.count("cannot write to the archive") == 1
+
+
+def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis, wait_until):
+    """A broken connection to Redis costs a beat, not the collector."""
+    collect()
+    wait_until(lambda: picture(), "a picture")
+    version = picture()["version"]
+    redis.client_kill_filter(_type="normal", skipme=True)
+    wait_until(lambda: picture()["version"] > version + 1, "later versions")
+
+
+def test_clients_are_asked_for_only_while_someone_watches(go_cluster, collect, picture, redis, wait_until):
+    """The lists can be long, so nodes are spared them."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing")
+    collect()
+    wait_until(lambda: row(picture(), "channels", name="billing"), "billing")
+    assert not alpha.clients_asked_for
+    watched: Callable[[], int] = lambda: redis.zadd("nsq:watched", {json.dumps(["orders", "billing"]): 4e9})  # noqa: E731
+    watched()
+    wait_until(lambda: alpha.clients_asked_for, "clients asked for")
+    redis.delete("nsq:watched")
+    wait_until(lambda: not alpha.clients_asked_for, "clients no longer asked for")
