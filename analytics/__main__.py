@@ -1,0 +1,79 @@
+"""``python -m analytics run JOB --archive … --output … --parameter window=1h …``; also what ``spark-submit`` runs.
+
+Progress is JSON lines on standard output; Spark's own log is on standard error. Exit status 0, 1 if the run failed,
+2 if it was asked for wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+
+from analytics import failures
+from analytics.jobs import JOBS, Place, find_job
+from analytics.parameters import BadParameter, declared
+from analytics.progress import Progress
+from analytics.session import spark_session
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one job. A failure is one ``failed`` line, and the same sentence on standard error."""
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "list":
+        for job in JOBS.values():
+            print(f"{job.name}: {job.description}")
+            for name, parameter in declared(job.parameters).items():
+                print(f"  {name}={parameter.default}  {parameter.description}")
+        return 0
+    try:
+        job = find_job(arguments.job)
+        parameters = job.checked(_given(arguments.parameter))
+    except BadParameter as error:
+        print(f"analytics: {error}", file=sys.stderr)
+        return 2
+    # Whatever a library prints must not come between the JSON lines.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    progress = Progress(out)
+    place = Place(arguments.archive, arguments.output)
+    try:
+        failures.check_place(place)
+        progress.at(0.0, "start Spark")
+        with spark_session(f"nsq {job.name}") as spark:
+            rows = job.run(spark, place, parameters, datetime.now(UTC), progress)
+            progress.at(1.0, "stop Spark")
+    except Exception as error:
+        message = failures.sentence(error)
+        progress.failed(message)
+        print(f"analytics: {message}", file=sys.stderr)
+        return 1
+    progress.done(rows)
+    return 0
+
+
+def _given(pairs: list[str]) -> dict[str, str | int | float]:
+    given: dict[str, str | int | float] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise BadParameter(f"--parameter {pair!r} is not of the form name=value")
+        given[name] = value
+    return given
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m analytics", description="Spark reports over the archive.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the jobs there are, and their parameters")
+    run = commands.add_parser("run", help="run a job")
+    run.add_argument("job", help=f"one of {', '.join(JOBS)}")
+    run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
+    run.add_argument("--output", required=True, help="folder for the result; one that is there is replaced")
+    run.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

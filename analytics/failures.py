@@ -1,0 +1,63 @@
+"""What went wrong with a run, in one sentence for the person who asked for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from analytics.java import JavaNotFound
+from analytics.jobs import ArchiveMissing, Place, is_local, local_path
+from analytics.session import MasterUnreachable
+
+_OURS = (JavaNotFound, MasterUnreachable, ArchiveMissing)
+
+
+def check_place(place: Place) -> None:
+    """Refuse, before a JVM is started, what could not work. Raises ArchiveMissing or OSError."""
+    if is_local(place.archive):
+        archive = local_path(place.archive)
+        if not (archive / "samples").is_dir():
+            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+        if not os.access(archive / "samples", os.R_OK | os.X_OK):
+            raise PermissionError(f"the archive {archive}/samples may not be read")
+    if is_local(place.output):
+        parent = local_path(place.output).parent
+        parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise PermissionError(f"the result cannot be written: {parent} is not writable")
+
+
+def sentence(error: Exception) -> str:
+    """One line. Spark's errors carry pages of plan and stack; what a person can act on is picked out of them."""
+    if isinstance(error, _OURS):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}" if error.filename else str(error)
+    text = _whole_text(error)
+    if "No space left on device" in text:
+        return "the disk is full: Spark could not write its result or its temporary files"
+    if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
+        return f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
+    if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
+        return found[0]
+    if "Java heap space" in text or "GC overhead limit" in text:
+        return "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+    if "All masters are unresponsive" in text:
+        return "the Spark master stopped answering"
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)[:400]
+
+
+def _whole_text(error: BaseException) -> str:
+    """The message with those of all its causes, Python's and Java's."""
+    parts = [str(error)]
+    java = getattr(error, "java_exception", None)
+    for _ in range(20):
+        if java is None:
+            break
+        parts.append(str(java.toString()))
+        java = java.getCause()
+    cause = error.__cause__ or getattr(error, "_cause", None)
+    if isinstance(cause, BaseException):
+        parts.append(_whole_text(cause))
+    return "\n".join(parts)
