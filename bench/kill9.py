@@ -1,0 +1,343 @@
+"""``python -m bench.kill9``: kill a brokerd in the middle of publishing and consuming, restart it, and again.
+
+Producers (PUB, MPUB, DPUB) and consumers (FIN, REQ with and without delay, or no answer at all) keep a ledger of what
+was promised. After the last round everything is drained. Broken promises are printed, and the exit status is 1:
+
+- an acknowledged publish that a channel never delivers,
+- a message delivered again although its FIN was worked through well before the kill,
+- attempts that go down, an id or a body that changes,
+- a deferred message or a delayed requeue that comes before it is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import shutil
+import struct
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import wire
+from bench.errors import BenchError
+from bench.ledger import Ledger
+from bench.rows import ask
+from bench.server import Address, Server, start_brokerd
+
+TOPICS = ("orders", "reminders")
+CHANNELS = ("work", "archive")
+FLAGS = ("--msg-timeout=2s", "--log-level=warn")
+MARKER = b"FIN zzzzzzzzzzzzzzzz\n"
+"""Never in flight, so always answered: everything sent before it has then been worked through."""
+MARKER_ANSWER = b"E_FIN_FAILED FIN zzzzzzzzzzzzzzzz "
+LOST = (ConnectionError, asyncio.IncompleteReadError)
+ROUND_SECONDS = 30.0
+DRAIN_SECONDS = 60.0
+UNANSWERED = 50
+"""Publishes a producer has under way at a time."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some rounds showed. ``start_seconds`` is the slowest start over what a kill had left."""
+
+    ledger: Ledger
+    start_seconds: float
+
+
+class Connection:
+    """A V2 connection that hands over whole frames; heartbeats are answered here."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def open(cls, address: Address) -> Connection:
+        connection = cls(*await asyncio.open_connection(*address))
+        connection.send(wire.MAGIC)
+        return connection
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    async def frame(self) -> tuple[int, bytes]:
+        while True:
+            size, kind = struct.unpack(">ii", await self._reader.readexactly(8))
+            data = await self._reader.readexactly(size - 4)
+            if data != b"_heartbeat_":
+                return kind, data
+            self.send(b"NOP\n")
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Producer:
+    """Publishes to one topic in its own way until the connection is gone."""
+
+    def __init__(self, ledger: Ledger, topic: str, chance: random.Random) -> None:
+        self._ledger, self._topic, self._chance = ledger, topic, chance
+
+    def single(self) -> tuple[bytes, list[bytes]]:
+        body = self._ledger.publish(self._topic)
+        return wire.pub(self._topic, body), [body]
+
+    def batch(self) -> tuple[bytes, list[bytes]]:
+        bodies = [self._ledger.publish(self._topic) for _ in range(self._chance.randint(1, 40))]
+        return wire.mpub(self._topic, bodies), bodies
+
+    def deferred(self) -> tuple[bytes, list[bytes]]:
+        defer_ms = self._chance.choice([self._chance.randint(1, 300), self._chance.randint(1000, 4000)])
+        body = self._ledger.publish(self._topic, defer_ms)
+        return wire.dpub(self._topic, defer_ms, body), [body]
+
+    async def run(self, address: Address, make: Callable[[], tuple[bytes, list[bytes]]]) -> None:
+        connection = await Connection.open(address)
+        under_way: deque[list[bytes]] = deque()
+        try:
+            while True:
+                while len(under_way) < UNANSWERED:
+                    command, bodies = make()
+                    under_way.append(bodies)
+                    connection.send(command)
+                await connection.drain()
+                kind, data = await connection.frame()
+                if (kind, data) != (wire.RESPONSE, b"OK"):
+                    raise BenchError(f"a publish was answered {data.decode(errors='replace')}")
+                self._ledger.acknowledged(under_way.popleft())
+        finally:
+            connection.close()
+
+
+class Consumer:
+    """Subscribes to one channel; ``moody`` ones also requeue, and let messages time out."""
+
+    def __init__(self, ledger: Ledger, topic: str, channel: str, chance: random.Random, *, moody: bool) -> None:
+        self._ledger, self._topic, self._channel = ledger, topic, channel
+        self._chance, self._moody = chance, moody
+        self._seen: dict[bytes, tuple[int, int]] = {}  # id to (serial, attempts)
+        self._given: list[tuple[int, int]] = []  # answered for since the last marker was sent
+        self._awaiting: deque[list[tuple[int, int]]] = deque()  # those behind each marker under way
+
+    async def run(self, address: Address) -> None:
+        connection = await Connection.open(address)
+        try:
+            connection.send(f"SUB {self._topic} {self._channel}\nRDY 200\n".encode())
+            while True:
+                kind, data = await connection.frame()
+                if kind == wire.MESSAGE:
+                    self._message(connection, data)
+                elif kind == wire.ERROR:
+                    self._refused(data)
+                if self._given and len(self._awaiting) < 4:
+                    connection.send(MARKER)
+                    self._awaiting.append(self._given)
+                    self._given = []
+                await connection.drain()
+        finally:
+            connection.close()
+
+    def _message(self, connection: Connection, data: bytes) -> None:
+        timestamp_ns, attempts = struct.unpack_from(">qH", data)
+        message_id, body, now_ns = data[10:26], data[26:], time.time_ns()
+        serial = self._ledger.delivered(self._topic, self._channel, message_id, timestamp_ns, attempts, body, now_ns)
+        if serial is None:
+            return
+        self._seen[message_id] = (serial, attempts)
+        mood = self._chance.random() if self._moody else 1.0
+        if mood < 0.03:
+            return  # no answer: it times out, or is in flight when the broker dies
+        if mood < 0.15:
+            delay_ms = self._chance.choice([0, self._chance.randint(1, 400), self._chance.randint(400, 1500)])
+            connection.send(b"REQ %b %d\n" % (message_id, delay_ms))
+            self._ledger.requeueing(self._channel, serial, now_ns + delay_ms * 1_000_000)
+        else:
+            connection.send(b"FIN %b\n" % message_id)
+            self._ledger.finishing(self._channel, serial, now_ns)
+        self._given.append((serial, attempts))
+
+    def _refused(self, data: bytes) -> None:
+        if data.startswith(MARKER_ANSWER):
+            self._ledger.confirmed(self._channel, self._awaiting.popleft())
+            return
+        code, _, message_id = data.split(b" ")[:3]
+        if code not in (b"E_FIN_FAILED", b"E_REQ_FAILED"):
+            raise BenchError(f"a consumer was answered {data.decode(errors='replace')}")
+        answer = self._seen[message_id]
+        self._ledger.refused(self._channel, *answer)
+        for given in (self._given, *self._awaiting):
+            if answer in given:
+                given.remove(answer)
+
+
+async def until_lost(work: Coroutine[Any, Any, None]) -> None:
+    """Do ``work`` until the broker is gone; any other end is an error and propagates."""
+    with contextlib.suppress(*LOST):
+        await work
+
+
+async def wait_for(condition: Callable[[], bool], tasks: list[asyncio.Task[None]], seconds: float) -> bool:
+    """True once ``condition`` holds, False after ``seconds``; raises what a task raised meanwhile."""
+    until = time.monotonic() + seconds
+    while not condition():
+        for task in tasks:
+            if task.done():
+                task.result()
+                raise BenchError("the broker closed a connection")
+        if time.monotonic() > until:
+            return False
+        await asyncio.sleep(0.002)
+    return True
+
+
+async def end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel what still runs, and raise what failed."""
+    await asyncio.wait(tasks, timeout=2)
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+            raise result
+
+
+def consumers(ledger: Ledger, address: Address, chance: random.Random, *, moody: bool) -> list[asyncio.Task[None]]:
+    each = [(topic, channel) for topic in TOPICS for channel in CHANNELS] + [(TOPICS[0], CHANNELS[0])]
+    return [
+        asyncio.create_task(
+            until_lost(Consumer(ledger, topic, channel, chance, moody=moody and channel == "work").run(address))
+        )
+        for topic, channel in each
+    ]
+
+
+def producers(ledger: Ledger, address: Address, chance: random.Random) -> list[asyncio.Task[None]]:
+    orders, reminders = (Producer(ledger, topic, chance) for topic in TOPICS)
+    ways = [
+        (orders, orders.single),
+        (orders, orders.batch),
+        (reminders, reminders.deferred),
+        (reminders, reminders.batch),
+    ]
+    return [asyncio.create_task(until_lost(producer.run(address, way))) for producer, way in ways]
+
+
+async def one_round(server: Server, ledger: Ledger, chance: random.Random) -> None:
+    """Load the broker until it has acknowledged some hundreds or thousands more, and kill it there and then."""
+    target = ledger.acknowledged_count + chance.randint(100, 3000)
+    tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, moody=True)
+    try:
+        if not await wait_for(lambda: ledger.acknowledged_count >= target, tasks, ROUND_SECONDS):
+            raise BenchError(f"the broker did not acknowledge {target} messages within {ROUND_SECONDS:.0f} s")
+    finally:
+        server.process.kill()
+        ledger_now = time.time_ns()
+        await asyncio.to_thread(server.kill)
+        await end(tasks)
+        ledger.killed(ledger_now)
+
+
+async def drain(server: Server, ledger: Ledger, chance: random.Random) -> None:
+    """Consume until nothing is owed any more, or until that has taken too long; then close the account."""
+    tasks = consumers(ledger, server.tcp, chance, moody=False)
+    try:
+        await wait_for(lambda: not ledger.unfinished, tasks, DRAIN_SECONDS)
+        ledger.close()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await end(tasks)
+
+
+async def kill_again_and_again(
+    data_path: Path, rounds: int, seed: int, *, twin: bool = False, report: Callable[[int, Ledger], None] | None = None
+) -> Outcome:
+    """Run ``rounds`` of load and kill over one data path, then drain it. Raises BenchError if the broker misbehaves."""
+    chance = random.Random(seed)
+    ledger = Ledger(CHANNELS)
+    slowest = 0.0
+
+    async def start() -> Server:
+        nonlocal slowest
+        began = time.monotonic()
+        server = await asyncio.to_thread(start_brokerd, data_path, *FLAGS, twin=twin)
+        slowest = max(slowest, time.monotonic() - began)
+        return server
+
+    for number in range(rounds):
+        server = await start()
+        try:
+            if number == 0:
+                create(server)
+            await one_round(server, ledger, chance)
+        finally:
+            server.kill()
+        if report:
+            report(number + 1, ledger)
+    server = await start()
+    try:
+        await drain(server, ledger, chance)
+        server.stop()
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+    return Outcome(ledger, slowest)
+
+
+def create(server: Server) -> None:
+    for topic in TOPICS:
+        ask(server.http, "POST", f"/topic/create?topic={topic}")
+        for channel in CHANNELS:
+            ask(server.http, "POST", f"/channel/create?topic={topic}&channel={channel}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.kill9", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=10, help="how often to kill (default 10)")
+    parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
+    parser.add_argument("--data-path", type=Path, help="directory in which to make the data path; kept on failure")
+    parser.add_argument("--twin", action="store_true", help="use the pure-Python kernel")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    data_path = Path(tempfile.mkdtemp(prefix="kill9-", dir=given.data_path))
+
+    def report(number: int, ledger: Ledger) -> None:
+        print(
+            f"\rround {number}/{given.rounds}: {ledger.acknowledged_count} acknowledged, "
+            f"{len(ledger.violations)} promises broken",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        outcome = asyncio.run(kill_again_and_again(data_path, given.rounds, seed, twin=given.twin, report=report))
+    except (BenchError, OSError) as error:
+        print(f"\nkill9: {error} (seed {seed}, data in {data_path})", file=sys.stderr)
+        raise SystemExit(1) from None
+    print(file=sys.stderr)
+    print(f"{given.rounds} kills, seed {seed}, slowest start {outcome.start_seconds:.2f} s")
+    print(f"{outcome.ledger.acknowledged_count:>9} publishes acknowledged")
+    for what, number in sorted(outcome.ledger.counts.items()):
+        print(f"{number:>9} {what}")
+    print(f"{len(outcome.ledger.violations):>9} promises broken")
+    for violation in outcome.ledger.violations[:50]:
+        print(f"  {violation}")
+    if outcome.ledger.violations:
+        print(f"the data path is kept: {data_path}")
+        raise SystemExit(1)
+    shutil.rmtree(data_path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Ephemeral topics and channels: they live as long as somebody uses them, and leave nothing on disk."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+Connect = Callable[..., Any]
+Eventually = Callable[[Callable[[], Any]], Any]
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    return f"PUB {topic}\n".encode() + struct.pack(">i", len(body)) + body
+
+
+def tree(broker: Any) -> dict[str, list[str]]:
+    """Topic name to channel names, as the broker tells."""
+    topics = broker.stats()["topics"]
+    return {each["topic_name"]: [channel["channel_name"] for channel in each["channels"]] for each in topics}
+
+
+def post(broker: Any, path: str) -> int:
+    return httpx.post(broker.url + path, trust_env=False).status_code
+
+
+def test_an_ephemeral_channel_goes_with_its_last_consumer(
+    broker: Any, connect: Connect, eventually: Eventually
+) -> None:
+    """Not with the first of two; a new one of that name starts empty."""
+    first, second = connect(broker), connect(broker)
+    first.ok(b"SUB t c#ephemeral\n")
+    second.ok(b"SUB t c#ephemeral\n")
+    connect(broker).ok(pub("t", b"old"))
+    first.socket.close()
+    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 1)
+    second.socket.close()
+    eventually(lambda: tree(broker) == {"t": []})
+    third = connect(broker)
+    third.ok(b"SUB t c#ephemeral\n")
+    third.send(b"RDY 10\n")
+    connect(broker).ok(pub("t", b"new"))
+    assert third.message()[2] == b"new"
+
+
+def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Connect, eventually: Eventually) -> None:
+    """Its ephemeral channel's consumer leaves, so the channel goes, so the topic goes."""
+    peer = connect(broker)
+    peer.ok(b"SUB t#ephemeral c#ephemeral\n")
+    peer.send(b"RDY 1\n")
+    peer.send(pub("t#ephemeral", b"x"))
+    kinds = sorted(peer.frame()[0] for _ in range(2))
+    assert kinds == [0, 2]
+    peer.socket.close()
+    eventually(lambda: tree(broker) == {})
+
+
+def test_an_ephemeral_topic_without_channels_stays(broker: Any, connect: Connect) -> None:
+    """It keeps what was published for its first channel."""
+    publisher = connect(broker)
+    publisher.ok(pub("t#ephemeral", b"x"))
+    assert tree(broker) == {"t#ephemeral": []}
+    peer = connect(broker)
+    peer.ok(b"SUB t#ephemeral c\n")
+    peer.send(b"RDY 1\n")
+    assert peer.message()[2] == b"x"
+
+
+def test_an_ephemeral_topic_stays_while_it_has_a_lasting_channel(
+    broker: Any, connect: Connect, eventually: Eventually
+) -> None:
+    """Deleting that channel deletes the topic."""
+    peer = connect(broker)
+    peer.ok(b"SUB t#ephemeral lasting\n")
+    peer.socket.close()
+    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 0)
+    assert tree(broker) == {"t#ephemeral": ["lasting"]}
+    assert post(broker, "/channel/delete?topic=t%23ephemeral&channel=lasting") == 200
+    eventually(lambda: tree(broker) == {})
+
+
+def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(
+    broker: Any, connect: Connect, eventually: Eventually
+) -> None:
+    """It lives until one came and left."""
+    assert post(broker, "/topic/create?topic=t") == 200
+    assert post(broker, "/channel/create?topic=t&channel=c%23ephemeral") == 200
+    connect(broker).ok(pub("t", b"x"))
+    assert tree(broker) == {"t": ["c#ephemeral"]}
+    peer = connect(broker)
+    peer.ok(b"SUB t c#ephemeral\n")
+    peer.send(b"RDY 1\n")
+    assert peer.message()[2] == b"x"
+    peer.socket.close()
+    eventually(lambda: tree(broker) == {"t": []})
+
+
+def test_nothing_ephemeral_is_on_disk_or_survives(start_broker: Callable[..., Any], connect: Connect) -> None:
+    """After a restart only the lasting topic and channel are there."""
+    broker = start_broker()
+    peer = connect(broker)
+    peer.ok(b"SUB lasting c#ephemeral\n")
+    other = connect(broker)
+    other.ok(b"SUB passing#ephemeral c\n")
+    other.ok(pub("passing#ephemeral", b"x" * 1000))
+    lasting = connect(broker)
+    lasting.ok(b"SUB lasting c\n")
+    names = [path.name for path in broker.data_path.rglob("*")]
+    assert not [name for name in names if "ephemeral" in name]
+    assert broker.terminate() == 0
+    again = start_broker(data_path=broker.data_path)
+    assert tree(again) == {"lasting": ["c"]}

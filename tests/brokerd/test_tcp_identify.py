@@ -1,0 +1,204 @@
+"""IDENTIFY: what is negotiated, what is told back, and what /stats then shows of the client."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from bench.server import Server, start_brokerd
+
+RESPONSE = 0
+Connect = Callable[..., Any]
+Eventually = Callable[[Callable[[], Any]], Any]
+
+
+def identify(**fields: object) -> bytes:
+    body = json.dumps(fields).encode()
+    return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
+
+
+def negotiated(peer: Any, **fields: object) -> dict[str, Any]:
+    kind, data = peer.command(identify(feature_negotiation=True, **fields))
+    assert kind == RESPONSE
+    return dict(json.loads(data))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = start_brokerd(tmp_path_factory.mktemp("identify"))
+    yield server
+    server.stop()
+
+
+def clients(server: Server, topic: str) -> list[dict[str, Any]]:
+    url = "http://{}:{}/stats".format(*server.http)
+    stats = httpx.get(url, params={"format": "json", "topic": topic}, trust_env=False).json()
+    return list(stats["topics"][0]["channels"][0]["clients"])
+
+
+def test_negotiation_answers_with_every_setting_in_nsqds_order(shared: Server, connect: Connect) -> None:
+    """Byte for byte what nsqd says, but for the version."""
+    kind, data = connect(shared.tcp).command(identify(feature_negotiation=True))
+    version = json.loads(data)["version"]
+    assert kind == RESPONSE
+    assert (
+        data
+        == (
+            b'{"max_rdy_count":2500,"version":"%b","max_msg_timeout":900000,"msg_timeout":60000,"tls_v1":false,'
+            b'"deflate":false,"deflate_level":6,"max_deflate_level":6,"snappy":false,"sample_rate":0,"auth_required":false,'
+            b'"output_buffer_size":16384,"output_buffer_timeout":250,"topology_region":"","topology_zone":""}'
+        )
+        % version.encode()
+    )
+
+
+def test_settings_of_the_server_are_told(start_broker: Callable[..., Any], connect: Connect) -> None:
+    """Flags show in the reply; the client's topology does not."""
+    broker = start_broker(
+        "--max-rdy-count=77",
+        "--max-msg-timeout=2m",
+        "--msg-timeout=30s",
+        "--output-buffer-timeout=100ms",
+        "--topology-region=eu",
+        "--topology-zone=eu-1",
+        "--max-deflate-level=3",
+    )
+    told = negotiated(connect(broker), topology_region="us", topology_zone="us-9")
+    expected = {
+        "max_rdy_count": 77,
+        "max_msg_timeout": 120_000,
+        "msg_timeout": 30_000,
+        "output_buffer_timeout": 100,
+        "topology_region": "eu",
+        "topology_zone": "eu-1",
+        "max_deflate_level": 3,
+        "deflate_level": 3,
+    }
+    assert {key: told[key] for key in expected} == expected
+
+
+def test_what_is_asked_for_within_bounds_is_granted(shared: Server, connect: Connect) -> None:
+    """Message timeout, buffering and sampling come back as given."""
+    asked = {"msg_timeout": 5000, "output_buffer_size": 128, "output_buffer_timeout": 50, "sample_rate": 42}
+    told = negotiated(connect(shared.tcp), **asked)
+    assert {key: told[key] for key in asked} == asked
+
+
+def test_minus_one_turns_buffering_off(shared: Server, connect: Connect) -> None:
+    """output_buffer_size -1 is reported as 1 and leaves nothing to flush later."""
+    told = negotiated(connect(shared.tcp), output_buffer_size=-1, output_buffer_timeout=1000)
+    assert (told["output_buffer_size"], told["output_buffer_timeout"]) == (1, 0)
+    told = negotiated(connect(shared.tcp), output_buffer_timeout=-1)
+    assert (told["output_buffer_size"], told["output_buffer_timeout"]) == (16384, 0)
+
+
+def test_tls_and_compression_are_answered_as_off(shared: Server, connect: Connect) -> None:
+    """A client that asks for them hears that it has none of them, and the connection stays plain."""
+    peer = connect(shared.tcp)
+    told = negotiated(peer, tls_v1=True, deflate=True, snappy=True, deflate_level=9)
+    assert (told["tls_v1"], told["deflate"], told["snappy"]) == (False, False, False)
+    peer.ok(b"PUB plain\n" + struct.pack(">i", 1) + b"x")
+
+
+def test_a_second_identify_updates_what_is_told(shared: Server, connect: Connect) -> None:
+    """Allowed until SUB; the later one counts, and absent names become empty."""
+    peer = connect(shared.tcp)
+    negotiated(peer, client_id="first", hostname="host", msg_timeout=2000)
+    assert negotiated(peer, msg_timeout=3000, user_agent="second/1")["msg_timeout"] == 3000
+    peer.ok(b"SUB identify-twice c\n")
+    [client] = clients(shared, "identify-twice")
+    assert (client["client_id"], client["hostname"], client["user_agent"]) == ("", "", "second/1")
+
+
+def test_a_client_shows_in_stats_as_it_identified_itself(shared: Server, connect: Connect) -> None:
+    """Names, sampling and topology of the client; version, state and counters of the broker's own."""
+    peer = connect(shared.tcp)
+    peer.ok(
+        identify(
+            client_id="id",
+            hostname="host",
+            user_agent="agent/1",
+            sample_rate=99,
+            topology_region="eu",
+            topology_zone="eu-1",
+        )
+    )
+    peer.ok(b"SUB identify-stats c\n")
+    [client] = clients(shared, "identify-stats")
+    host, port = peer.socket.getsockname()
+    expected = {
+        "client_id": "id",
+        "hostname": "host",
+        "user_agent": "agent/1",
+        "sample_rate": 99,
+        "topology_region": "eu",
+        "topology_zone": "eu-1",
+        "version": "V2",
+        "remote_address": f"{host}:{port}",
+        "state": 3,
+        "ready_count": 0,
+        "in_flight_count": 0,
+        "tls": False,
+        "deflate": False,
+        "snappy": False,
+    }
+    assert {key: client[key] for key in expected} == expected
+
+
+def test_a_client_that_never_identifies_is_known_by_its_address(shared: Server, connect: Connect) -> None:
+    """client_id and hostname are the remote IP, the user agent is empty."""
+    peer = connect(shared.tcp)
+    peer.ok(b"SUB identify-none c\n")
+    [client] = clients(shared, "identify-none")
+    assert (client["client_id"], client["hostname"], client["user_agent"]) == ("127.0.0.1", "127.0.0.1", "")
+
+
+def test_states_show_as_numbers(shared: Server, connect: Connect, eventually: Eventually) -> None:
+    """3 while subscribed, 4 after CLS; a client that closed is gone."""
+    peer = connect(shared.tcp)
+    peer.ok(b"SUB identify-states c\n")
+    assert clients(shared, "identify-states")[0]["state"] == 3
+    assert peer.command(b"CLS\n") == (RESPONSE, b"CLOSE_WAIT")
+    assert clients(shared, "identify-states")[0]["state"] == 4
+    peer.socket.close()
+    eventually(lambda: clients(shared, "identify-states") == [])
+
+
+def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Server, connect: Connect) -> None:
+    """A second instead of the server's minute."""
+    peer = connect(shared.tcp)
+    peer.ok(identify(msg_timeout=1000))
+    peer.ok(b"SUB identify-timeout c\n")
+    connect(shared.tcp).ok(b"PUB identify-timeout\n" + struct.pack(">i", 1) + b"x")
+    peer.send(b"RDY 1\n")
+    peer.message()
+    sent = time.monotonic()
+    assert peer.message()[1] == 2
+    assert time.monotonic() - sent >= 0.9
+
+
+def test_sampling_drops_about_what_was_asked(shared: Server, connect: Connect) -> None:
+    """sample_rate 19 delivers about a fifth; what is not delivered is gone, not left in the queue."""
+    peer = connect(shared.tcp)
+    peer.ok(identify(sample_rate=19))
+    peer.ok(b"SUB identify-sample c\n")
+    bodies = [b"%d" % i for i in range(2000)]
+    batch = struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    connect(shared.tcp).ok(b"MPUB identify-sample\n" + struct.pack(">i", len(batch)) + batch)
+    peer.send(b"RDY 2500\n")
+    url = "http://{}:{}/stats".format(*shared.http)
+    deadline = time.monotonic() + 10
+    while True:
+        stats = httpx.get(url, params={"format": "json", "topic": "identify-sample"}, trust_env=False).json()
+        channel = stats["topics"][0]["channels"][0]
+        if channel["depth"] == 0 and channel["in_flight_count"]:
+            break
+        assert time.monotonic() < deadline, channel
+        time.sleep(0.01)
+    assert 280 <= channel["in_flight_count"] <= 540  # 400 expected; seven standard deviations

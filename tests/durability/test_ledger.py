@@ -1,0 +1,154 @@
+"""The account that a crash test keeps: each of its rules must be able to fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.ledger import LAST_INSTANT_NS, Ledger
+
+ID = b"0123456789abcdef"
+MS = 1_000_000
+T0 = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(("work",))
+
+
+def deliver(ledger: Ledger, body: bytes, attempts: int = 1, *, at: int = T0, message_id: bytes = ID) -> int | None:
+    return ledger.delivered("t", "work", message_id, T0, attempts, body, at)
+
+
+def finish(ledger: Ledger, serial: int, *, at: int = T0, attempts: int = 1) -> None:
+    ledger.finishing("work", serial, at)
+    ledger.confirmed("work", [(serial, attempts)])
+
+
+def test_all_is_well(ledger: Ledger) -> None:
+    """Delivered, finished, not seen again."""
+    body = ledger.publish("t")
+    ledger.acknowledged([body])
+    assert deliver(ledger, body) == 0
+    finish(ledger, 0)
+    ledger.close()
+    assert ledger.violations == []
+
+
+def test_an_acknowledged_message_that_never_comes(ledger: Ledger) -> None:
+    """Lost."""
+    ledger.acknowledged([ledger.publish("t")])
+    ledger.close()
+    assert ledger.violations == ["t/work message 0 (defer 0 ms) was acknowledged and never came"]
+
+
+def test_a_message_that_is_delivered_and_then_lost(ledger: Ledger) -> None:
+    """In flight at the kill, and gone: lost as well."""
+    body = ledger.publish("t")
+    ledger.acknowledged([body])
+    deliver(ledger, body)
+    ledger.killed(T0)
+    ledger.close()
+    assert ledger.violations == ["t/work message 0 (defer 0 ms) was acknowledged and never came back to be finished"]
+
+
+def test_a_message_that_was_not_acknowledged_may_be_lost(ledger: Ledger) -> None:
+    """Nothing was promised."""
+    ledger.publish("t")
+    ledger.close()
+    assert ledger.violations == []
+
+
+def test_a_finish_may_be_forgotten_in_the_last_instant_only(ledger: Ledger) -> None:
+    """Well before the kill, and worked through, it must hold."""
+    for age, broken in ((LAST_INSTANT_NS // 2, False), (LAST_INSTANT_NS * 2, True)):
+        body = ledger.publish("t")
+        serial = len(ledger.published) - 1
+        deliver(ledger, body)
+        finish(ledger, serial)
+        ledger.killed(T0 + age)
+        deliver(ledger, body, 2, at=T0 + age)
+        assert bool(ledger.violations) is broken
+    assert ledger.counts["finished in the last instant, redelivered"] == 1
+    assert "came back although it was finished 200 ms before the kill" in ledger.violations[0]
+
+
+def test_a_finish_that_was_not_confirmed_may_be_forgotten(ledger: Ledger) -> None:
+    """The broker may never have read it."""
+    body = ledger.publish("t")
+    deliver(ledger, body)
+    ledger.finishing("work", 0, T0)
+    ledger.killed(T0 + 10 * LAST_INSTANT_NS)
+    deliver(ledger, body, 1)
+    assert ledger.violations == []
+
+
+def test_a_finished_message_may_not_come_back_without_a_crash(ledger: Ledger) -> None:
+    """Not even in the last instant, for there was none."""
+    body = ledger.publish("t")
+    deliver(ledger, body)
+    finish(ledger, 0)
+    deliver(ledger, body, 2)
+    assert ledger.violations == ["t/work message 0 (attempt 2) came back although it was finished"]
+
+
+def test_a_refused_finish_was_none(ledger: Ledger) -> None:
+    """The message timed out first: it is owed again."""
+    body = ledger.publish("t")
+    ledger.acknowledged([body])
+    deliver(ledger, body)
+    ledger.finishing("work", 0, T0)
+    ledger.refused("work", 0, 1)
+    deliver(ledger, body, 2)
+    assert ledger.violations == []
+    assert ledger.unfinished == {("work", 0)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "killed", "broken"),
+    [(1, 2, False, False), (3, 2, False, True), (2, 2, False, True), (2, 2, True, False), (3, 2, True, True)],
+)
+def test_attempts_never_go_down(ledger: Ledger, before: int, after: int, killed: bool, broken: bool) -> None:
+    """Only a crash excuses the same number twice."""
+    body = ledger.publish("t")
+    deliver(ledger, body, before)
+    if killed:
+        ledger.killed(T0)
+    deliver(ledger, body, after)
+    assert ledger.violations == ([f"t/work message 0 (attempt {after}) had attempt {before} before"] if broken else [])
+
+
+def test_a_deferred_message_that_comes_early(ledger: Ledger) -> None:
+    """Counted from the broker's own timestamp."""
+    body = ledger.publish("t", 500)
+    deliver(ledger, body, at=T0 + 400 * MS)
+    assert ledger.violations == ["t/work message 0 (attempt 1) came 100 ms before its deferral was over"]
+
+
+def test_a_requeue_that_comes_early(ledger: Ledger) -> None:
+    """Also over a crash, once the broker had worked through the REQ."""
+    body = ledger.publish("t")
+    deliver(ledger, body)
+    ledger.requeueing("work", 0, T0 + 500 * MS)
+    ledger.confirmed("work", [(0, 1)])
+    ledger.killed(T0 + 10 * MS)
+    deliver(ledger, body, 2, at=T0 + 400 * MS)
+    assert ledger.violations == ["t/work message 0 (attempt 2) came 100 ms before its requeue was due"]
+
+
+def test_a_message_nobody_published(ledger: Ledger) -> None:
+    """A damaged body, an unknown one, or one of another topic."""
+    body = ledger.publish("t")
+    ledger.publish("other")
+    assert deliver(ledger, body[:-1] + bytes([body[-1] ^ 1])) is None
+    assert deliver(ledger, b"never sent") is None
+    assert deliver(ledger, b"1:x") is None
+    assert len(ledger.violations) == 3
+
+
+def test_an_id_that_changes(ledger: Ledger) -> None:
+    """A message keeps its id for good."""
+    body = ledger.publish("t")
+    deliver(ledger, body)
+    deliver(ledger, body, 2, message_id=ID[::-1])
+    assert "changed its id" in ledger.violations[0]
