@@ -16,12 +16,14 @@ from brokerd.broker import Broker, DataPathLocked
 from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses
 from brokerd.net.http import Ports, broker_router
-from brokerd.net.listener import BACKLOG, Listener, ListenFailed, listen
+from brokerd.net.listener import BACKLOG, Listener, listen
 from brokerd.net.peers import LookupPeers
 from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings, InvalidSettings
 from nsqwire import logs
+from nsqwire.descriptors import occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
+from nsqwire.listening import ListenFailed
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
 
@@ -30,6 +32,7 @@ log = logging.getLogger("brokerd")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
+    occupy_standard_descriptors()
     settings = load(
         BrokerSettings,
         prog="nsqd",
@@ -115,7 +118,8 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
 
     await stop.wait()
     tcp_server.close()
-    broker.close_clients()
+    for client in list(broker.clients):
+        client.hang_up()
     if http_listening is not None:
         http_listening.close()
         await http_server.close()

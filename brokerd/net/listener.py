@@ -7,12 +7,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from nsqwire.addresses import address_text
+from nsqwire.listening import ListenFailed, listen_tcp
+
 BACKLOG = 4096
 """Connections the kernel holds until they are accepted; the system's own limit may be lower."""
-
-
-class ListenFailed(Exception):
-    """An address cannot be listened on; the text names it and says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,31 +32,11 @@ class Listener:
 
 def listen(address: str) -> Listener:
     """Bind ``address``; an empty host means every interface, port 0 any free one. Raises ListenFailed."""
-    host, colon, port = address.rpartition(":")
-    try:
-        if not colon or not port.isdecimal():
-            return _listen_unix(Path(address))
-        return _listen_tcp(host.removeprefix("[").removesuffix("]"), int(port))
-    except (OSError, OverflowError) as error:
-        raise ListenFailed(f"listen ({address}) failed - {_reason(error)}") from error
-
-
-def _reason(error: OSError | OverflowError) -> str:
-    if isinstance(error, socket.gaierror) or not isinstance(error, OSError) or not error.errno:
-        return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return os.strerror(error.errno)  # the error's own text repeats the address at length
-
-
-def _listen_tcp(host: str, port: int) -> Listener:
-    if host:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    elif socket.has_dualstack_ipv6():
-        bound = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
-    else:
-        bound = socket.create_server(("", port), backlog=BACKLOG)
-    name, number, *_ = bound.getsockname()
-    return Listener(socket=bound, shown=f"[{name}]:{number}" if ":" in name else f"{name}:{number}", port=number)
+    if address.rpartition(":")[2].isdecimal() and ":" in address:
+        bound = listen_tcp(address)
+        name = bound.getsockname()
+        return Listener(socket=bound, shown=address_text(name), port=name[1])
+    return _listen_unix(Path(address))
 
 
 def _listen_unix(path: Path) -> Listener:
@@ -66,7 +45,8 @@ def _listen_unix(path: Path) -> Listener:
     try:
         bound.bind(str(path))
         bound.listen(BACKLOG)
-    except BaseException:
+    except OSError as error:
         bound.close()
-        raise
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ListenFailed(f"listen ({path}) failed - {reason}") from error
     return Listener(socket=bound, shown=str(path), port=-1, path=path)
