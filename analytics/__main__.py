@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 from datetime import UTC, datetime
 
 from analytics import failures
 from analytics.jobs import JOBS, Place, find_job
-from analytics.parameters import BadParameter, declared
+from analytics.parameters import BadParameter, Given, declared
 from analytics.progress import Progress
 from analytics.session import spark_session
 
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     except BadParameter as error:
         print(f"analytics: {error}", file=sys.stderr)
         return 2
+    if arguments.exit_with_parent:
+        threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
     # Whatever a library prints must not come between the JSON lines.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -53,8 +56,15 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _given(pairs: list[str]) -> dict[str, str | int | float]:
-    given: dict[str, str | int | float] = {}
+def _exit_at_end_of_input() -> None:
+    """Die when whoever holds the other end of standard input has died, kill -9 included; the JVM dies with us."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def _given(pairs: list[str]) -> Given:
+    given: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator:
@@ -72,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
     run.add_argument("--output", required=True, help="folder for the result; one that is there is replaced")
     run.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    run.add_argument("--exit-with-parent", action="store_true", help="stop when standard input ends")
     return parser
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from analytics.archive import samples_path
-from analytics.parameters import BadParameter, Parameter, described, parse
+from analytics.parameters import BadParameter, Given, Parameter, described, parse
 from analytics.progress import Progress
 from analytics.results import conforming, replace_result
 from analytics.schema import spark_schema
@@ -27,22 +27,33 @@ class ArchiveMissing(Exception):
 @dataclass(frozen=True, kw_only=True)
 class LatencyParameters:
     window: Annotated[
-        str, Parameter(kind="choice", default="1h", choices=tuple(WINDOWS), description="Length of a window, UTC.")
+        str,
+        Parameter(
+            kind="choice", title="Window", default="1h", choices=tuple(WINDOWS), description="Length of a window, UTC."
+        ),
     ]
     period: Annotated[
         timedelta,
-        Parameter(kind="duration", default="24h", description="How far back to report, for example 6h or 7d."),
+        Parameter(
+            kind="duration", title="Period", default="24h", description="How far back to report, for example 6h or 7d."
+        ),
     ]
     until: Annotated[
         datetime | None,
-        Parameter(kind="time", description="End of the period, for example 2026-03-14T15:00Z; now if empty."),
+        Parameter(
+            kind="time", title="Until", description="End of the period, for example 2026-03-14T15:00Z; now if empty."
+        ),
     ]
-    topic: Annotated[str, Parameter(kind="text", description="Only this topic; all if empty.")]
-    channel: Annotated[str, Parameter(kind="text", description="Only this channel; all if empty.")]
+    topic: Annotated[str, Parameter(kind="text", title="Topic", description="Only this topic; all if empty.")]
+    channel: Annotated[str, Parameter(kind="text", title="Channel", description="Only this channel; all if empty.")]
     minimum_count: Annotated[
         int,
         Parameter(
-            kind="integer", default=1000, minimum=1, description="Fewest messages in a window that p99.9 is given for."
+            kind="integer",
+            title="Minimum for p99.9",
+            default=1000,
+            minimum=1,
+            description="A window with fewer messages has no p99.9.",
         ),
     ]
 
@@ -65,7 +76,7 @@ class Job:
     parameters: type
     run: Callable[[SparkSession, Place, Any, datetime, Progress], int]
 
-    def checked(self, given: Mapping[str, str | int | float]) -> Any:
+    def checked(self, given: Given) -> Any:
         """The parameters as this job takes them. Raises BadParameter."""
         return parse(self.parameters, given)
 

@@ -21,6 +21,7 @@ class Parameter:
     """How a field of a parameters dataclass is written and explained. Its default is in the form that is written."""
 
     kind: Kind
+    title: str
     description: str
     default: str | int = ""
     choices: tuple[str, ...] = ()
@@ -28,6 +29,16 @@ class Parameter:
 
 
 P = TypeVar("P")
+Given = Mapping[str, str | int | float | None]
+"""Values as a command line or JSON carries them."""
+
+_FORM_TYPES: dict[Kind, str] = {
+    "choice": "string",
+    "duration": "string",
+    "time": "datetime",
+    "text": "string",
+    "integer": "integer",
+}
 
 
 def declared(parameters: type) -> dict[str, Parameter]:
@@ -40,10 +51,15 @@ def declared(parameters: type) -> dict[str, Parameter]:
 
 
 def described(parameters: type) -> dict[str, dict[str, Any]]:
-    """The declarations as JSON, for a form."""
+    """The declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
     form: dict[str, dict[str, Any]] = {}
     for name, parameter in declared(parameters).items():
-        form[name] = {"type": parameter.kind, "default": parameter.default, "description": parameter.description}
+        form[name] = {
+            "type": _FORM_TYPES[parameter.kind],
+            "title": parameter.title,
+            "description": parameter.description,
+            "default": parameter.default if parameter.default != "" else None,
+        }
         if parameter.choices:
             form[name]["choices"] = list(parameter.choices)
         if parameter.minimum is not None:
@@ -51,8 +67,8 @@ def described(parameters: type) -> dict[str, dict[str, Any]]:
     return form
 
 
-def parse(parameters: type[P], given: Mapping[str, str | int | float]) -> P:
-    """The dataclass from values as a person or JSON writes them; a missing or empty one takes its default.
+def parse(parameters: type[P], given: Given) -> P:
+    """The dataclass from values as a person or JSON writes them; a missing, null or empty one takes its default.
 
     Raises BadParameter for the first one that is unknown or does not fit.
     """
@@ -62,10 +78,8 @@ def parse(parameters: type[P], given: Mapping[str, str | int | float]) -> P:
             raise BadParameter(f"there is no parameter {name!r}; there are {', '.join(known)}")
     values = {}
     for name, parameter in known.items():
-        value = given.get(name, "")
-        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            raise BadParameter(f"{name}: {value!r} is neither text nor a number")
-        text = str(value).strip()
+        value = given.get(name)
+        text = "" if value is None else str(value).strip()
         values[name] = _value(name, parameter, text if text else str(parameter.default))
     return parameters(**values)
 
