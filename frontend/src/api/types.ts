@@ -152,16 +152,16 @@ export type AuditEntry = {
   remote_address: string;
 };
 
-export type ParameterValue = string | number | boolean | null;
+export type ParameterValue = string | number;
 export type Parameters = Record<string, ParameterValue>;
 
-/** One parameter of a job; `default` undefined means that it must be given. */
+/** One parameter of a job; `default` is in the form that is sent, empty for none. */
 export type ParameterSpec = {
-  type: 'string' | 'integer' | 'number' | 'boolean' | 'datetime';
-  title?: string;
-  description?: string;
-  default?: ParameterValue;
-  choices?: ParameterValue[];
+  type: 'text' | 'integer' | 'duration' | 'time' | 'choice';
+  description: string;
+  default: string | number;
+  choices?: string[];
+  minimum?: number;
 };
 export type Job = { name: string; title: string; description: string; parameters: Record<string, ParameterSpec> };
 

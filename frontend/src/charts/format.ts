@@ -55,7 +55,7 @@ export function duration(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return DASH;
   if (ms === 0) return '0 ms';
   if (ms < 1) return ms < 0.01 ? `${(ms * 1000).toFixed(1)} µs` : `${ms.toFixed(2)} ms`;
-  if (ms < 9.995) return `${ms.toFixed(1)} ms`;
+  if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   if (ms < 999.5) return `${ms.toFixed(0)} ms`;
   const seconds = ms / 1000;
   if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
@@ -71,6 +71,15 @@ export function duration(ms: number | null | undefined): string {
 /** Wall-clock time in the viewer's zone, 24 hours: `17:04:09`. */
 export function clock(at: number | Date): string {
   return new Date(at).toLocaleTimeString('en-GB', { hour12: false });
+}
+
+/** A point on a time axis that reaches over `span` seconds: time alone within a day, else with its date. */
+export function timeLabel(at: number, span: number): string {
+  const date = new Date(at * 1000);
+  if (span <= 3600) return clock(date);
+  const time = date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', hour12: false });
+  if (span <= 86_400) return time;
+  return `${date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} ${time}`;
 }
 
 /** Date and time in the viewer's zone: `20 Nov 2026, 17:04:09`. */

@@ -40,6 +40,8 @@ export type Attention = {
   route: Route;
 };
 
+const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
+
 /** What an operator should look at, worst first: nodes down or unwell, backlogs without clients, pauses, timeouts. */
 export function attentionOf(picture: Picture): Attention[] {
   const found: Attention[] = [];
@@ -58,7 +60,7 @@ export function attentionOf(picture: Picture): Attention[] {
       tone: 'warn',
       what: 'paused',
       name: topic.name,
-      detail: `${topic.depth} waiting in the topic`,
+      detail: `${waiting(topic.depth)} in the topic`,
       route: { page: 'topic', topic: topic.name },
     });
   }
@@ -68,8 +70,8 @@ export function attentionOf(picture: Picture): Attention[] {
     const add = (what: string, tone: 'bad' | 'warn', detail: string): void => {
       found.push({ key: `c ${what} ${channel.topic}/${channel.name}`, tone, what, name, detail, route });
     };
-    if (channel.paused) add('paused', 'warn', `${channel.depth} waiting`);
-    else if (channel.client_count === 0 && channel.depth > 0) add('no clients', 'warn', `${channel.depth} waiting`);
+    if (channel.paused) add('paused', 'warn', waiting(channel.depth));
+    else if (channel.client_count === 0 && channel.depth > 0) add('no clients', 'warn', waiting(channel.depth));
     if ((channel.timeout_rate ?? 0) >= 0.05) add('timing out', 'warn', `${channel.timeout_rate?.toFixed(1)} a second`);
   }
   return found.sort((a, b) => Number(b.tone === 'bad') - Number(a.tone === 'bad'));

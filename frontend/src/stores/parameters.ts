@@ -11,37 +11,36 @@ function localText(iso: string): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
-function textOf(spec: ParameterSpec, value: ParameterValue): string {
-  if (value === null) return '';
-  return spec.type === 'datetime' && typeof value === 'string' ? localText(value) : String(value);
-}
-
 /** What stands in the fields at first: the given values, else the job's defaults. */
 export function textsOf(specs: Record<string, ParameterSpec>, values: Parameters = {}): Texts {
-  return Object.fromEntries(
-    Object.entries(specs).map(([name, spec]) => [name, textOf(spec, values[name] ?? spec.default ?? null)]),
-  );
+  const entries = Object.entries(specs).map(([name, spec]): [string, string] => {
+    const text = String(values[name] ?? spec.default);
+    return [name, spec.type === 'time' ? localText(text) : text];
+  });
+  return Object.fromEntries(entries);
 }
 
 function valueOf(spec: ParameterSpec, text: string): ParameterValue | { fault: string } {
-  const trimmed = text.trim();
-  if (spec.type === 'boolean') return trimmed === 'true';
-  if (trimmed === '') return null;
   switch (spec.type) {
     case 'integer':
-      return /^[+-]?\d+$/.test(trimmed) ? Number(trimmed) : { fault: `A whole number is needed, not “${trimmed}”.` };
-    case 'number':
-      return Number.isFinite(Number(trimmed)) ? Number(trimmed) : { fault: `A number is needed, not “${trimmed}”.` };
-    case 'datetime': {
-      const at = new Date(trimmed);
-      return Number.isNaN(at.getTime()) ? { fault: `A date and time is needed, not “${trimmed}”.` } : at.toISOString();
+      if (!/^[+-]?\d+$/.test(text)) return { fault: `A whole number is needed, not “${text}”.` };
+      if (spec.minimum !== undefined && Number(text) < spec.minimum) return { fault: `At least ${spec.minimum}.` };
+      return Number(text);
+    case 'duration':
+      return /^(\d+d|(\d+(\.\d+)?(h|m|s|ms))+)$/.test(text)
+        ? text
+        : { fault: `A time span such as 90s, 6h or 7d is needed, not “${text}”.` };
+    case 'time': {
+      const at = new Date(text);
+      return Number.isNaN(at.getTime()) ? { fault: `A date and time is needed, not “${text}”.` } : at.toISOString();
     }
-    default:
-      return trimmed;
+    case 'text':
+    case 'choice':
+      return text;
   }
 }
 
-/** The values to send, and for each field that cannot be read why. An empty field is null, the job's own choice. */
+/** The values to send, and for each field that cannot be read why. An empty field is left out: the job's own choice. */
 export function parseTexts(
   specs: Record<string, ParameterSpec>,
   texts: Texts,
@@ -49,15 +48,23 @@ export function parseTexts(
   const values: Parameters = {};
   const faults: Record<string, string> = {};
   for (const [name, spec] of Object.entries(specs)) {
-    const value = valueOf(spec, texts[name] ?? '');
-    if (typeof value === 'object' && value !== null) faults[name] = value.fault;
+    const text = (texts[name] ?? '').trim();
+    if (text === '') continue;
+    const value = valueOf(spec, text);
+    if (typeof value === 'object') faults[name] = value.fault;
     else values[name] = value;
   }
   return { values, faults };
 }
 
+/** `minimum_count` as a label: `Minimum count`. */
+export function labelOf(name: string): string {
+  const words = name.replaceAll('_', ' ');
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 /** Parameters on one line; those left to the job are not named. */
 export function describe(parameters: Parameters): string {
-  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== '');
-  return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${name} ${value}`).join(', ');
+  const given = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null);
+  return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${labelOf(name).toLowerCase()} ${value}`).join(', ');
 }

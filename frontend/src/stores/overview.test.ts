@@ -1,0 +1,119 @@
+import { expect, test } from 'vitest';
+import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
+import { destroys, impactOf, nameFault } from './impact';
+import { attentionOf, fastestGrowing, largestBacklog } from './overview';
+import { channelKey, totalsOf, type Picture } from './picture';
+
+const node = (id: string, change: Partial<NodeRow> = {}): NodeRow =>
+  ({ id, state: 'up', health: 'OK', error: null, ...change }) as NodeRow;
+const topic = (name: string, change: Partial<TopicRow> = {}): TopicRow =>
+  ({ name, paused: false, depth: 0, publish_rate: 10, oldest_age_ms: null, nodes: [{ node: 'a:1' }, { node: 'b:1' }], ...change }) as TopicRow;
+const channel = (of: string, name: string, change: Partial<ChannelRow> = {}): ChannelRow =>
+  ({
+    topic: of,
+    name,
+    paused: false,
+    depth: 0,
+    in_flight_count: 0,
+    deferred_count: 0,
+    client_count: 1,
+    finish_rate: 5,
+    timeout_rate: 0,
+    nodes: [{ node: 'a:1' }],
+    ...change,
+  }) as ChannelRow;
+
+function picture(nodes: NodeRow[], topics: TopicRow[], channels: ChannelRow[]): Picture {
+  return {
+    version: 1,
+    takenAt: 0,
+    nodes: new Map(nodes.map((row) => [row.id, row])),
+    topics: new Map(topics.map((row) => [row.name, row])),
+    channels: new Map(channels.map((row) => [channelKey(row), row])),
+  };
+}
+
+const shop = picture(
+  [node('a:1'), node('b:1', { state: 'down', error: 'connection refused' })],
+  [topic('orders', { depth: 7 }), topic('emails')],
+  [
+    channel('orders', 'billing', { depth: 100, in_flight_count: 3, deferred_count: 2, client_count: 4 }),
+    channel('orders', 'archive', { depth: 50, client_count: 0 }),
+    channel('emails', 'send', { timeout_rate: 2 }),
+  ],
+);
+
+test('the cluster’s totals count what waits in topics and channels', () => {
+  expect(totalsOf(shop)).toEqual({
+    publishRate: 20,
+    finishRate: 15,
+    depth: 157,
+    inFlight: 3,
+    clients: 5,
+    nodesUp: 1,
+    nodesDown: 1,
+  });
+});
+
+test('before rates are known they are not shown as zero', () => {
+  expect(totalsOf(picture([], [topic('a', { publish_rate: null })], [])).publishRate).toBeNull();
+});
+
+test('topics are ranked by what waits in them and their channels; idle ones are left out', () => {
+  expect(largestBacklog(shop, 5)).toEqual([{ topic: 'orders', value: 157 }]);
+});
+
+test('only topics that grow are fastest growing', () => {
+  const slopes: Record<string, number | null> = { orders: -4, emails: 2.5 };
+  expect(fastestGrowing(shop, (name) => slopes[name] ?? null, 5)).toEqual([{ topic: 'emails', value: 2.5 }]);
+});
+
+test('what needs attention: nodes down first, then backlogs without clients and timeouts', () => {
+  expect(attentionOf(shop).map((item) => [item.what, item.name])).toEqual([
+    ['down', 'b:1'],
+    ['no clients', 'orders / archive'],
+    ['timing out', 'emails / send'],
+  ]);
+});
+
+test('deleting a topic takes its channels and all their messages along', () => {
+  expect(impactOf(shop, { action: 'delete', topic: 'orders' })).toEqual({
+    messages: 157,
+    inFlight: 3,
+    deferred: 2,
+    channels: 2,
+    clients: 4,
+    nodes: ['a:1', 'b:1'],
+  });
+});
+
+test('emptying a topic throws away only what its channels have not received', () => {
+  expect(impactOf(shop, { action: 'empty', topic: 'orders' })).toMatchObject({ messages: 7, inFlight: 0, channels: 2 });
+});
+
+test('emptying a channel takes its waiting, in-flight and deferred messages', () => {
+  expect(impactOf(shop, { action: 'empty', topic: 'orders', channel: 'billing' })).toEqual({
+    messages: 100,
+    inFlight: 3,
+    deferred: 2,
+    channels: 1,
+    clients: 4,
+    nodes: ['a:1'],
+  });
+});
+
+test('the name is asked for where messages would be lost, and only there', () => {
+  const asked = (['pause', 'unpause', 'create', 'empty', 'delete'] as const).filter((action) =>
+    destroys({ action, topic: 'orders' }),
+  );
+  expect(asked).toEqual(['empty', 'delete']);
+});
+
+test.each(['orders', 'a', 'A.b_c-9', 'x'.repeat(64), 'clicks#ephemeral', '..'])('%s is a name', (name) => {
+  expect(nameFault(name)).toBeNull();
+});
+
+test.each(['', 'two words', 'naïve', 'x'.repeat(65), '#ephemeral', 'a#b', 'a#ephemeral#ephemeral', 'a/b'])(
+  '“%s” is refused as a name, with a reason',
+  (name) => expect(nameFault(name)).toMatch(/\w/),
+);

@@ -1,0 +1,44 @@
+import { expect, test } from 'vitest';
+import { hrefOf, parsePath, returnPath, type Route } from './routes';
+
+/** The path as a browser keeps it after following the link. */
+const browserPath = (href: string): string => new URL(href, 'http://platform.example').pathname;
+
+test.each(['orders', 'metrics#ephemeral', 'a.b_c-d', '.', '..', '...', '.hidden', 'x'.repeat(64)])(
+  'a topic and a channel named %s are found again at their address',
+  (name) => {
+    const topic: Route = { page: 'topic', topic: name };
+    const channel: Route = { page: 'channel', topic: name, channel: name };
+    expect(parsePath(browserPath(hrefOf(topic)))).toEqual(topic);
+    expect(parsePath(browserPath(hrefOf(channel)))).toEqual(channel);
+  },
+);
+
+test('an ephemeral name is percent-encoded, so that it is no fragment', () => {
+  expect(hrefOf({ page: 'topic', topic: 'clicks#ephemeral' })).toBe('/topics/clicks%23ephemeral');
+});
+
+test.each(['10.0.0.1:4151', '[::1]:4151', 'queue-1.internal:4151'])('node %s has an address', (node) => {
+  expect(parsePath(browserPath(hrefOf({ page: 'node', node })))).toEqual({ page: 'node', node });
+});
+
+test.each(['/', '/topics', '/nodes', '/reports', '/audit', '/signin', '/reports/runs/17'])('%s is a page', (path) => {
+  const route = parsePath(path);
+  expect(route.page).not.toBe('missing');
+  expect(hrefOf(route)).toBe(path);
+});
+
+test.each(['/nothing', '/topics/a/b/c', '/nodes/a/b', '/reports/runs', '/reports/runs/x', '/audit/1', '/topics/%zz'])(
+  '%s is no page and says so',
+  (path) => expect(parsePath(path)).toEqual({ page: 'missing', path }),
+);
+
+test('after signing in one returns to where one was', () => {
+  expect(returnPath('?next=%2Ftopics%2Fclicks%2523ephemeral')).toBe('/topics/clicks%23ephemeral');
+  expect(returnPath('')).toBe('/');
+});
+
+test.each(['//evil.example', 'https://evil.example', '/\\evil.example', 'javascript:alert(1)', '/signin?next=/signin'])(
+  'signing in never leads to %s',
+  (next) => expect(returnPath(`?next=${encodeURIComponent(next)}`)).toBe('/'),
+);

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest';
+import type { AuditEntry } from '../api/types';
+import { matchesEntry } from './audit.svelte';
+import { matchesWords, sortRows, visibleRange } from './table';
+
+test('rows without a value come last, whichever way the column is sorted', () => {
+  const rows = [3, null, 1, null, 2];
+  expect(sortRows(rows, (row) => row, false)).toEqual([1, 2, 3, null, null]);
+  expect(sortRows(rows, (row) => row, true)).toEqual([3, 2, 1, null, null]);
+});
+
+test('names sort as people count: node-2 before node-10', () => {
+  expect(sortRows(['node-10', 'node-2', 'node-1'], (row) => row, false)).toEqual(['node-1', 'node-2', 'node-10']);
+});
+
+test('equal rows keep their order and the given array is left alone', () => {
+  const rows = [
+    { n: 1, id: 'a' },
+    { n: 0, id: 'b' },
+    { n: 1, id: 'c' },
+  ];
+  expect(sortRows(rows, (row) => row.n, true).map((row) => row.id)).toEqual(['a', 'c', 'b']);
+  expect(rows.map((row) => row.id)).toEqual(['a', 'b', 'c']);
+});
+
+test('a search finds all its words in any order and case', () => {
+  expect(matchesWords('payments.settled', 'SETTLED pay')).toBe(true);
+  expect(matchesWords('payments.settled', 'settled orders')).toBe(false);
+  expect(matchesWords('anything', ' ')).toBe(true);
+});
+
+test('the audit filter reaches the nodes and what they said', () => {
+  const entry = {
+    user: 'mara',
+    action: 'pause',
+    topic: 'orders',
+    channel: null,
+    outcome: 'partial',
+    remote_address: '10.1.1.1',
+    results: [{ node: 'queue-3:4151', target: 'topic', outcome: 'unreachable', detail: 'connection refused' }],
+  } as unknown as AuditEntry;
+  expect(matchesEntry(entry, 'mara queue-3 refused')).toBe(true);
+  expect(matchesEntry(entry, 'jonas')).toBe(false);
+});
+
+test('a long table draws the rows in sight and some to spare, within its bounds', () => {
+  const at = (top: number): [number, number] => visibleRange({ top, viewport: 330, rowHeight: 33, total: 1000 }, 5);
+  expect(at(200)).toEqual([0, 9]);
+  expect(at(0)).toEqual([0, 15]);
+  expect(at(-3300)).toEqual([95, 115]);
+  expect(at(-33_000)).toEqual([995, 1000]);
+  expect(at(-99_000)).toEqual([1000, 1000]);
+});
