@@ -20,7 +20,7 @@ from lookup.tcp import LookupServer
 from nsqwire import logs
 from nsqwire.addresses import address_text
 from nsqwire.http import HTTPServer
-from nsqwire.listening import listen_tcp
+from nsqwire.listening import ListenFailed, listen_tcp
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
 
@@ -32,28 +32,27 @@ PROGRAM: Final = "nsqlookupd"
 def main(argv: list[str] | None = None) -> None:
     """Run until SIGINT or SIGTERM and exit 0; exit 1 where an address cannot be had, 2 for a bad flag."""
     arguments = sys.argv[1:] if argv is None else argv
-    version = version_text(PROGRAM)
-    settings = load(LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version)
+    settings = load(
+        LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM)
+    )
     logs.configure(settings.log_level, settings.log_prefix)
-    log.info("%s", version)
-    sockets: list[socket.socket] = []
     try:
-        for face, address in (("TCP", settings.tcp_address), ("HTTP", settings.http_address)):
-            sockets.append(listen_tcp(address))
-            log.info("%s: listening on %s", face, address_text(sockets[-1].getsockname()))
-    except (OSError, ValueError) as error:
+        uvloop.run(serve(settings))
+    except ListenFailed as error:
         log.critical("failed to instantiate %s - %s", PROGRAM, error)
         raise SystemExit(1) from None
-    uvloop.run(serve(settings, *sockets))
 
 
-async def serve(settings: LookupSettings, tcp_socket: socket.socket, http_socket: socket.socket) -> None:
-    """Serve both faces on listening sockets until SIGINT or SIGTERM."""
+async def serve(settings: LookupSettings) -> None:
+    """Serve both faces until SIGINT or SIGTERM. Raises ListenFailed."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM):  # before a supervisor can read that we listen
         loop.add_signal_handler(number, stop.set)
 
+    log.info("%s", version_text(PROGRAM))
+    tcp_socket = _listen("TCP", settings.tcp_address)
+    http_socket = _listen("HTTP", settings.http_address)
     clock = steady_unix_clock()
     tcp_address, http_address = tcp_socket.getsockname(), http_socket.getsockname()
     registry = Registry(
@@ -78,6 +77,12 @@ async def serve(settings: LookupSettings, tcp_socket: socket.socket, http_socket
     log.info("HTTP: closing %s", address_text(http_address))
     http_listener.close()
     await http_server.close()
+
+
+def _listen(face: str, address: str) -> socket.socket:
+    bound = listen_tcp(address)
+    log.info("%s: listening on %s", face, address_text(bound.getsockname()))
+    return bound
 
 
 def steady_unix_clock() -> Clock:
