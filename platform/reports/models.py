@@ -1,0 +1,154 @@
+"""Reports: what is to be run and when, and every run there was."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+from django_celery_beat.models import PeriodicTask
+
+LOG_TAIL_CHARACTERS = 16_384
+ABANDONED_AFTER = timedelta(seconds=45)
+"""A worker says every few seconds that it is still at a run; after so long a silence it has died."""
+
+
+class WrongState(Exception):
+    """The run is not in a state where this can be done to it; the message says in which it is."""
+
+
+class Report(models.Model):
+    """A job with its parameters, run when its schedule says so: by ``cron`` or every ``every_seconds``."""
+
+    name = models.CharField(max_length=100, unique=True)
+    job = models.CharField(max_length=64)
+    parameters = models.JSONField(default=dict)
+    cron = models.CharField(max_length=200, null=True)
+    every_seconds = models.PositiveIntegerField(null=True)
+    time_zone = models.CharField(max_length=64, default="UTC")
+    enabled = models.BooleanField(default=True)
+    created_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField(auto_now_add=True)
+    # What Celery beat reads; written from the fields above, by reports.services alone.
+    periodic_task = models.OneToOneField(PeriodicTask, on_delete=models.SET_NULL, null=True, related_name="report")
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                name="cron_or_interval", condition=models.Q(cron__isnull=True) ^ models.Q(every_seconds__isnull=True)
+            )
+        ]
+
+
+class ReportRun(models.Model):
+    """One run of a job. Its methods hold the rules of its state; callers hold its row locked and save it."""
+
+    class State(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    UNFINISHED: ClassVar = (State.QUEUED, State.RUNNING)
+
+    report = models.ForeignKey(Report, on_delete=models.SET_NULL, null=True, related_name="runs")
+    job = models.CharField(max_length=64)
+    parameters = models.JSONField(default=dict)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
+    progress = models.FloatField(default=0.0)
+    stage = models.CharField(max_length=200, default="")
+    requested_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    rows = models.PositiveBigIntegerField(null=True)
+    error = models.TextField(null=True)
+    log_tail = models.TextField(default="")
+    cancel_requested = models.BooleanField(default=False)
+    # host:pid of the worker at it, and when it last said so.
+    worker = models.CharField(max_length=300, default="")
+    worker_seen_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["-id"]
+        indexes: ClassVar = [models.Index(fields=["state"])]
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.state in self.UNFINISHED
+
+    def start(self, *, at: datetime) -> None:
+        """This process begins to work on it. Raises WrongState unless it is queued."""
+        self._be(self.State.QUEUED, to="start")
+        self.state, self.started_at = self.State.RUNNING, at
+        self.worker, self.worker_seen_at = this_worker(), at
+
+    def advance(self, *, progress: float, stage: str, log_tail: str, at: datetime) -> None:
+        """Take what the job says of itself. Raises WrongState unless it is running."""
+        self._be(self.State.RUNNING, to="advance")
+        self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
+        self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]
+
+    def succeed(self, *, rows: int, at: datetime) -> None:
+        self._be(self.State.RUNNING, to="succeed")
+        self._finish(self.State.SUCCEEDED, at)
+        self.rows, self.progress, self.stage = rows, 1.0, ""
+
+    def fail(self, *, error: str, at: datetime) -> None:
+        """Raises WrongState if it is over."""
+        self._be(*self.UNFINISHED, to="fail")
+        self._finish(self.State.FAILED, at)
+        self.error = error
+
+    def request_cancel(self, *, at: datetime) -> None:
+        """A queued run is cancelled at once, a running one when its worker has stopped it. Raises WrongState."""
+        self._be(*self.UNFINISHED, to="be cancelled")
+        self.cancel_requested = True
+        if self.state == self.State.QUEUED:
+            self._finish(self.State.CANCELLED, at)
+        else:
+            self.stage = "cancelling"
+
+    def cancelled(self, *, at: datetime) -> None:
+        """Its worker has stopped it."""
+        self._be(self.State.RUNNING, to="be cancelled")
+        self._finish(self.State.CANCELLED, at)
+
+    def is_abandoned(self, *, at: datetime) -> bool:
+        """Tell whether its worker has died: a process of this machine that is gone, or a long silence."""
+        if self.state != self.State.RUNNING:
+            return False
+        host, _, pid = self.worker.rpartition(":")
+        if host == socket.gethostname() and not _is_alive(int(pid)):
+            return True
+        return self.worker_seen_at is None or at - self.worker_seen_at > ABANDONED_AFTER
+
+    def _be(self, *states: str, to: str) -> None:
+        if self.state not in states:
+            raise WrongState(f"run {self.pk} is {self.state} and cannot {to}")
+
+    def _finish(self, state: str, at: datetime) -> None:
+        self.state, self.finished_at = state, at
+
+
+def this_worker() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def now() -> datetime:
+    return timezone.now()
