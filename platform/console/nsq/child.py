@@ -100,7 +100,8 @@ class Child:
         self._state("stopped", f"{ending}, {time.monotonic() - asked_at:.1f} s")
 
     def kill(self) -> None:
-        """End the process and its descendants now. Does nothing where there is none."""
+        """End the process and its descendants now, for good. Does nothing where there is none."""
+        self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
             return

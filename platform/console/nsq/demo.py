@@ -113,7 +113,7 @@ async def run(traffic: Traffic, duration: float | None) -> None:
         showing.cancel()
         await asyncio.gather(showing, return_exceptions=True)
         await traffic.stop()
-    Console(highlight=False).print(status(traffic.counts, None, 0.0))
+    Console(highlight=False, soft_wrap=True).print(status(traffic.counts, None, 0.0))
 
 
 async def show(counts: Counts) -> None:

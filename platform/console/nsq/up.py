@@ -100,7 +100,7 @@ class Up:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Of this process too: it prepares the database and asks the worker for an answer.
+        # Of this process too: it prepares the database.
         os.environ.update(plan.environment(), DJANGO_SETTINGS_MODULE="console.settings")
         stages = plan.stages()
         self.screen = Screen(service.name for stage in stages for service in stage)

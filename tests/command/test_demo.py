@@ -1,0 +1,110 @@
+"""``nsq demo``: traffic that makes a dashboard live, and raw latencies to hold a report against."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from collections import Counter
+
+import httpx
+import pytest
+
+from nsqwire.names import is_valid_name
+
+
+@pytest.fixture
+def broker(up):
+    platform = up("--without", "redis,collector,web,worker,beat")
+    platform.wait_for("^Ctrl-C stops everything")
+    return platform
+
+
+def channels(platform):
+    answer = httpx.get(f"{platform.nsqd}/stats", params={"format": "json"}).json()
+    return {
+        f"{topic['topic_name']}/{channel['channel_name']}": channel
+        for topic in answer["topics"]
+        for channel in topic["channels"]
+    }
+
+
+def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_nsq, wait_until):
+    """Everything that a dashboard has a column for moves."""
+    demo = start_nsq("demo", "--rate", "400", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
+
+    def lively():
+        now = channels(broker)
+        return (
+            len(now) == 7
+            and all(channel["message_count"] > 0 for channel in now.values())
+            and now["emails/sender"]["deferred_count"] > 0
+            and now["orders/billing"]["requeue_count"] > 0
+            and now["thumbnails/resize"]["depth"] > 20
+            and "page_views/live_map#ephemeral" in now
+            and {client["client_id"] for client in now["orders/billing"]["clients"]} == {"billing-1", "billing-2"}
+        )
+
+    wait_until(lively)
+    demo.signal(signal.SIGINT)
+    assert demo.ended(20) == 0
+    last = demo.lines[-1]
+    assert last.startswith("published ")
+    assert "thumbnails/resize behind by" in last
+    assert all(channel["client_count"] == 0 for channel in channels(broker).values())
+
+
+def test_it_notes_the_latency_of_every_message_it_finished(broker, nsq, tmp_path):
+    """One line for each FIN: the broker's own count of finished messages is the same, by channel."""
+    answer = nsq(
+        "demo",
+        *("--rate", "300", "--duration", "5"),
+        *("--latencies", "raw.csv"),
+        *("--lookupd-http-address", broker.addresses["--lookupd-http-address"]),
+        *("--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"]),
+    )
+    assert answer.returncode == 0, answer.stderr
+    with (tmp_path / "raw.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(0 < int(row["latency_ns"]) < 60e9 for row in rows)
+    assert all(is_valid_name(row["topic"]) and is_valid_name(row["channel"]) for row in rows)
+    noted = Counter(f"{row['topic']}/{row['channel']}" for row in rows)
+    for name, channel in channels(broker).items():
+        waiting = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+        assert channel["message_count"] - waiting == noted[name], name
+
+
+def test_without_a_broker_it_says_so_in_a_line(nsq):
+    """Exit 1, no traceback, and how to name another broker."""
+    answer = nsq("demo", "--nsqd-tcp-address", "127.0.0.1:1")
+    assert answer.returncode == 1
+    (line,) = answer.stderr.splitlines()
+    assert "cannot connect to nsqd 127.0.0.1:1" in line
+    assert "--nsqd-tcp-address" in line
+
+
+def test_it_lives_through_a_restart_of_the_broker(broker, start_nsq, wait_until):
+    """The newcomer may kill what he likes: traffic goes on."""
+    demo = start_nsq("demo", "--rate", "100", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
+    wait_until(lambda: len(channels(broker)) == 7)
+    seen = len(broker.lines)
+    os.kill(broker.running("brokerd"), signal.SIGKILL)
+    broker.running("brokerd", after=seen)
+    wait_until(lambda: channels(broker).get("orders/billing", {}).get("client_count") == 2)
+    before = channels(broker)["orders/billing"]["message_count"]
+    wait_until(lambda: channels(broker)["orders/billing"]["message_count"] > before + 20)
+    assert demo.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rate", "0"), "0 is not above 0 and below a million"),
+        (("--nsqd-tcp-address", "nowhere"), "'nowhere' is no host:port"),
+        (("--latencies", "missing/raw.csv"), "missing/raw.csv"),
+    ],
+)
+def test_bad_options_are_named(nsq, words, said):
+    answer = nsq("demo", *words)
+    assert answer.returncode in (1, 2)
+    assert said in answer.stderr.splitlines()[-1]

