@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import struct
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -42,8 +43,9 @@ class Publishing:
             raise HTTPError(413, "MSG_TOO_BIG")
         if not body:
             raise HTTPError(400, "MSG_EMPTY")
-        topic = self._topic(request)
-        defer = request.params.get("defer")
+        params = request.params
+        topic = self._topic(params)
+        defer = params.get("defer")
         topic.publish((body,), defer_ms=0 if defer is None else self._defer_ms(defer))
         return OK
 
@@ -51,16 +53,18 @@ class Publishing:
         """The body is many messages: lines, or with ``binary`` the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
-        topic = self._topic(request)
-        if self._is_binary(request):
+        topic = self._topic(request.params)
+        if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
             topic.publish_messages(*parse_binary(request.body, **limits))
         elif bodies := parse_lines(request.body, max_msg_size=self._max_msg_size):
             topic.publish(bodies)
         return OK
 
-    def _topic(self, request: Request) -> Topic:
-        name = request.required("topic", "MISSING_ARG_TOPIC")
+    def _topic(self, params: Mapping[str, str]) -> Topic:
+        name = params.get("topic")
+        if name is None:
+            raise HTTPError(400, "MISSING_ARG_TOPIC")
         topic = self._broker.topics.get(name)
         if topic is not None:
             return topic
@@ -74,8 +78,8 @@ class Publishing:
             raise HTTPError(400, "INVALID_DEFER")
         return defer_ms
 
-    def _is_binary(self, request: Request) -> bool:
-        word = request.params.get("binary")
+    def _is_binary(self, params: Mapping[str, str]) -> bool:
+        word = params.get("binary")
         if word is None:
             return False
         if word not in _BINARY_WORDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -14,6 +14,7 @@ from nsqwire.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker, RegistrationChange
+    from brokerd.topic import Topic
 
 DIAL_TIMEOUT_S: Final = 1.0
 REPLY_TIMEOUT_S: Final = 1.0
@@ -160,7 +161,7 @@ class LookupPeers:
         self._broker = broker
         self._identity = identity
         self._peers: dict[str, LookupPeer] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         broker.observers.append(self._observe)
 
     @property
@@ -171,24 +172,28 @@ class LookupPeers:
         """Connect to those that are new at once, and drop those that are no longer named."""
         wanted = list(dict.fromkeys(addresses))
         for address in self._peers.keys() - set(wanted):
-            closing = asyncio.create_task(self._peers.pop(address).close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            self._in_background(self._peers.pop(address).close())
         self._peers = {address: self._peers.get(address) or self._open(address) for address in wanted}
 
     async def close(self) -> None:
         """Drop every connection."""
         self._broker.observers.remove(self._observe)
         peers, self._peers = list(self._peers.values()), {}
-        await asyncio.gather(*(peer.close() for peer in peers), *self._closing)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(peer.close() for peer in peers), *self._tasks, return_exceptions=True)
 
-    async def channels_of(self, topic: str) -> set[str]:
-        """The channels any nsqlookupd knows for a topic, without ephemeral ones; each is asked at the same time."""
-        known = [info for peer in self._peers.values() if (info := peer.info) and info.broadcast_address]
-        if not known:
-            if self._peers:
-                log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic)
-            return set()
+    async def _create_known_channels(self, topic: Topic, known: list[PeerInfo]) -> None:
+        """Give a new topic the channels it has elsewhere before its first message goes to any of them."""
+        try:
+            for name in sorted(await self._channels_of(topic.name, known)):
+                if self._broker.topics.get(topic.name) is topic:
+                    topic.channel(name)
+        finally:
+            topic.let_go()
+
+    async def _channels_of(self, topic: str, known: list[PeerInfo]) -> set[str]:
+        """The channels that any nsqlookupd knows, without ephemeral ones; all are asked at the same time."""
         answers = await asyncio.gather(*(self._ask(info, topic) for info in known))
         if all(answer is None for answer in answers):
             log.warning("failed to query nsqlookupds for channels to pre-create for topic %s", topic)
@@ -221,6 +226,19 @@ class LookupPeers:
         command = registration(change.kind, change.topic, change.channel)
         for peer in self._peers.values():
             peer.notify(command)
+        if self._peers and change.kind == "register" and change.channel is None:
+            known = [info for peer in self._peers.values() if (info := peer.info) and info.broadcast_address]
+            if known:
+                topic = self._broker.topics[change.topic]
+                topic.hold()
+                self._in_background(self._create_known_channels(topic, known))
+            else:
+                log.error("no available nsqlookupd to query for channels to pre-create for topic %s", change.topic)
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _registrations(self) -> list[bytes]:
         """What a peer is told on connecting: every channel, and every topic that has none."""

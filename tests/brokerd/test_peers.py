@@ -29,7 +29,6 @@ class FakeLookup:
         self.said: list[str] = []
         self.identities: list[dict[str, object]] = []
         self.connections = 0
-        self.channels: dict[str, list[str]] = {}
         self.answer: Callable[[str], bytes | None] = lambda line: OK
         self.identify_reply: bytes | None = None
         self.open: list[socket.socket] = []
@@ -227,6 +226,20 @@ def test_lookups_can_be_replaced_while_running(start_broker, lookups, eventually
     broker.request("POST", "/topic/create?topic=u")
     eventually(lambda: "REGISTER u" in new.said)
     assert "REGISTER u" not in old.said
+
+
+def test_a_registry_that_does_not_say_a_topics_channels_holds_it_up_for_a_moment_only(start_broker, lookup, connect):
+    """The topic works without it once the request has timed out."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lookup.http_port = silent.getsockname()[1]
+        broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=200ms")
+        broker.wait_for_log(r"LOOKUPD\(.*\): peer info")
+        consumer, producer = connect(broker), connect(broker)
+        consumer.ok(b"SUB t c\n")
+        consumer.send(b"RDY 1\n")
+        producer.ok(b"PUB t\n\x00\x00\x00\x01x")
+        assert consumer.message()[2] == b"x"
+        broker.wait_for_log("WARNING: failed to query nsqlookupds for channels to pre-create for topic t")
 
 
 IDENTITY = Identity(
