@@ -1,82 +1,37 @@
-/** The shapes the platform speaks: rows, websocket messages, API bodies. Times are unix milliseconds unless named. */
+/**
+ * The shapes the platform speaks. Rows and bodies are the API's own, generated from its OpenAPI; the websocket's
+ * messages, which OpenAPI does not describe, are written here around the same rows. Times are unix milliseconds.
+ */
+import type { components } from './schema';
 
-export type Role = 'viewer' | 'operator' | 'admin';
-export type Me = { username: string; role: Role; csrf_token: string };
+type Schemas = components['schemas'];
 
-export type NodeRow = {
-  id: string;
-  hostname: string;
-  broadcast_address: string;
-  tcp_port: number;
-  http_port: number;
-  version: string;
-  state: 'up' | 'down';
-  error: string | null;
-  health: string;
-  /** Unix seconds. */
-  start_time: number;
-  topic_count: number;
-  channel_count: number;
-  client_count: number;
-  depth: number;
-  publish_rate: number | null;
-  finish_rate: number | null;
-};
+export type Me = Schemas['Me'];
 
-export type TopicNode = {
-  node: string;
-  paused: boolean;
-  depth: number;
-  message_count: number;
-  publish_rate: number | null;
-};
+export type NodeRow = Schemas['NodeRow'];
+export type TopicRow = Schemas['TopicRow'];
+export type TopicNode = Schemas['TopicNode'];
+export type ChannelRow = Schemas['ChannelRow'];
+export type ChannelNode = Schemas['ChannelNode'];
+export type Snapshot = Schemas['SnapshotOut'];
 
-export type TopicRow = {
-  name: string;
-  paused: boolean;
-  depth: number;
-  backend_depth: number;
-  message_count: number;
-  message_bytes: number;
-  channel_count: number;
-  client_count: number;
-  in_flight_count: number;
-  publish_rate: number | null;
-  byte_rate: number | null;
-  oldest_age_ms: number | null;
-  nodes: TopicNode[];
-};
+export type ActionName = Schemas['Action'];
+export type ActionRequest = { action: ActionName; topic: string; channel?: string };
+export type ActionOutcome = Schemas['ActionOut'];
+export type NodeResult = Schemas['Result'];
+export type AuditEntry = Schemas['AuditEntryOut'];
 
-export type ChannelNode = {
-  node: string;
-  paused: boolean;
-  depth: number;
-  in_flight_count: number;
-  deferred_count: number;
-  client_count: number;
-};
-
-export type ChannelRow = {
-  topic: string;
-  name: string;
-  paused: boolean;
-  depth: number;
-  backend_depth: number;
-  in_flight_count: number;
-  deferred_count: number;
-  requeue_count: number;
-  timeout_count: number;
-  message_count: number;
-  client_count: number;
-  publish_rate: number | null;
-  finish_rate: number | null;
-  requeue_rate: number | null;
-  timeout_rate: number | null;
-  oldest_age_ms: number | null;
-  p50_ms: number | null;
-  p99_ms: number | null;
-  nodes: ChannelNode[];
-};
+export type Job = Schemas['JobOut'];
+/** One parameter of a job; `default` is in the form that is sent, null for none. */
+export type ParameterSpec = Schemas['ParameterOut'];
+export type Parameters = Schemas['RunIn']['parameters'];
+export type ParameterValue = Parameters[string];
+export type Schedule = Schemas['ScheduleOut'];
+export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
+export type Run = Schemas['RunOut'];
+export type Result = Schemas['ResultOut'];
+export type ResultColumn = Schemas['ColumnOut'];
+export type ResultCell = Result['rows'][number][number];
 
 export type ClientRow = {
   node: string;
@@ -97,17 +52,10 @@ export type ClientRow = {
   sample_rate: number;
 };
 
-export type Snapshot = {
-  version: number;
-  taken_at: number;
-  nodes: NodeRow[];
-  topics: TopicRow[];
-  channels: ChannelRow[];
-};
-
 /** `put` holds whole rows; `drop` their keys: a node's id, a topic's name, a channel's `topic/name`. */
 export type TableDelta<Row> = { put: Row[]; drop: string[] };
 
+/** What turns the picture of version `base` into that of `version`. */
 export type Delta = {
   version: number;
   base: number;
@@ -129,72 +77,3 @@ export type BrowserMessage =
   | { type: 'resync' }
   | { type: 'watch'; topic: string; channel: string }
   | { type: 'unwatch' };
-
-export type ActionName = 'pause' | 'unpause' | 'empty' | 'delete' | 'create';
-export type ActionRequest = { action: ActionName; topic: string; channel?: string };
-export type NodeResult = {
-  node: string;
-  target: string;
-  outcome: 'done' | 'failed' | 'unreachable';
-  detail: string;
-};
-export type ActionOutcome = { outcome: 'done' | 'partial' | 'failed'; results: NodeResult[] };
-
-export type AuditEntry = {
-  id: number;
-  at: number;
-  user: string;
-  action: string;
-  topic: string;
-  channel: string | null;
-  outcome: string;
-  results: NodeResult[];
-  remote_address: string;
-};
-
-export type ParameterValue = string | number;
-export type Parameters = Record<string, ParameterValue>;
-
-/** One parameter of a job; `default` is in the form that is sent, empty for none. */
-export type ParameterSpec = {
-  type: 'text' | 'integer' | 'duration' | 'time' | 'choice';
-  description: string;
-  default: string | number;
-  choices?: string[];
-  minimum?: number;
-};
-export type Job = { name: string; title: string; description: string; parameters: Record<string, ParameterSpec> };
-
-export type Schedule = {
-  id: number;
-  name: string;
-  job: string;
-  parameters: Parameters;
-  cron: string | null;
-  every_seconds: number | null;
-  time_zone: string;
-  enabled: boolean;
-};
-export type ScheduleRequest = Omit<Schedule, 'id'>;
-
-export type RunState = 'queued' | 'running' | 'succeeded' | 'failed' | 'cancelled';
-export type Run = {
-  id: number;
-  job: string;
-  parameters: Parameters;
-  state: RunState;
-  /** 0 to 1. */
-  progress: number;
-  stage: string;
-  requested_by: string;
-  created_at: number;
-  started_at: number | null;
-  finished_at: number | null;
-  rows: number | null;
-  error: string | null;
-  log_tail: string;
-};
-
-export type ResultColumn = { name: string; type: string; unit: string | null };
-export type ResultCell = string | number | boolean | null;
-export type Result = { columns: ResultColumn[]; rows: ResultCell[][]; total: number };

@@ -1,5 +1,5 @@
 /** A job's form: from what it says of its parameters to texts in fields, and back to values. */
-import type { Parameters, ParameterSpec, ParameterValue } from '../api/types';
+import type { Parameters, ParameterSpec } from '../api/types';
 
 export type Texts = Record<string, string>;
 
@@ -14,28 +14,23 @@ function localText(iso: string): string {
 /** What stands in the fields at first: the given values, else the job's defaults. */
 export function textsOf(specs: Record<string, ParameterSpec>, values: Parameters = {}): Texts {
   const entries = Object.entries(specs).map(([name, spec]): [string, string] => {
-    const text = String(values[name] ?? spec.default);
-    return [name, spec.type === 'time' ? localText(text) : text];
+    const text = String(values[name] ?? spec.default ?? '');
+    return [name, spec.type === 'datetime' ? localText(text) : text];
   });
   return Object.fromEntries(entries);
 }
 
-function valueOf(spec: ParameterSpec, text: string): ParameterValue | { fault: string } {
+function valueOf(spec: ParameterSpec, text: string): string | number | { fault: string } {
   switch (spec.type) {
     case 'integer':
       if (!/^[+-]?\d+$/.test(text)) return { fault: `A whole number is needed, not “${text}”.` };
-      if (spec.minimum !== undefined && Number(text) < spec.minimum) return { fault: `At least ${spec.minimum}.` };
+      if (spec.minimum != null && Number(text) < spec.minimum) return { fault: `At least ${spec.minimum}.` };
       return Number(text);
-    case 'duration':
-      return /^(\d+d|(\d+(\.\d+)?(h|m|s|ms))+)$/.test(text)
-        ? text
-        : { fault: `A time span such as 90s, 6h or 7d is needed, not “${text}”.` };
-    case 'time': {
+    case 'datetime': {
       const at = new Date(text);
       return Number.isNaN(at.getTime()) ? { fault: `A date and time is needed, not “${text}”.` } : at.toISOString();
     }
-    case 'text':
-    case 'choice':
+    case 'string':
       return text;
   }
 }
@@ -57,14 +52,8 @@ export function parseTexts(
   return { values, faults };
 }
 
-/** `minimum_count` as a label: `Minimum count`. */
-export function labelOf(name: string): string {
-  const words = name.replaceAll('_', ' ');
-  return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
 /** Parameters on one line; those left to the job are not named. */
 export function describe(parameters: Parameters): string {
   const given = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null);
-  return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${labelOf(name).toLowerCase()} ${value}`).join(', ');
+  return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`).join(', ');
 }

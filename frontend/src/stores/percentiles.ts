@@ -15,18 +15,10 @@ const MS_PER: Record<string, number> = { ns: 1e-6, us: 1e-3, 'µs': 1e-3, ms: 1,
 
 /** How many milliseconds one of the column's unit is; null if it holds no time span. */
 export function msPerUnit(column: ResultColumn): number | null {
-  return column.unit === null ? null : (MS_PER[column.unit] ?? null);
+  return MS_PER[column.unit] ?? null;
 }
 
-/** Unix milliseconds of a cell of a timestamp column: ISO text or a number of milliseconds. */
-export function timeOf(cell: ResultCell): number | null {
-  if (typeof cell === 'number') return cell;
-  if (typeof cell !== 'string') return null;
-  const at = Date.parse(cell);
-  return Number.isNaN(at) ? null : at;
-}
-
-export const isTime = (column: ResultColumn): boolean => /^(timestamp|datetime)/.test(column.type);
+export const isTime = (column: ResultColumn): boolean => column.type === 'timestamp';
 
 /** `p50`, `p99`, `p99_9`, `p999_ns` and the like, as `p50`, `p99`, `p99.9`; null for other columns. */
 export function percentileName(name: string): string | null {
@@ -45,8 +37,8 @@ export function percentileChart(result: Result): PercentileChart | null {
   const groups = result.columns.flatMap((column, index) => (column.type === 'string' ? [index] : []));
   const byGroup = new Map<string, [number, ResultCell[]][]>();
   for (const row of result.rows) {
-    const time = timeOf(row[at] ?? null);
-    if (time === null) continue;
+    const time = row[at];
+    if (typeof time !== 'number') continue;
     const group = groups.map((index) => row[index] ?? '–').join(' / ');
     const rows = byGroup.get(group) ?? [];
     rows.push([time, row]);
