@@ -24,7 +24,7 @@ RELATIVE_ERROR = (2 ** (1 / BUCKETS_PER_OCTAVE) - 1) / (2 ** (1 / BUCKETS_PER_OC
 def _upper_bound(index: int) -> int:
     """The largest integer in bucket ``index``: floor(2^((index+1)/32)), exactly, by an integer root."""
     octave, step = divmod(index + 1, BUCKETS_PER_OCTAVE)
-    guess = int(math.floor(2.0 ** (step / BUCKETS_PER_OCTAVE) * 2**octave))
+    guess = math.floor(2.0 ** (step / BUCKETS_PER_OCTAVE) * 2**octave)
     target = 1 << (index + 1)
     while (guess + 1) ** BUCKETS_PER_OCTAVE <= target:
         guess += 1

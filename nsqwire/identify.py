@@ -21,7 +21,7 @@ MAX_SAMPLE_RATE = 99
 
 @dataclass(frozen=True, kw_only=True)
 class Identify:
-    """The fields of an IDENTIFY body; times are milliseconds, 0 keeps what is, -1 switches off where that is allowed."""
+    """The fields of an IDENTIFY body; times are milliseconds. 0 keeps what is, -1 switches off where it can be."""
 
     client_id: str = ""
     hostname: str = ""

@@ -23,9 +23,7 @@ def fin_run(buffer: bytearray, start: int, end: int) -> int:
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
 
 
-def scan_messages(
-    buffer: bytearray, offset: int, end: int, remaining: int, max_size: int
-) -> tuple[int, int, int, int]:
+def scan_messages(buffer: bytearray, offset: int, end: int, remaining: int, max_size: int) -> tuple[int, int, int, int]:
     """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as they are in ``buffer[:end]``.
 
     Returns ``(status, offset, remaining, size)``: COMPLETE with the offset behind the last; MORE with where to take up

@@ -25,7 +25,7 @@ from nsqwire.errors import (
     NSQError,
     go_quote,
 )
-from nsqwire.frame import ERROR, HEADER, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
+from nsqwire.frame import ERROR, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
 from nsqwire.identify import Identify, IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
 
@@ -173,6 +173,12 @@ class Session:
         self._output: list[bytes] = []
         self._topics: dict[bytes, str] = {}
         self._incomplete_line = False
+        self._awaits_magic = True
+
+    @property
+    def awaits_magic(self) -> bool:
+        """True until the client has said which protocol it speaks."""
+        return self._awaits_magic
 
     # -- bytes in -------------------------------------------------------------------------------------------------
 
@@ -267,6 +273,7 @@ class Session:
         if self._end - self._start < 4:
             return
         self._resume = None
+        self._awaits_magic = False
         if self._take(4) != MAGIC:
             raise BadProtocol("")
 

@@ -53,7 +53,7 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
     if journal.exists():
         data = journal.read_bytes()
         end = 0
-        for end, record in _records(data):  # noqa: B007 - where the last good record ended is used below
+        for end, record in _records(data):
             try:
                 state.apply(record)
             except (KeyError, struct.error, UnicodeDecodeError, IndexError) as error:

@@ -67,7 +67,7 @@ class ChannelState:
 
     def unfinished(self) -> dict[int, tuple[int, int]]:
         """All that wait, those in flight when the node stopped included; in order of seq."""
-        waiting = {seq: (1, 0) for seq in self.delivered.open_below(self.head)} | self.aside
+        waiting = dict.fromkeys(self.delivered.open_below(self.head), (1, 0)) | self.aside
         return dict(sorted(waiting.items()))
 
 

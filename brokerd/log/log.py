@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,14 +114,6 @@ class Log:
     def close(self) -> None:
         """Let go of the files."""
         self.segments.clear()
-
-    def destroy(self) -> None:
-        """Delete everything."""
-        for segment in self.segments:
-            segment.remove()
-        self.segments.clear()
-        if self.directory is not None:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def sync_directory(directory: Path) -> None:

@@ -1,0 +1,303 @@
+"""The broker: its topics, its clients, and what keeps them across restarts."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from brokerd.channel import Channel
+from brokerd.client import Client
+from brokerd.journal import records
+from brokerd.journal.journal import Journal, recover
+from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.log.log import Log
+from brokerd.settings import BrokerSettings
+from brokerd.timers import Handle, Timers
+from brokerd.topic import Topic, log_directory
+from nsqwire.errors import BadTopic, TopicNotFound, go_quote
+from nsqwire.names import is_ephemeral, is_valid_name
+
+TOPIC_NUMBERS = 1 << 14
+"""A topic's number is 14 bits of its message ids."""
+
+DELETED = ".deleted"
+"""What a topic's directory is called while it goes."""
+
+logger = logging.getLogger("brokerd")
+
+
+class DataPathLocked(Exception):
+    """The data path cannot be had for this process alone; the text is nsqd's."""
+
+
+class RegistrationChange(NamedTuple):
+    """A topic (``channel`` None) or a channel came or went."""
+
+    kind: Literal["register", "unregister"]
+    topic: str
+    channel: str | None
+
+
+class Broker:
+    """All of a node's topics. Time and waking are given: ``now`` is monotonic seconds, ``call_soon`` and ``call_at``
+    run a function later on the one thread that uses the broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        now: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_at: Callable[[float, Callable[[], None]], Handle],
+    ) -> None:
+        """Lock the data path and recover what it holds.
+
+        Raises DataPathLocked, OSError, and CorruptState if the node's state cannot be read (nothing is changed then).
+        """
+        self.settings = settings
+        self.node_id = settings.node_id
+        self.boot_id = secrets.token_hex(8)
+        self.start_time = time.time()
+        self.health_error: str | None = None
+        self.topics: dict[str, Topic] = {}
+        self.clients: set[Client] = set()
+        self.observers: list[Callable[[RegistrationChange], None]] = []
+        self.now = now
+        self._call_soon = call_soon
+        self._pending: list[Channel] = []
+        self.timers = Timers(lambda when: call_at(when, lambda: self.timers.fire(now())))
+        self._next_client = 0
+        self._data_path = Path(settings.data_path or ".").resolve()
+        self._lock_fd = _lock(self._data_path, settings.data_path or ".")
+        self._journal: Journal | None = None
+        state, generation, oddities = recover(self._data_path)
+        for oddity in oddities:
+            logger.warning("%s", oddity)
+        self._next_topic, self._next_channel = state.next_topic, state.next_channel
+        self._restore(state)
+        self._journal = Journal(self._data_path, generation, self._snapshot)
+
+    # -- topics ---------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic, made if need be. Raises BadTopic for a name that is not one."""
+        topic = self.topics.get(name)
+        if topic is None:
+            if not is_valid_name(name):
+                raise BadTopic(f"topic name {go_quote(name.encode('utf-8', 'surrogateescape'))} is not valid")
+            topic = self._create_topic(name)
+        return topic
+
+    def _create_topic(self, name: str) -> Topic:
+        taken = {topic.number for topic in self.topics.values()}
+        candidates = (n % TOPIC_NUMBERS for n in range(self._next_topic, self._next_topic + TOPIC_NUMBERS))
+        number = next((n for n in candidates if n not in taken), None)
+        if number is None:
+            raise BadTopic(f"topic {name} is one more than the {TOPIC_NUMBERS} that a node can have")
+        self._next_topic = number + 1
+        directory = None if is_ephemeral(name) else log_directory(self._data_path, number, name)
+        topic = Topic(self, number, name, Log(directory), 0)
+        self.topics[name] = topic
+        if not topic.ephemeral:
+            self.journal_append(records.topic_created(number, 0, name))
+        logger.info("TOPIC(%s): created", name)
+        self.registration_changed("register", name, None)
+        return topic
+
+    def find_topic(self, name: str) -> Topic:
+        """Return the topic. Raises TopicNotFound."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Drop the topic, its channels and its messages, and close their clients. Raises TopicNotFound."""
+        topic = self.find_topic(name)
+        del self.topics[name]
+        for channel in list(topic.channels.values()):
+            for client in list(channel.clients.values()):
+                client.hang_up()
+            channel.clients.clear()
+            self.registration_changed("unregister", name, channel.name)
+        topic.channels.clear()
+        if topic.log.directory is not None:
+            doomed = topic.log.directory.with_name(topic.log.directory.name + DELETED)
+            topic.log.directory.rename(doomed)
+            self.journal_append(records.topic_deleted(topic.number))
+            shutil.rmtree(doomed, ignore_errors=True)
+        logger.info("TOPIC(%s): deleted", name)
+        self.registration_changed("unregister", name, None)
+
+    def registration_changed(self, kind: Literal["register", "unregister"], topic: str, channel: str | None) -> None:
+        """Tell the observers."""
+        for observer in self.observers:
+            observer(RegistrationChange(kind, topic, channel))
+
+    def next_channel_number(self) -> int:
+        """A number that no channel of this node has had."""
+        self._next_channel += 1
+        return self._next_channel - 1
+
+    def next_client_number(self) -> int:
+        """A number that no connected client has; it fits 32 bits."""
+        self._next_client = (self._next_client + 1) & 0x7FFFFFFF
+        return self._next_client
+
+    def close_clients(self) -> None:
+        """Close every TCP connection."""
+        for client in list(self.clients):
+            client.hang_up()
+
+    # -- waking ---------------------------------------------------------------------------------------------------
+
+    def wake(self, channel: Channel) -> None:
+        """Have ``channel`` hand out messages once what is being read now is done."""
+        if channel.awake:
+            return
+        channel.awake = True
+        self._pending.append(channel)
+        if len(self._pending) == 1:
+            self._call_soon(self._pump)
+
+    def _pump(self) -> None:
+        pending, self._pending = self._pending, []
+        now = self.now()
+        for channel in pending:
+            channel.awake = False
+            channel.pump(now)
+
+    def wall_ns(self, when: float) -> int:
+        """A monotonic time as Unix nanoseconds, by the clock as it stands now."""
+        return time.time_ns() + int((when - self.now()) * 1e9)
+
+    # -- what lasts -----------------------------------------------------------------------------------------------
+
+    def journal_append(self, record: bytes) -> None:
+        """Keep a change of state."""
+        if self._journal is not None:
+            self._journal.append(record)
+
+    def storage_failed(self, error: OSError) -> None:
+        """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""
+        if self.health_error is None:
+            logger.error("cannot keep messages: %s", error)
+        self.health_error = str(error)
+
+    def _snapshot(self) -> NodeState:
+        state = NodeState()
+        state.next_topic, state.next_channel = self._next_topic, self._next_channel
+        for topic in self.topics.values():
+            if topic.ephemeral:
+                continue
+            state.topics[topic.number] = TopicState(
+                topic.number, topic.name, topic.routed_end, topic.paused, topic.holes
+            )
+            for channel in topic.channels.values():
+                if not channel.ephemeral:
+                    aside = {
+                        seq: (attempts, self.wall_ns(due) if due else 0) for seq, attempts, due in channel.waiting()
+                    }
+                    state.channels[channel.number] = ChannelState(
+                        channel.number, topic.number, channel.name, channel.window.head, channel.paused, aside
+                    )
+        return state
+
+    def _restore(self, state: NodeState) -> None:
+        self._settle_directories(state)
+        for topic_state in state.topics.values():
+            self._restore_topic(topic_state)
+        by_number = {topic.number: topic for topic in self.topics.values()}
+        for channel_state in state.channels.values():
+            self._restore_channel(by_number[channel_state.topic], channel_state)
+        for number, topic in by_number.items():
+            topic.recover_skips(state.topics[number].holes)
+
+    def _settle_directories(self, state: NodeState) -> None:
+        """Make topics and directories agree: a crash may have come between the one and the other.
+
+        What a deletion left is removed. Messages of a topic of which no record is left are never thrown away: it is
+        taken back, without channels.
+        """
+        known = {log_directory(self._data_path, topic.number, topic.name) for topic in state.topics.values()}
+        for directory in sorted((self._data_path / "topics").glob("*")):
+            if directory.suffix == DELETED and directory.with_suffix("") in known:
+                directory.rename(directory.with_suffix(""))
+            elif directory.suffix == DELETED or (directory not in known and not any(directory.glob("*.log"))):
+                shutil.rmtree(directory)
+            elif directory not in known:
+                name, _, digits = directory.name.rpartition(".")
+                number = int(digits) if digits.isdigit() else -1
+                if number in state.topics or not 0 <= number < TOPIC_NUMBERS or not is_valid_name(name):
+                    logger.warning("%s is not a topic's directory and is left alone", directory)
+                    continue
+                logger.warning("%s: no record of this topic is left; its messages are taken back", directory)
+                state.topics[number] = TopicState(number, name, 0)
+                self._next_topic = max(self._next_topic, number + 1)
+
+    def _restore_topic(self, state: TopicState) -> None:
+        log, cuts = Log.recover(log_directory(self._data_path, state.number, state.name))
+        for cut in cuts:
+            logger.warning(
+                "%s: %d bytes behind byte %d were not a whole batch and were cut",
+                cut.path,
+                cut.cut_bytes,
+                cut.kept_bytes,
+            )
+        topic = Topic(self, state.number, state.name, log, min(max(state.routed_end, log.first_seq), log.next_seq))
+        topic.paused = state.paused
+        self.topics[state.name] = topic
+
+    def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
+        end = topic.log.next_seq
+        channel = Channel(topic, state.number, state.name, min(max(state.head, topic.log.first_seq), end))
+        channel.paused = state.paused
+        topic.channels[state.name] = channel
+        channel.counted_from = topic.routed_end
+        wall_now, now = time.time_ns(), self.now()
+        channel.restore(
+            (seq, attempts, now + max(0.0, (due_ns - wall_now) / 1e9) if due_ns else 0.0)
+            for seq, (attempts, due_ns) in state.unfinished().items()
+            if topic.log.first_seq <= seq < end
+        )
+
+    def close(self) -> None:
+        """Keep everything, in flight and deferred included, and let go of the data path."""
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                for client in list(channel.clients.values()):
+                    channel.unsubscribe(client)
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        for topic in self.topics.values():
+            topic.log.close()
+        os.close(self._lock_fd)
+
+
+def _lock(data_path: Path, shown: str) -> int:
+    try:
+        fd = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataPathLocked(
+            f"failed to lock data-path: open {shown}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise DataPathLocked(
+            f"failed to lock data-path: cannot flock directory {shown} - resource temporarily unavailable "
+            "(possibly in use by another instance of nsqd)"
+        ) from error
+    return fd

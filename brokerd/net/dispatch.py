@@ -1,0 +1,134 @@
+"""What each TCP command does to the broker, and what the client is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nsqwire.errors import AuthDisabled, DpubFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
+from nsqwire.frame import RESPONSE, encode_frame
+from nsqwire.session import (
+    CLOSE_WAIT,
+    OK,
+    Auth,
+    Cls,
+    Command,
+    Fin,
+    IdentifyCommand,
+    Mpub,
+    Pub,
+    Rdy,
+    Req,
+    State,
+    Sub,
+    Touch,
+)
+
+if TYPE_CHECKING:
+    from brokerd.net.tcp import Connection
+
+
+def execute(connection: Connection, command: Command) -> None:
+    """Carry ``command`` out and queue its answer. Raises NSQError for the connection to refuse."""
+    _COMMANDS[type(command)](connection, command)
+
+
+def _identify(connection: Connection, command: IdentifyCommand) -> None:
+    session, client, asked = connection.session, connection.client, command.asked
+    client.client_id, client.hostname, client.user_agent = asked.client_id, asked.hostname, asked.user_agent
+    client.topology_region, client.topology_zone = asked.topology_region, asked.topology_zone
+    client.touch_timeout = session.terms.msg_timeout / 1000
+    if not session.identified:  # a second IDENTIFY changes what is told, not how messages are delivered
+        session.identified = True
+        client.msg_timeout = client.touch_timeout
+        client.sample_rate = session.terms.sample_rate
+        connection.restart_heartbeat()
+    if asked.feature_negotiation:
+        session.respond(encode_frame(RESPONSE, session.terms.reply(session.limits.identify)))
+    else:
+        session.respond(OK)
+
+
+def _auth(connection: Connection, command: Auth) -> None:
+    raise AuthDisabled("AUTH disabled")
+
+
+def _sub(connection: Connection, command: Sub) -> None:
+    broker, client = connection.broker, connection.client
+    channel = broker.topic(command.topic).channel(command.channel)
+    limit = broker.settings.max_channel_consumers
+    if limit and len(channel.clients) >= limit:
+        raise SubFailed(f"SUB failed consumers for {command.topic}:{command.channel} exceeds limit of {limit}")
+    channel.subscribe(client)
+    connection.session.state = State.SUBSCRIBED
+    connection.session.respond(OK)
+
+
+def _pub(connection: Connection, command: Pub) -> None:
+    deferred = command.defer_ms is not None
+    try:
+        topic = connection.broker.topic(command.topic)
+        topic.publish([command.body], defer_ms=command.defer_ms or 0)
+    except PublishFailed as error:
+        raise (DpubFailed if deferred else PubFailed)(f"{'DPUB' if deferred else 'PUB'} failed {error}") from None
+    connection.client.published(command.topic, 1)
+    connection.session.respond(OK)
+
+
+def _mpub(connection: Connection, command: Mpub) -> None:
+    try:
+        connection.broker.topic(command.topic).publish_messages(command.messages, command.count)
+    except PublishFailed as error:
+        raise MpubFailed(f"MPUB failed {error}") from None
+    connection.client.published(command.topic, command.count)
+    connection.session.respond(OK)
+
+
+def _rdy(connection: Connection, command: Rdy) -> None:
+    client = connection.client
+    client.ready_count = command.count
+    if client.channel is not None:
+        client.channel.offer(client)
+
+
+def _fin(connection: Connection, command: Fin) -> None:
+    channel = connection.client.channel
+    assert channel is not None  # the session lets FIN, REQ and TOUCH pass only once SUB has succeeded
+    for failure in channel.finish(connection.client, command.lines, command.count, connection.now_ns()):
+        connection.session.refuse(failure)
+
+
+def _req(connection: Connection, command: Req) -> None:
+    channel = connection.client.channel
+    assert channel is not None
+    # The delay in ns is computed in wrapping 64-bit arithmetic, as in nsqd; a negative result is no delay.
+    delay_ns = (command.delay_ms * 1_000_000 + 2**63) % 2**64 - 2**63
+    limit = connection.broker.settings.max_req_timeout.total_seconds()
+    delay = min(max(delay_ns / 1e9, 0.0), limit)
+    channel.requeue(connection.client, command.message_id, delay, connection.broker.now())
+
+
+def _touch(connection: Connection, command: Touch) -> None:
+    channel = connection.client.channel
+    assert channel is not None
+    channel.touch(connection.client, command.message_id, connection.broker.now())
+
+
+def _cls(connection: Connection, command: Cls) -> None:
+    connection.client.ready_count = 0
+    connection.client.state = connection.session.state = State.CLOSING
+    connection.session.respond(CLOSE_WAIT)
+
+
+_COMMANDS: dict[type[Command], Callable[[Connection, Any], None]] = {
+    IdentifyCommand: _identify,
+    Auth: _auth,
+    Sub: _sub,
+    Pub: _pub,
+    Mpub: _mpub,
+    Rdy: _rdy,
+    Fin: _fin,
+    Req: _req,
+    Touch: _touch,
+    Cls: _cls,
+}

@@ -1,0 +1,61 @@
+"""Ranges of a topic's log that its channels step over: deferred publishes, and what was emptied before its time."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+
+class Skips:
+    """Disjoint ranges ``[start, end)`` of sequence numbers, in order."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._before: list[int] = []  # how many numbers the ranges before this one cover
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def add(self, start: int, end: int) -> None:
+        """Add a range at the end: none that is there begins before ``start`` and reaches beyond ``end``.
+
+        It swallows those that lie within it.
+        """
+        position = bisect_left(self._starts, start)
+        if position and self._ends[position - 1] > start:
+            start = self._ends[position - 1]
+        del self._starts[position:], self._ends[position:], self._before[position:]
+        if start >= end:
+            return
+        self._before.append(self._before[-1] + self._ends[-1] - self._starts[-1] if position else 0)
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def next_from(self, seq: int) -> tuple[int, int] | None:
+        """The range that holds ``seq``, or else the first one above it."""
+        position = bisect_right(self._ends, seq)
+        if position == len(self._starts):
+            return None
+        return self._starts[position], self._ends[position]
+
+    def covered_below(self, seq: int) -> int:
+        """How many numbers below ``seq`` are in a range, of those not dropped yet."""
+        position = bisect_left(self._starts, seq)
+        if not position:
+            return 0
+        return self._before[position - 1] + min(seq, self._ends[position - 1]) - self._starts[position - 1]
+
+    def count_between(self, start: int, end: int) -> int:
+        """How many numbers from ``start`` to ``end`` are in a range."""
+        if not self._starts or end <= start:
+            return 0
+        return self.covered_below(end) - self.covered_below(start)
+
+    def drop_below(self, seq: int) -> None:
+        """Forget the ranges that end at or below ``seq``."""
+        position = bisect_right(self._ends, seq)
+        if position:
+            del self._starts[:position], self._ends[:position], self._before[:position]
+            if self._before:
+                base = self._before[0]
+                self._before = [before - base for before in self._before]

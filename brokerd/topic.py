@@ -1,0 +1,257 @@
+"""A topic: a log of messages, and the channels that read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from brokerd.channel import Channel
+from brokerd.journal import records
+from brokerd.kernel import append_bodies, append_messages
+from brokerd.log.log import Log, Write
+from brokerd.skips import Skips
+from nsqwire.errors import ChannelNotFound, PublishFailed
+from nsqwire.frame import MESSAGE_HEAD_BYTES
+from nsqwire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+SIZE_BYTES = 4
+"""Of the length before each message in an MPUB body."""
+
+
+class Topic:
+    """The rules of one topic. ``broker`` gives it clock, journal and timers."""
+
+    def __init__(self, broker: Broker, number: int, name: str, log: Log, routed_end: int) -> None:
+        self._broker = broker
+        self.number = number
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.log = log
+        self.paused = False
+        self.channels: dict[str, Channel] = {}
+        self.skips = Skips()
+        self.message_count = 0
+        self.message_bytes = 0
+        self.id_head = b"%06x" % (broker.node_id << 14 | number)
+        self.timers = broker.timers
+        self.journal = broker.journal_append
+        self.wall_ns = broker.wall_ns
+        self.wake = broker.wake
+        self.max_msg_timeout = broker.settings.max_msg_timeout.total_seconds()
+        self.mem_queue_size = broker.settings.mem_queue_size
+        self._routed_end = routed_end
+        self._held = False
+        self._holes: list[tuple[int, int]] = []
+        self._unrouted: list[tuple[int, int, int]] = []  # (first seq, count, defer ms) of deferred publishes
+
+    # -- what it holds --------------------------------------------------------------------------------------------
+
+    @property
+    def routed_end(self) -> int:
+        """Messages below it have gone to the channels; those from there on wait in the topic."""
+        return self.log.next_seq if self.channels and not self.paused and not self._held else self._routed_end
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait in the topic, for a channel or for the end of its pause."""
+        return self.log.next_seq - self.routed_end
+
+    @property
+    def backend_depth(self) -> int:
+        """The part of ``depth`` that nsqd would keep on disk."""
+        return 0 if self.ephemeral else max(0, self.depth - self.mem_queue_size)
+
+    def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
+        """Age of the oldest message that waits in the topic or in a channel of it; None if there is none."""
+        found = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
+        ages = [age for age in found if age is not None]
+        if self.depth and (timestamp := self.log.timestamp_of(self.routed_end)) is not None:
+            ages.append(max(0, now_ns - timestamp))
+        return max(ages, default=None)
+
+    # -- publishing -----------------------------------------------------------------------------------------------
+
+    def publish(self, bodies: Sequence[bytes | memoryview], *, defer_ms: int = 0) -> None:
+        """Keep ``bodies``, together, and route them to the channels. Raises PublishFailed; nothing is kept then."""
+        body_bytes = sum(map(len, bodies))
+        timestamp = time.time_ns()
+
+        def write(log: memoryview, offset: int, first_seq: int) -> int:
+            return append_bodies(log, offset, bodies, timestamp, self.id_head, first_seq)
+
+        self._append(body_bytes, len(bodies), timestamp, write, defer_ms)
+
+    def publish_messages(self, messages: memoryview, count: int) -> None:
+        """Keep ``count`` × (``size i32 | body``), sizes checked, as publish does."""
+        body_bytes = len(messages) - SIZE_BYTES * count
+        timestamp = time.time_ns()
+
+        def write(log: memoryview, offset: int, first_seq: int) -> int:
+            return append_messages(log, offset, messages, count, timestamp, self.id_head, first_seq)
+
+        self._append(body_bytes, count, timestamp, write, 0)
+
+    def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
+        nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
+        try:
+            first_seq, _ = self.log.append(nbytes, count, timestamp, write, defer_ms)
+        except OSError as error:
+            self._broker.storage_failed(error)
+            raise PublishFailed(str(error)) from error
+        self._broker.health_error = None
+        self.message_count += count
+        self.message_bytes += body_bytes
+        if defer_ms:
+            self.skips.add(first_seq, first_seq + count)
+            self._unrouted.append((first_seq, count, defer_ms))
+            self._route_deferred()
+        for channel in self.channels.values():
+            if channel.has_ready_client:
+                self.wake(channel)
+
+    def _route_deferred(self) -> None:
+        """The deferral of a message begins when it goes to the channels, as in nsqd."""
+        if not self.channels or self.paused or self._held or not self._unrouted:
+            return
+        now = self._broker.now()
+        for first_seq, count, defer_ms in self._unrouted:
+            for channel in self.channels.values():
+                channel.defer(first_seq, count, now + defer_ms / 1000)
+        self._unrouted.clear()
+
+    def recover_skips(self, holes: list[tuple[int, int]]) -> None:
+        """After a restart, learn what is to be stepped over: ``holes``, and from the log the deferred publishes.
+
+        Those of them that had gone to no channel yet are taken up again.
+        """
+        self._holes = holes
+        end = self.routed_end
+        deferred = list(self.log.deferred_from(self.low_water))
+        for start, stop in sorted([*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]):
+            self.skips.add(start, stop)
+        self._unrouted = [
+            (commit.first_seq, commit.messages, commit.defer_ms) for commit in deferred if commit.first_seq >= end
+        ]
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """The ranges that were emptied and that some channel has still to step over."""
+        return list(self._holes)
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Let new messages wait in the topic."""
+        if not self.paused:
+            self._routed_end, self.paused = self.routed_end, True
+            self._journal_own(records.topic_paused(self.number, True, self._routed_end))
+
+    def unpause(self) -> None:
+        """Let messages go to the channels again."""
+        if self.paused:
+            self.paused = False
+            self._journal_own(records.topic_paused(self.number, False, self._routed_end))
+            self._route_deferred()
+            for channel in self.channels.values():
+                self.wake(channel)
+
+    def hold(self) -> None:
+        """Let the messages of a new topic wait, unseen by anyone, until ``let_go``: its channels are being asked for."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """Every channel that was made during the hold gets the topic's messages from the first on."""
+        self._held = False
+        self._route_deferred()
+        for channel in self.channels.values():
+            self.wake(channel)
+
+    def empty(self) -> None:
+        """Drop the messages that wait in the topic; those of its channels stay."""
+        start, end = self.routed_end, self.log.next_seq
+        if start == end:
+            return
+        self._unrouted.clear()
+        self.skips.add(start, end)
+        self._holes.append((start, end))
+        self._routed_end = end
+        for channel in self.channels.values():
+            channel.counted_from += end - start
+        self._journal_own(records.topic_emptied(self.number, start, end))
+        self.release()
+
+    # -- channels -------------------------------------------------------------------------------------------------
+
+    def channel(self, name: str) -> Channel:
+        """Return the channel, made if need be. The first one gets what waits in the topic."""
+        channel = self.channels.get(name)
+        if channel is None:
+            number = self._broker.next_channel_number()
+            channel = Channel(self, number, name, self.routed_end)
+            self.channels[name] = channel
+            if not channel.ephemeral:
+                self.journal(records.channel_created(self.number, number, channel.window.head, name))
+            self._route_deferred()
+            self._broker.registration_changed("register", self.name, name)
+        return channel
+
+    def find_channel(self, name: str) -> Channel:
+        """Return the channel. Raises ChannelNotFound."""
+        channel = self.channels.get(name)
+        if channel is None:
+            raise ChannelNotFound(f"channel {name} of topic {self.name} does not exist")
+        return channel
+
+    def delete_channel(self, name: str) -> None:
+        """Drop the channel and what it held, and close its clients. Raises ChannelNotFound."""
+        channel = self.find_channel(name)
+        self._routed_end = self.routed_end
+        del self.channels[name]
+        for client in list(channel.clients.values()):
+            client.hang_up()
+        channel.clients.clear()
+        if not channel.ephemeral:
+            self.journal(records.channel_deleted(channel.number, self._routed_end))
+        self._broker.registration_changed("unregister", self.name, name)
+        self.release()
+        if self.ephemeral and not self.channels:
+            self._broker.delete_topic(self.name)
+
+    def left(self, channel: Channel) -> None:
+        """A client left ``channel``: an ephemeral one goes with its last."""
+        if is_ephemeral(channel.name) and not channel.clients and self.channels.get(channel.name) is channel:
+            self.delete_channel(channel.name)
+
+    # -- storage --------------------------------------------------------------------------------------------------
+
+    @property
+    def low_water(self) -> int:
+        """The lowest message that anybody may still need."""
+        low = self.routed_end
+        for channel in self.channels.values():
+            low = min(low, channel.low_water)
+        return low
+
+    def release(self) -> None:
+        """Remove the segments that nobody needs any more."""
+        segments = self.log.segments
+        if len(segments) > 1 or self.skips:
+            low = self.low_water
+            self.log.drop_below(low)
+            self.skips.drop_below(low)
+            if self._holes:
+                self._holes = [(start, end) for start, end in self._holes if end > low]
+
+    def _journal_own(self, record: bytes) -> None:
+        if not self.ephemeral:
+            self.journal(record)
+
+
+def log_directory(data_path: Path, number: int, name: str) -> Path:
+    """Where a topic's segments are: its number keeps a topic that is made again apart from the one of before."""
+    return data_path / "topics" / f"{name}.{number}"
