@@ -1,0 +1,83 @@
+"""Log lines as nsqd writes them."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nsqwire import logs
+from nsqwire.logs import LogLevel
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_has_nsqds_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """Prefix, local date and time to the microsecond, level, text: what log shippers already parse."""
+    logs.configure(LogLevel.DEBUG, "[nsqd] ")
+    log = logging.getLogger("some.module")
+    for write in (log.debug, log.info, log.warning, log.error, log.critical):
+        write("hello %s", "world")
+    lines = capsys.readouterr().err.splitlines()
+    stamp = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} "
+    for line, level in zip(lines, ("DEBUG", "INFO", "WARNING", "ERROR", "FATAL"), strict=True):
+        assert re.fullmatch(stamp + level + ": hello world", line)
+
+
+def test_the_level_changes_while_running(capsys: pytest.CaptureFixture[str]) -> None:
+    """An operator can turn DEBUG on and off again without a restart."""
+    logs.configure(LogLevel.INFO, "")
+    log = logging.getLogger("some.module")
+    log.debug("one")
+    logs.set_level(LogLevel.DEBUG)
+    log.debug("two")
+    logs.set_level(LogLevel.ERROR)
+    log.warning("three")
+    assert [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()] == ["two"]
+    assert logs.level() is LogLevel.ERROR
+
+
+def test_one_record_is_one_line_whatever_a_client_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line break in a client's text cannot forge a log line."""
+    logs.configure(LogLevel.INFO, "")
+    logging.getLogger("some.module").info("client said %s", "x\n2026/01/01 FATAL: forged\r")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].endswith("x\\n2026/01/01 FATAL: forged\\r")
+
+
+class _Broken:
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        raise OSError(9, "Bad file descriptor")
+
+
+@pytest.mark.parametrize("stderr", [None, _Broken()])
+def test_a_closed_stderr_is_survived(monkeypatch: pytest.MonkeyPatch, stderr: object) -> None:
+    """Some harnesses close stderr or make it read-only; logging must not raise then, and comes back with stderr."""
+    logs.configure(LogLevel.INFO, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        logging.getLogger("some.module").info("unheard")
+    heard: list[str] = []
+    monkeypatch.setattr(sys, "stderr", type("Ears", (), {"write": heard.append, "flush": lambda self: None})())
+    logging.getLogger("some.module").info("heard")
+    assert [line.endswith("heard\n") for line in heard] == [True]
+    assert "unheard" not in heard[0]
+
+
+@pytest.mark.parametrize("word", ["warn", "WARN", "Warn"])
+def test_level_words_are_read_in_any_case(word: str) -> None:
+    """--log-level takes its word in any case; /config/log_level shows it as 3."""
+    assert LogLevel.parse(word) is LogLevel.WARN
+    assert LogLevel.WARN == 3
