@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from django.contrib.auth import logout
 from django.http import HttpRequest
 from django.middleware.csrf import get_token
-from ninja import Router
+from ninja import Router, Status
 from ninja.errors import HttpError
 
 from accounts.models import User
@@ -44,10 +44,10 @@ def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, 
 
 
 @router.delete("session", response={204: None, 401: Message})
-def delete_session(request: HttpRequest) -> tuple[int, None]:
+def delete_session(request: HttpRequest) -> Status[None]:
     """Sign out."""
     logout(request)
-    return 204, None
+    return Status(204, None)
 
 
 def forbid_other_sites(request: HttpRequest) -> None:

@@ -40,7 +40,7 @@ class ClusterConsumer(AsyncWebsocketConsumer):
         await self.accept()
         user = await database_sync_to_async(self._user)()
         if user is None or not user.may(Permission.VIEW):
-            await self.close(SIGN_IN_FIRST, "sign in first")
+            await self.close(SIGN_IN_FIRST)
             return
         self.redis = store.connect_async()
         await self.channel_layer.group_add(CLUSTER, self.channel_name)

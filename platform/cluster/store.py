@@ -37,11 +37,11 @@ class Channel(NamedTuple):
 
 
 def connect() -> Redis:
-    return cast(Redis, Redis.from_url(settings.REDIS_URL, socket_timeout=5))
+    return Redis.from_url(settings.REDIS_URL, socket_timeout=5)
 
 
 def connect_async() -> AsyncRedis:
-    return cast(AsyncRedis, AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5))
+    return AsyncRedis.from_url(settings.REDIS_URL, socket_timeout=5)
 
 
 async def keep_snapshot(redis: AsyncRedis, snapshot: Snapshot, addresses: Mapping[str, str]) -> None:
@@ -51,7 +51,8 @@ async def keep_snapshot(redis: AsyncRedis, snapshot: Snapshot, addresses: Mappin
 
 async def watched_channels(redis: AsyncRedis) -> list[Channel]:
     await redis.zremrangebyscore(WATCHED, "-inf", time.time())
-    return [Channel(*json.loads(member)) for member in await redis.zrange(WATCHED, 0, -1)]
+    members = cast(list[bytes], await redis.zrange(WATCHED, 0, -1))
+    return [Channel(*json.loads(member)) for member in members]
 
 
 async def watch(redis: AsyncRedis, channel: Channel) -> None:
@@ -63,12 +64,12 @@ async def hold_collector(redis: AsyncRedis, holder: str) -> bool:
     """Become, or stay, the collector at work. False while another one is."""
     if await redis.set(COLLECTOR, holder, nx=True, px=COLLECTOR_EXPIRES_MS):
         return True
-    if (await redis.get(COLLECTOR) or b"").decode() != holder:
+    if await redis.get(COLLECTOR) != holder.encode():
         return False
     await redis.pexpire(COLLECTOR, COLLECTOR_EXPIRES_MS)
     return True
 
 
 async def release_collector(redis: AsyncRedis, holder: str) -> None:
-    if (await redis.get(COLLECTOR) or b"").decode() == holder:
+    if await redis.get(COLLECTOR) == holder.encode():
         await redis.delete(COLLECTOR)

@@ -52,10 +52,11 @@ def on_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
 @api.exception_handler(ValidationError)
 def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpResponse:
     """Name each field: ``topic: Field required; action: Input should be …``."""
-    complaints = [
-        f"{'.'.join(str(part) for part in problem['loc'][2:]) or 'request'}: {problem['msg']}"
-        for problem in error.errors
-    ]
+    complaints = []
+    for problem in error.errors:
+        source, *where = problem["loc"]
+        field = ".".join(str(part) for part in (where[1:] if source == "body" else where))  # a body's first is our own
+        complaints.append(f"{field or source}: {problem['msg']}")
     return refuse(request, 422, "; ".join(complaints))
 
 

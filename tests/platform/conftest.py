@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
@@ -438,33 +437,27 @@ class Web:
             self.process.wait()
 
 
-@contextmanager
-def _web(db_name: str, tmp_path: Path, more: dict[str, str]) -> Iterator[Web]:
+@pytest.fixture(scope="session")
+def web_process(redis_server: Redis, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """The web process, on the tests' database and Redis; started once, since each test leaves both as it found them."""
     from django.conf import settings
+    from django.db import connection
 
     environment = os.environ | {
         "DJANGO_SETTINGS_MODULE": "console.settings",
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
-        "NSQ_HOME": str(settings.NSQ.home),
-        "DATABASE_URL": f"sqlite:///{db_name}",
-        "REDIS_URL": settings.REDIS_URL,
-        "NSQLOOKUPD_HTTP_ADDRESSES": ",".join(settings.NSQLOOKUPD_HTTP_ADDRESSES),
-        "NSQD_HTTP_ADDRESSES": ",".join(settings.NSQD_HTTP_ADDRESSES),
+        "DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
     }
-    server = Web(environment | more, tmp_path / "web.log")
-    try:
-        yield server
-    finally:
-        server.stop()
+    server = Web(environment, tmp_path_factory.mktemp("web") / "web.log")
+    assert environment["NSQ_HOME"] == str(settings.NSQ.home)
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def web(redis: Redis, transactional_db: None, tmp_path: Path) -> Iterator[Web]:
-    """The web process on this test's database and Redis."""
-    from django.db import connection
-
-    with _web(str(connection.settings_dict["NAME"]), tmp_path, {}) as server:
-        yield server
+def web(web_process: Web, redis: Redis, transactional_db: None) -> Web:
+    """The web process, with an empty database and an empty Redis."""
+    return web_process
 
 
 # ---- people

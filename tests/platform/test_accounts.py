@@ -1,0 +1,302 @@
+"""Accounts: signing in by password, link and token; roles; and what keeps other sites out."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_signing_in_and_out(browser, account):
+    """A session lasts from the one to the other."""
+    account("viewer", "ann")
+    ann = browser()
+    assert ann.request("GET", "me").status_code == 401
+    response = ann.sign_in("ann")
+    assert (response.status_code, response.json()["username"], response.json()["role"]) == (200, "ann", "viewer")
+    assert ann.request("GET", "me").json()["username"] == "ann"
+    assert ann.request("DELETE", "session").status_code == 204
+    assert ann.request("GET", "me").json() == {"message": "sign in first"}
+
+
+def test_a_wrong_password_and_an_unknown_name_look_alike(browser, account):
+    """Nobody learns from the answer which accounts exist."""
+    account("viewer", "ann")
+    wrong, unknown = browser().sign_in("ann", "no"), browser().sign_in("nobody", "no")
+    assert (wrong.status_code, wrong.json()) == (unknown.status_code, unknown.json())
+    assert wrong.status_code == 401
+
+
+def test_guessing_is_slowed_down(browser, account):
+    """After five failures even the right password is refused for a while; other names are not concerned."""
+    account("viewer", "ann")
+    account("viewer", "bob")
+    for _ in range(5):
+        assert browser().sign_in("ann", "guess").status_code == 401
+    refused = browser().sign_in("ann")
+    assert refused.status_code == 429
+    assert "5 minutes" in refused.json()["message"]
+    assert browser().sign_in("bob").status_code == 200
+
+
+def test_a_closed_account_cannot_sign_in(browser, account):
+    """And its open sessions end."""
+    ann = account("viewer", "ann")
+    before = browser()
+    before.sign_in("ann")
+    ann.is_active = False
+    ann.save()
+    assert browser().sign_in("ann").status_code == 401
+    assert before.request("GET", "me").status_code == 401
+
+
+# ---- one-time links
+
+
+@pytest.fixture
+def link(account):
+    from accounts.services import one_time_link
+
+    return one_time_link(account("admin"))
+
+
+def csrf_of(page: Any) -> str:
+    return page.content.decode().split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+
+
+def follow(client: Client, link: str) -> Any:
+    """Open the link and press its button."""
+    return client.post(link, {"csrfmiddlewaretoken": csrf_of(client.get(link))})
+
+
+def test_a_link_signs_in_once(link):
+    """Opening it asks; the button signs in; a second use is refused."""
+    client = Client(enforce_csrf_checks=True)
+    response = follow(client, link)
+    assert (response.status_code, response["Location"]) == (302, "/")
+    assert client.get("/api/v1/me").json()["role"] == "admin"
+    again = follow(Client(enforce_csrf_checks=True), link)
+    assert again.status_code == 410
+    assert b"no longer works" in again.content
+
+
+def test_a_link_that_is_only_fetched_stays_good(link):
+    """Mail scanners and previews spend nothing, and are not signed in."""
+    scanner = Client(enforce_csrf_checks=True)
+    for _ in range(3):
+        assert scanner.get(link).status_code == 200
+        assert scanner.head(link).status_code == 200
+    assert scanner.get("/api/v1/me").status_code == 401
+    assert follow(Client(enforce_csrf_checks=True), link).status_code == 302
+
+
+def test_a_link_needs_its_page(link):
+    """Another site cannot press the button."""
+    client = Client(enforce_csrf_checks=True)
+    assert client.post(link).status_code == 403
+    assert follow(client, link).status_code == 302
+
+
+def test_a_link_expires(link):
+    """After fifteen minutes it is worth nothing."""
+    from accounts.models import OneTimeLink
+    from accounts.services import LINK_LIFETIME
+
+    assert timedelta(minutes=15) == LINK_LIFETIME
+    OneTimeLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert follow(Client(enforce_csrf_checks=True), link).status_code == 410
+
+
+def test_of_two_who_use_a_link_at_once_one_gets_in(link):
+    """There is no moment between the look and the deed."""
+    from accounts.services import use_link
+
+    token = link.rsplit("/", 1)[1]
+    gate, users = threading.Barrier(8), []
+
+    def use() -> None:
+        from django.db import connection
+
+        gate.wait(10)
+        users.append(use_link(token=token))
+        connection.close()
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(user is not None for user in users) == [False] * 7 + [True]
+
+
+def test_only_a_hash_of_a_link_is_kept(link):
+    """Whoever reads the database cannot sign in with what it holds."""
+    from accounts.models import OneTimeLink
+
+    assert link.rsplit("/", 1)[1] not in str(OneTimeLink.objects.values().get())
+
+
+def test_the_first_start_makes_an_administrator(db):
+    """And no later one does."""
+    from accounts.services import first_start
+
+    link = first_start()
+    assert first_start() is None
+    client = Client(enforce_csrf_checks=True)
+    follow(client, link)
+    me = client.get("/api/v1/me").json()
+    assert (me["username"], me["role"]) == ("admin", "admin")
+
+
+# ---- tokens
+
+
+def test_a_token_speaks_for_its_account(account, browser):
+    """A script needs neither cookies nor CSRF."""
+    from accounts.services import create_token
+
+    token = create_token(user=account("operator"), name="backup")
+    script = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {token}"})
+    assert script.get("/api/v1/me").json()["username"] == "operator"
+    body = {"action": "pause", "topic": "nowhere"}
+    assert script.post("/api/v1/actions", body, content_type="application/json").status_code in (404, 502)
+
+
+@pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer ", "Basic YTpi", "nonsense", "Bearer é"])
+def test_a_token_that_is_none_is_refused(header, redis):
+    """With 401, whatever it looks like."""
+    response = Client().get("/api/v1/me", headers={"Authorization": header})
+    assert (response.status_code, response.json()) == (401, {"message": "sign in first"})
+
+
+def test_a_token_ends_with_its_account(account):
+    """Closing an account closes its scripts."""
+    from accounts.services import create_token
+
+    user = account("operator")
+    token = create_token(user=user, name="backup")
+    user.is_active = False
+    user.save()
+    assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {token}"}).status_code == 401
+
+
+def test_a_new_token_of_the_same_name_replaces_the_old(account):
+    """So that a lost token can be made worthless."""
+    from accounts.services import create_token
+
+    user = account("viewer")
+    old, new = create_token(user=user, name="backup"), create_token(user=user, name="backup")
+    assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {old}"}).status_code == 401
+    assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {new}"}).status_code == 200
+
+
+# ---- roles
+
+READS = [("GET", "me", None), ("GET", "snapshot", None), ("GET", "audit", None)]
+WRITES = [
+    ("POST", "actions", {"action": action, "topic": "orders"})
+    for action in ("pause", "unpause", "empty", "create", "delete")
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "endpoint"), list(itertools.product(["stranger", "viewer", "operator", "admin"], READS + WRITES))
+)
+def test_each_role_may_what_it_should(role, endpoint, browser, account, go_cluster, redis):
+    """Everybody signed in may look; operators and administrators may act; a stranger may nothing."""
+    redis.set("nsq:snapshot", '{"version":1,"taken_at":1,"nodes":[],"topics":[],"channels":[]}')
+    go_cluster.nodes[0].topic("orders")
+    person = browser()
+    if role != "stranger":
+        account(role)
+        person.sign_in(role)
+    status = person.request(*endpoint).status_code
+    if role == "stranger":
+        assert status == 401
+    elif role == "viewer" and endpoint in WRITES:
+        assert status == 403
+        assert go_cluster.nodes[0].posts == go_cluster.registry.posts == []
+    else:
+        assert status == 200
+
+
+def test_every_endpoint_asks_who_calls(browser):
+    """Nothing but the sign-in answers a stranger: also what is added later."""
+    from console.api import api
+
+    schema = api.get_openapi_schema()
+    for path, methods in schema["paths"].items():
+        for method in methods:
+            if (method, path) == ("post", "/api/v1/session"):
+                continue
+            concrete = path.replace("{", "").replace("}", "")
+            response = browser().request(method.upper(), concrete.removeprefix("/api/v1/"))
+            assert response.status_code == 401, (method, path, response.content)
+
+
+# ---- other sites
+
+
+def test_a_change_without_the_csrf_header_is_refused(browser, account, go_cluster):
+    """A cookie alone is what another site's page would send too."""
+    account("operator")
+    person = browser()
+    person.sign_in("operator")
+    go_cluster.nodes[0].topic("orders")
+    person.csrf = ""
+    response = person.request("POST", "actions", {"action": "pause", "topic": "orders"})
+    assert response.status_code == 403
+    assert "X-CSRFToken" in response.json()["message"]
+    person.csrf = "forged" * 10
+    assert person.request("POST", "actions", {"action": "pause", "topic": "orders"}).status_code == 403
+    assert go_cluster.nodes[0].posts == []
+
+
+def test_another_site_cannot_sign_its_visitor_in(browser, account, password):
+    """Neither by a form, which cannot send JSON, nor by script, whose origin the browser tells."""
+    account("viewer", "ann")
+    body = f'{{"username":"ann","password":"{password}"}}'
+    form = Client().generic("POST", "/api/v1/session", body, content_type="text/plain")
+    assert form.status_code == 415
+    script = browser().request(
+        "POST", "session", {"username": "ann", "password": password}, Origin="http://evil.example"
+    )
+    assert script.status_code == 403
+    own = browser().request("POST", "session", {"username": "ann", "password": password}, Origin="http://testserver")
+    assert own.status_code == 200
+
+
+# ---- commands
+
+
+def test_accounts_and_tokens_are_made_from_the_command_line(browser, capsys):
+    """For whoever runs the machine."""
+    call_command("create_account", "bob", "--role", "operator", "--password", "correct horse battery")
+    assert browser().sign_in("bob", "correct horse battery").json()["role"] == "operator"
+    capsys.readouterr()
+    call_command("create_token", "bob", "backup")
+    token = capsys.readouterr().out.strip()
+    assert Client().get("/api/v1/me", headers={"Authorization": f"Bearer {token}"}).json()["username"] == "bob"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["create_account", "bob", "--password", "1234"], "too short"),
+        (["create_account", "b b"], "Enter a valid username"),
+        (["create_account", "bob", "--role", "king"], "king"),
+        (["create_token", "nobody", "backup"], "nobody"),
+    ],
+)
+def test_a_command_that_cannot_says_why(arguments, complaint, db):
+    """In one line, and with a failing exit status."""
+    with pytest.raises(CommandError, match=complaint):
+        call_command(*arguments)

@@ -1,0 +1,228 @@
+"""Actions: what an operator does to topics and channels, node by node, and what the audit trail keeps of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def operator(browser, account):
+    account("operator")
+    signed_in = browser()
+    assert signed_in.sign_in("operator").status_code == 200
+    return signed_in
+
+
+def act(browser: Any, action: str, topic: str, channel: str | None = None) -> Any:
+    body = {"action": action, "topic": topic} | ({"channel": channel} if channel else {})
+    return browser.request("POST", "actions", body)
+
+
+def outcomes(response: Any) -> dict[str, str]:
+    assert response.status_code == 200, response.content
+    return {result["node"]: result["outcome"] for result in response.json()["results"]}
+
+
+@pytest.mark.parametrize("verb", ["pause", "unpause"])
+def test_pausing_reaches_every_node_that_has_the_topic(go_cluster, operator, verb):
+    """Each node is named in the answer; a node without the topic is left alone."""
+    for node in go_cluster.nodes:
+        node.topic("orders", paused=verb == "unpause")
+    go_cluster.nodes[0].topic("other")
+    response = act(operator, verb, "orders")
+    assert response.json()["outcome"] == "done"
+    assert outcomes(response) == {node.address: "done" for node in go_cluster.nodes}
+    assert [node.topics["orders"]["paused"] for node in go_cluster.nodes] == [verb == "pause"] * 2
+    assert outcomes(act(operator, verb, "other")) == {go_cluster.nodes[0].address: "done"}
+
+
+def test_emptying_a_channel_spares_nodes_without_it(go_cluster, operator):
+    """A node that has the topic but not the channel is no failure."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=5)
+    beta.topic("orders")
+    assert outcomes(act(operator, "empty", "orders", "billing")) == {alpha.address: "done"}
+    assert alpha.channel("orders", "billing")["depth"] == 0
+
+
+def test_deleting_a_topic_goes_to_registries_first(go_cluster, operator):
+    """No consumer is sent to a node for a topic that is about to go."""
+    order: list[str] = []
+    for upstream in go_cluster.everything:
+        original = upstream.post
+        upstream.post = lambda path, query, original=original, name=upstream.address: (
+            order.append(name) or original(path, query)
+        )
+    for node in go_cluster.nodes:
+        node.topic("orders")
+    response = act(operator, "delete", "orders")
+    assert response.json()["outcome"] == "done"
+    assert order[0] == go_cluster.registry.address
+    assert all("orders" not in node.topics for node in go_cluster.nodes)
+    targets = {result["node"]: result["target"] for result in response.json()["results"]}
+    assert targets[go_cluster.registry.address] == "nsqlookupd"
+
+
+def test_ephemeral_names_arrive_whole(go_cluster, operator):
+    """The # of a name does not cut the request short."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders#ephemeral", "tail#ephemeral")
+    assert outcomes(act(operator, "pause", "orders#ephemeral", "tail#ephemeral")) == {alpha.address: "done"}
+    assert alpha.channel("orders#ephemeral", "tail#ephemeral")["paused"]
+
+
+def test_creating_a_channel_makes_it_on_registries_and_producers(go_cluster, operator):
+    """Consumers find it at the registry; the nodes of the topic keep messages for it from now on."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    response = act(operator, "create", "orders", "archive")
+    assert outcomes(response) == {go_cluster.registry.address: "done", alpha.address: "done"}
+    assert [each["channel_name"] for each in alpha.topics["orders"]["channels"]] == ["archive"]
+    assert go_cluster.registry.idle["orders"] == ["archive"]
+    assert beta.topics == {}
+
+
+def test_creating_a_topic_without_registries_makes_it_on_the_nodes(go_cluster, operator, settings):
+    """With nobody else to remember it, the nodes do."""
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
+    settings.NSQD_HTTP_ADDRESSES = tuple(node.address for node in go_cluster.nodes)
+    assert outcomes(act(operator, "create", "orders")) == {node.address: "done" for node in go_cluster.nodes}
+    assert all("orders" in node.topics for node in go_cluster.nodes)
+
+
+def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, collect, picture, wait_until):
+    """The picture remembers that it has the topic, although the registry has dropped it."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    beta.topic("orders")
+    collect()
+    wait_until(lambda: [len(topic["nodes"]) for topic in (picture() or {"topics": []})["topics"]] == [2], "both nodes")
+    beta.stop()
+    go_cluster.registry.nodes = [alpha]
+    response = act(operator, "pause", "orders")
+    assert response.json()["outcome"] == "partial"
+    assert outcomes(response) == {alpha.address: "done", beta.address: "unreachable"}
+    results = {result["node"]: result["detail"] for result in response.json()["results"]}
+    assert results[beta.address] == "connection refused"
+    beta.start()
+
+
+def test_a_node_that_refuses_is_told_in_its_own_words(go_cluster, operator):
+    """Status and message of the node stand beside its name."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders")
+    alpha.status["/topic/pause"] = (500, "INTERNAL_ERROR")
+    response = act(operator, "pause", "orders").json()
+    assert response == {
+        "outcome": "failed",
+        "results": [{"node": alpha.address, "target": "nsqd", "outcome": "failed", "detail": "500 INTERNAL_ERROR"}],
+    }
+
+
+def test_a_hanging_node_does_not_hang_the_action(go_cluster, operator):
+    """After its deadline the node counts as unreachable, and the answer warns that it may still act."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    beta.topic("orders")
+    alpha.hold = threading.Event()
+    response = act(operator, "pause", "orders")
+    alpha.hold.set()
+    assert outcomes(response) == {alpha.address: "unreachable", beta.address: "done"}
+    assert "may still" in next(each["detail"] for each in response.json()["results"] if each["detail"])
+
+
+@pytest.mark.parametrize("action", ["pause", "empty", "delete"])
+@pytest.mark.parametrize("channel", [None, "billing"])
+def test_what_does_not_exist_is_not_found(go_cluster, operator, action, channel):
+    """A slip of the pen is told from a failure, and leaves no audit entry."""
+    response = act(operator, action, "orderz", channel)
+    assert response.status_code == 404
+    assert "orderz" in response.json()["message"]
+    assert operator.request("GET", "audit").json() == {"entries": []}
+
+
+def test_a_channel_that_no_node_has_is_not_found(go_cluster, operator):
+    """Also on a topic that exists."""
+    go_cluster.nodes[0].topic("orders")
+    response = act(operator, "pause", "orders", "nowhere")
+    assert (response.status_code, response.json()["message"]) == (
+        404,
+        "no node of the cluster has channel nowhere of topic orders",
+    )
+
+
+def test_without_any_registry_the_answer_says_which_did_not_answer(go_cluster, operator):
+    """Nothing can be said of a cluster that cannot be asked."""
+    go_cluster.registry.stop()
+    response = act(operator, "pause", "orders")
+    assert response.status_code == 502
+    assert response.json()["message"] == f"nsqlookupd {go_cluster.registry.address}: connection refused"
+    go_cluster.registry.start()
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ({"action": "explode", "topic": "t"}, "action: "),
+        ({"action": "pause"}, "topic: Field required"),
+        ({"action": "pause", "topic": "*"}, "topic: "),
+        ({"action": "pause", "topic": "t" * 65}, "topic: "),
+        ({"action": "pause", "topic": "t", "channel": "a b"}, "channel: "),
+        ([], ""),
+        ("pause", ""),
+    ],
+)
+def test_malformed_requests_name_the_field(go_cluster, operator, body, complaint):
+    """And nothing is sent to any node."""
+    response = operator.request("POST", "actions", body)
+    assert response.status_code == 422
+    assert complaint in response.json()["message"]
+    assert all(upstream.posts == [] for upstream in go_cluster.everything)
+
+
+def test_a_body_that_is_no_json_is_refused(go_cluster, operator):
+    """With the API's own kind of error."""
+    response = operator.client.generic(
+        "POST",
+        "/api/v1/actions",
+        data=b"{",
+        content_type="application/json",
+        headers={"X-CSRFToken": operator.csrf},
+    )
+    assert response.status_code in (400, 422)
+    assert response.json()["message"]
+
+
+def test_the_audit_trail_keeps_who_what_when_and_what_became_of_it(go_cluster, operator):
+    """Newest first, in pages."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing")
+    for action in ("pause", "unpause", "empty"):
+        act(operator, action, "orders", "billing")
+    first = operator.request("GET", "audit?limit=2").json()["entries"]
+    assert [entry["action"] for entry in first] == ["empty", "unpause"]
+    rest = operator.request("GET", f"audit?limit=2&before={first[-1]['id']}").json()["entries"]
+    assert [entry["action"] for entry in rest] == ["pause"]
+    entry = rest[0]
+    assert (entry["user"], entry["topic"], entry["channel"], entry["outcome"], entry["remote_address"]) == (
+        "operator",
+        "orders",
+        "billing",
+        "done",
+        "127.0.0.1",
+    )
+    assert entry["results"] == [{"node": alpha.address, "target": "nsqd", "outcome": "done", "detail": ""}]
+    assert entry["at"] > 1_700_000_000_000
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "before=x"])
+def test_audit_pages_have_sensible_sizes(operator, query):
+    """A query that makes no sense is told so."""
+    response = operator.request("GET", f"audit?{query}")
+    assert response.status_code == 422
+    assert query.split("=")[0] in response.json()["message"]

@@ -1,0 +1,263 @@
+"""``/ws/cluster``, through Daphne: the whole picture once, then what changes, second by second."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from django.test import Client
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Join = Callable[..., Any]
+
+
+class Live:
+    """One browser's socket, and the picture it puts together from what it is told."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.version = 0
+        self.rows: dict[str, dict[str, Any]] = {"nodes": {}, "topics": {}, "channels": {}}
+
+    @staticmethod
+    def key(kind: str, row: dict[str, Any]) -> str:
+        return {"nodes": row.get("id"), "topics": row.get("name")}.get(kind) or f"{row['topic']}/{row['name']}"
+
+    def send(self, **message: Any) -> None:
+        self.socket.send(json.dumps(message))
+
+    def next(self, *kinds: str, within: float = 15.0) -> dict[str, Any]:
+        """The next message of one of these types; all on the way are taken in."""
+        deadline = time.monotonic() + within
+        while True:
+            message = json.loads(self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))
+            self.take(message)
+            if message["type"] in kinds:
+                return message
+
+    def take(self, message: dict[str, Any]) -> None:
+        if message["type"] == "snapshot":
+            self.rows = {kind: {self.key(kind, row): row for row in message[kind]} for kind in self.rows}
+            self.version = message["version"]
+        elif message["type"] == "delta":
+            assert message["base"] == self.version, "a delta that does not start from what the browser holds"
+            for kind, rows in self.rows.items():
+                for row in message[kind]["put"]:
+                    rows[self.key(kind, row)] = row
+                for key in message[kind]["drop"]:
+                    del rows[key]
+            self.version = message["version"]
+
+
+@pytest.fixture
+def session(web, account) -> str:
+    """The cookie of a signed-in viewer."""
+    client = Client()
+    client.force_login(account("viewer"))
+    return f"sessionid={client.cookies['sessionid'].value}"
+
+
+@pytest.fixture
+def join(web, session) -> Join:
+    """Opens sockets, with the session's cookie unless told otherwise."""
+
+    @contextmanager
+    def open_socket(cookie: str | None = session, origin: str | None = None, **headers: str) -> Iterator[Live]:
+        with connect(
+            f"ws://127.0.0.1:{web.port}/ws/cluster",
+            origin=origin or web.base,  # type: ignore[arg-type]
+            additional_headers=headers | ({"Cookie": cookie} if cookie else {}),
+            proxy=None,
+            max_size=None,
+        ) as socket:
+            yield Live(socket)
+
+    return open_socket
+
+
+def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, picture, join, wait_until):
+    """What it puts together from them is what the collector holds."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=5)
+    collect()
+    wait_until(lambda: picture() and picture()["channels"], "a picture with the channel")
+    with join() as live:
+        live.next("snapshot")
+        assert live.rows["channels"]["orders/billing"]["depth"] == 5
+        alpha.channel("orders", "billing", depth=6)
+        beta.topic("returns", depth=1)
+        while live.rows["channels"]["orders/billing"]["depth"] != 6 or "returns" not in live.rows["topics"]:
+            live.next("delta")
+        del beta.topics["returns"]
+        while "returns" in live.rows["topics"]:
+            live.next("delta")
+        held = wait_until(
+            lambda: live.next("delta") and (found := picture())["version"] == live.version and found, "both level"
+        )
+        assert live.rows["topics"] == {row["name"]: row for row in held["topics"]}
+        assert live.rows["nodes"] == {row["id"]: row for row in held["nodes"]}
+        assert set(live.rows["nodes"]) == {alpha.address, beta.address}
+
+
+def test_a_browser_that_comes_before_the_first_picture_gets_it_when_it_is_there(go_cluster, collect, join):
+    """No reload is needed after a cold start."""
+    go_cluster.nodes[0].topic("orders")
+    with join() as live:
+        collect()
+        live.next("snapshot", "delta")
+        while "orders" not in live.rows["topics"]:
+            live.next("delta")
+
+
+def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join, wait_until):
+    """A still cluster costs a browser a few bytes a second."""
+    for number in range(50):
+        go_cluster.nodes[0].channel(f"topic-{number}", "archive")
+    collect()
+    wait_until(lambda: (picture() or {}).get("version", 0) > 2, "rates have settled")
+    with join() as live:
+        live.next("snapshot")
+        live.next("delta")
+        delta = live.next("delta")
+        assert delta["channels"] == delta["topics"] == delta["nodes"] == {"put": [], "drop": []}
+        go_cluster.nodes[0].topic("topic-7", depth=1)
+        while not delta["topics"]["put"]:
+            delta = live.next("delta")
+        assert [row["name"] for row in delta["topics"]["put"]] == ["topic-7"]
+
+
+def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join, wait_until):
+    """For a browser that was asleep."""
+    go_cluster.nodes[0].topic("orders")
+    collect()
+    wait_until(lambda: picture() and picture()["topics"], "a picture")
+    with join() as live:
+        live.next("snapshot")
+        live.send(type="resync")
+        assert live.next("snapshot")["topics"][0]["name"] == "orders"
+        live.next("delta")
+
+
+def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(go_cluster, collect, picture, join, redis, wait_until):
+    """Whatever the channel layer dropped, the picture in the browser is right again a beat later."""
+    collect()
+    wait_until(lambda: picture(), "a picture")
+    with join() as live:
+        live.next("delta")
+        # Take the browser's process out of the group for three beats: the layer loses what it was to get.
+        (group,) = redis.keys("nsq:layer:group:cluster*")
+        members = redis.zrange(group, 0, -1, withscores=True)
+        redis.delete(group)
+        version = picture()["version"]
+        wait_until(lambda: picture()["version"] >= version + 3, "three beats")
+        redis.zadd(group, dict(members))
+        assert live.next("snapshot")["version"] > version
+        live.next("delta")
+
+
+def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, picture, join, wait_until):
+    """From all nodes, and until the browser looks elsewhere."""
+    alpha, beta = go_cluster.nodes
+    client = {
+        "client_id": "c1",
+        "hostname": "h1",
+        "user_agent": "go-nsq/1.1.0",
+        "state": 3,
+        "ready_count": 5,
+        "tls": True,
+    }
+    alpha.channel("orders", "billing", clients=[client | {"connect_ts": int(time.time()) - 100}])
+    beta.channel("orders", "billing", clients=[client | {"client_id": "c2"}])
+    collect()
+    wait_until(lambda: picture() and picture()["channels"], "a picture")
+    with join() as live:
+        live.send(type="watch", topic="orders", channel="billing")
+        message = live.next("clients")
+        while len(message["clients"]) < 2:
+            message = live.next("clients")
+        assert (message["topic"], message["channel"]) == ("orders", "billing")
+        by_node = {each["node"]: each for each in message["clients"]}
+        assert (by_node[alpha.address]["client_id"], by_node[beta.address]["client_id"]) == ("c1", "c2")
+        assert 100 <= by_node[alpha.address]["connected_s"] < 160
+        assert (by_node[alpha.address]["ready_count"], by_node[alpha.address]["tls"]) == (5, True)
+        live.next("clients")
+        live.send(type="unwatch")
+        live.send(type="resync")
+        live.next("snapshot")
+        kinds = {live.next("delta", "clients")["type"] for _ in range(3)}
+        assert kinds == {"delta"}
+
+
+def test_reports_reach_every_browser(join, web):
+    """Any process may tell all browsers something, as the reports tell of their progress."""
+    from cluster.live import CLUSTER, broadcast
+
+    with join() as one, join() as other:
+        for live in (one, other):
+            live.send(type="nonsense")  # the answer tells that the socket is open for business
+            live.next("error")
+        broadcast(CLUSTER, {"type": "run", "run": {"id": 7, "progress": 0.5}})
+        for live in (one, other):
+            assert live.next("run")["run"] == {"id": 7, "progress": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("not json", "resync"),
+        ("[]", "resync"),
+        ('{"type":"explode"}', "explode"),
+        ('{"type":"watch"}', "names"),
+        ('{"type":"watch","topic":"a b","channel":"c"}', "names"),
+        ('{"type":"watch","topic":{},"channel":["c"]}', "names"),
+        ('{"type":["watch"]}', "unknown type"),
+    ],
+)
+def test_a_message_that_makes_no_sense_is_answered(join, text, complaint):
+    """And the socket stays open."""
+    with join() as live:
+        live.socket.send(text)
+        assert complaint in live.next("error")["message"]
+        live.socket.send(b"\x00\xff")
+        assert live.next("error")
+
+
+def test_a_stranger_is_told_to_sign_in(join):
+    """With a close code that a page can act on, and without a byte of the picture."""
+    for cookie in (None, "sessionid=forged"):
+        with join(cookie=cookie) as live, pytest.raises(ConnectionClosed) as closed:
+            live.socket.recv(timeout=10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
+
+
+def test_a_script_joins_with_its_token(join, account):
+    """As it does everywhere else."""
+    from accounts.services import create_token
+
+    token = create_token(user=account("operator"), name="watcher")
+    with join(cookie=None, Authorization=f"Bearer {token}") as live:
+        live.send(type="nonsense")
+        assert live.next("error")
+
+
+def test_another_sites_page_is_turned_away(join):
+    """Its visitor's cookie does not help it."""
+    with pytest.raises(InvalidStatus) as refused, join(origin="http://evil.example"):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+def test_a_socket_outside_the_known_paths_is_refused(web):
+    """And the web process takes no harm."""
+    with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{web.port}/ws/nowhere", proxy=None):
+        pass
+    assert httpx.get(f"{web.base}/ping", trust_env=False).text == "OK"
