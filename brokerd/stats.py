@@ -1,4 +1,4 @@
-"""The broker's ``/stats``: one picture, told as JSON or as text.
+"""What the broker's ``/stats`` tells.
 
 Keys, their order, and which of them vanish when empty are nsqd's. Monitoring and nsqadmin read them.
 """
@@ -6,11 +6,10 @@ Keys, their order, and which of them vanish when empty are nsqd's. Monitoring an
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from brokerd.memory import MemoryStats
-from nsqwire.durations import format_duration
 from nsqwire.histogram import HistogramJSON
 
 if TYPE_CHECKING:
@@ -140,57 +139,46 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class StatsQuery:
+    """What the picture is narrowed to: ``topic`` and ``channel`` are exact names, empty for all."""
+
+    topic: str = ""
+    channel: str = ""
+    include_clients: bool = True
+    include_histograms: bool = False
+
+
 def health_of(broker: Broker) -> str:
     """``OK``, or ``NOK - `` and the last error of the disk."""
     return "OK" if broker.health_error is None else f"NOK - {broker.health_error}"
 
 
-def collect_stats(
-    broker: Broker,
-    *,
-    version: str,
-    topic: str = "",
-    channel: str = "",
-    include_clients: bool = True,
-    include_histograms: bool = False,
-    memory: MemoryStats | None = None,
-) -> Stats:
-    """Take the picture now.
+def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:
+    """The topics to show, by name; those without the channel that is asked for are left out.
 
-    ``topic`` and ``channel`` narrow it to that name; topics without such a channel are left out. As in nsqd, lists
-    that were not asked for and lists behind an unknown topic are None, where an empty broker's ``topics`` is ``[]``.
+    None for a topic that does not exist: nsqd then says null where an empty broker says ``[]``.
     """
-    known = not topic or topic in broker.topics
-    topics: list[TopicStats] | None = None
-    if known:
-        now_ns = time.time_ns()
-        chosen = [broker.topics[topic]] if topic else [broker.topics[name] for name in sorted(broker.topics)]
-        topics = [
-            _topic_stats(each, channel, topic, include_clients, now_ns if include_histograms else None)
-            for each in chosen
-            if not channel or channel in each.channels
-        ]
-    producers = None
-    if include_clients and known:
-        producers = [_client_stats(client, topic) for client in broker.clients if client.pub_counts] or None
-    memory_part: _Memory = {} if memory is None else {"memory": memory}
-    node: _Node = {"node_id": broker.node_id, "boot_id": broker.boot_id} if include_histograms else {}
-    return {
-        "version": version,
-        "health": health_of(broker),
-        "start_time": int(broker.start_time),
-        "topics": topics,
-        **memory_part,
-        "producers": producers,
-        **node,
-    }
+    if query.topic and query.topic not in broker.topics:
+        return None
+    names = [query.topic] if query.topic else sorted(broker.topics)
+    topics = [broker.topics[name] for name in names]
+    return [topic for topic in topics if query.channel in topic.channels] if query.channel else topics
 
 
-def _topic_stats(topic: Topic, only: str, pub_topic: str, include_clients: bool, now_ns: int | None) -> TopicStats:
-    names = [only] if only else sorted(topic.channels)
+def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | None:
+    """Every connection that has published, whatever the filter; None if there is none or none is asked for."""
+    if not query.include_clients or (query.topic and query.topic not in broker.topics):
+        return None
+    return [_client_stats(client, query.topic) for client in broker.clients if client.pub_counts] or None
+
+
+def topic_stats(topic: Topic, query: StatsQuery) -> TopicStats:
+    """One topic and its channels as they are now."""
+    names = [name for name in sorted(topic.channels) if not query.channel or name == query.channel]
     stats: TopicStats = {
         "topic_name": topic.name,
-        "channels": [_channel_stats(topic.channels[name], pub_topic, include_clients, now_ns) for name in names],
+        "channels": [_channel_stats(topic.channels[name], query) for name in names],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
@@ -198,16 +186,18 @@ def _topic_stats(topic: Topic, only: str, pub_topic: str, include_clients: bool,
         "paused": topic.paused,
         "e2e_processing_latency": {"count": 0, "percentiles": None},
     }
-    if now_ns is not None:
-        stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(now_ns)
+    if query.include_histograms:
+        stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
     return stats
 
 
-def _channel_stats(channel: Channel, pub_topic: str, include_clients: bool, now_ns: int | None) -> ChannelStats:
-    clients = [_client_stats(client, pub_topic) for client in channel.clients.values()] if include_clients else None
+def _channel_stats(channel: Channel, query: StatsQuery) -> ChannelStats:
+    clients = None
+    if query.include_clients:
+        clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
     latency: _ChannelLatency = {}
-    if now_ns is not None:
-        latency["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(now_ns)
+    if query.include_histograms:
+        latency["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
         latency["latency_histogram"] = channel.histogram.to_json()
     return {
         "channel_name": channel.name,
@@ -276,81 +266,3 @@ def _pub_counts(counts: dict[str, int], pub_topic: str) -> _PubCounts:
         return {}
     topic = max(counts, key=lambda name: counts[name])
     return {"pub_counts": [{"topic": topic, "count": counts[topic]}]}
-
-
-def stats_text(stats: Stats, *, product: str, now: float, uptime_ns: int) -> str:
-    """The picture for people, laid out as nsqd's; ``now`` is in unix seconds, ``product`` is the first line."""
-    return "".join(_text_parts(stats, product=product, now=now, uptime_ns=uptime_ns))
-
-
-def _text_parts(stats: Stats, *, product: str, now: float, uptime_ns: int) -> Iterable[str]:
-    start_time = time.localtime(stats["start_time"])
-    yield f"{product}\nstart_time {_rfc3339(start_time)}\nuptime {format_duration(uptime_ns)}\n"
-    yield f"\nHealth: {stats['health']}\n"
-    if "memory" in stats:
-        yield "\nMemory:\n"
-        for key, value in stats["memory"].items():
-            yield f"   {key:<25}\t{value}\n"
-    if stats["topics"]:
-        yield "\nTopics:"
-        for topic in stats["topics"]:
-            yield from _topic_lines(topic, now)
-    else:
-        yield "\nTopics: None\n"
-    if stats["producers"]:
-        yield "\nProducers:\n"
-        for client in stats["producers"]:
-            yield f"   {_client_line(client, now)}\n"
-    else:
-        yield "\nProducers: None\n"
-
-
-def _topic_lines(topic: TopicStats, now: float) -> Iterable[str]:
-    yield (
-        f"\n{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
-        f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} "
-        f"e2e%: {_latency_text(topic['e2e_processing_latency'])}\n"
-    )
-    for channel in topic["channels"]:
-        yield (
-            f"   {'*P ' if channel['paused'] else '   '}[{channel['channel_name']:<25}] depth: {channel['depth']:<5} "
-            f"be-depth: {channel['backend_depth']:<5} inflt: {channel['in_flight_count']:<4} "
-            f"def: {channel['deferred_count']:<4} re-q: {channel['requeue_count']:<5} "
-            f"timeout: {channel['timeout_count']:<5} msgs: {channel['message_count']:<8} "
-            f"e2e%: {_latency_text(channel['e2e_processing_latency'])}\n"
-        )
-        for client in channel["clients"] or ():
-            yield f"        {_client_line(client, now)}\n"
-
-
-def _client_line(client: ClientStats, now: float) -> str:
-    """A connection as a producer wherever it has published, else as a consumer."""
-    _host, _colon, port = client["remote_address"].rpartition(":")
-    name = f"{client['hostname']}:{port if _colon else ''} {client['user_agent']}"
-    connected = format_duration(max(0, int(now - client["connect_ts"])) * 1_000_000_000)
-    if pub_counts := client.get("pub_counts"):
-        total = sum(each["count"] for each in pub_counts)
-        topics = ",".join(f"{each['topic']}={each['count']}" for each in pub_counts)
-        return f"[V2 {name:<21}] msgs: {total:<8} topics: {topics} connected: {connected}"
-    return (
-        f"[V2 {name:<21}] state: {client['state']} inflt: {client['in_flight_count']:<4} "
-        f"rdy: {client['ready_count']:<4} fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} "
-        f"msgs: {client['message_count']:<8} connected: {connected}"
-    )
-
-
-def _latency_text(latency: LatencyStats) -> str:
-    return ", ".join(_latency_value(each["value"]) for each in latency["percentiles"] or ())
-
-
-def _latency_value(value_ns: float) -> str:
-    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if value_ns > limit:
-            return f"{value_ns / limit:.1f}{unit}"
-    return f"{value_ns:.1f}ns"
-
-
-def _rfc3339(moment: time.struct_time) -> str:
-    offset = moment.tm_gmtoff // 60
-    zone = "Z" if not offset else f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}"
-    return time.strftime("%Y-%m-%dT%H:%M:%S", moment) + zone

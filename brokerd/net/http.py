@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,18 +14,22 @@ from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
-from brokerd.stats import collect_stats, health_of, stats_text
+from brokerd.stats import Stats, StatsQuery, TopicStats, chosen_topics, health_of, producer_stats, topic_stats
+from brokerd.stats_text import stats_text
 from nsqwire.durations import nanoseconds
-from nsqwire.http import Request, Response, Router, empty, json_response, text_response
+from nsqwire.http import Request, Response, Router, empty, encode, json_response, text_response
+from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.version import NSQ_VERSION, version_text
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.net.peers import LookupPeers
+    from brokerd.topic import Topic
 
 PING_OK: Final = text_response("OK", nsq=False)
 
 _FLAG_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
+_TOPICS_AT_ONCE: Final = 50
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
@@ -71,24 +77,57 @@ class Watching:
             }
         )
 
-    def stats(self, request: Request) -> Response:
-        """The broker's state; see ``brokerd.stats`` for what the parameters choose."""
+    async def stats(self, request: Request) -> Response:
+        """The broker's state, as JSON or text."""
         params = request.params
         as_json = params.get("format") == "json"
         include_memory = _FLAG_WORDS.get(params.get("include_mem", ""), True)
-        stats = collect_stats(
-            self._broker,
-            version=NSQ_VERSION,
+        query = StatsQuery(
             topic=params.get("topic", ""),
             channel=params.get("channel", ""),
             include_clients=_FLAG_WORDS.get(params.get("include_clients", ""), True),
             include_histograms=as_json and _FLAG_WORDS.get(params.get("include_histograms", ""), False),
-            memory=memory_stats(self._pauses) if include_memory else None,
         )
+        topics = chosen_topics(self._broker, query)
         if as_json:
-            return json_response(stats)
+            rows = None if topics is None else b",".join([encode(row) async for row in self._rows(topics, query)])
+            return self._stats_json(query, rows, include_memory)
+        stats: Stats = {
+            "version": NSQ_VERSION,
+            "health": health_of(self._broker),
+            "start_time": int(self._broker.start_time),
+            "topics": [row async for row in self._rows(topics or [], query)],
+            "producers": producer_stats(self._broker, query),
+        }
+        if include_memory:
+            stats["memory"] = memory_stats(self._pauses)
         uptime_ns = time.monotonic_ns() - self._started_ns
         return text_response(stats_text(stats, product=version_text("nsqd"), now=time.time(), uptime_ns=uptime_ns))
+
+    async def _rows(self, topics: list[Topic], query: StatsQuery) -> AsyncIterator[TopicStats]:
+        """The topics' rows. Others get a turn now and then: a broker may have thousands."""
+        for number, topic in enumerate(topics, 1):
+            if self._broker.topics.get(topic.name) is topic:  # it may have been deleted meanwhile
+                yield topic_stats(topic, query)
+            if number % _TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _stats_json(self, query: StatsQuery, rows: bytes | None, include_memory: bool) -> Response:
+        """The answer around rows that are JSON already."""
+        head: dict[str, object] = {
+            "version": NSQ_VERSION,
+            "health": health_of(self._broker),
+            "start_time": int(self._broker.start_time),
+        }
+        tail: dict[str, object] = {}
+        if include_memory:
+            tail["memory"] = memory_stats(self._pauses)
+        tail["producers"] = producer_stats(self._broker, query)
+        if query.include_histograms:
+            tail.update(node_id=self._broker.node_id, boot_id=self._broker.boot_id)
+        topics = b"null" if rows is None else b"[" + rows + b"]"
+        body = encode(head)[:-1] + b',"topics":' + topics + b"," + encode(tail)[1:]
+        return Response(200, body, (JSON_HEADER, NSQ_HEADER))
 
     def free_memory(self, request: Request) -> Response:
         """Collect garbage now. nsqd does so too, and then answers 500 by mistake."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from socket import gethostname
 
 import pytest
@@ -183,6 +184,23 @@ def test_producers_stay_listed_under_a_filter_that_does_not_match(consumed):
     assert "pub_counts" not in producer
     (producer,) = consumed.stats(topic="t")["producers"]
     assert producer["pub_counts"] == [{"topic": "t", "count": 4}]
+
+
+def test_topics_may_come_and_go_while_many_are_listed(start_broker):
+    """A broker with hundreds of topics answers in order, and a topic deleted meanwhile is simply not there."""
+    broker = start_broker("--log-level=warn")
+    names = sorted(f"topic-{number}" for number in range(300))
+    for name in names:
+        broker.request("POST", f"/topic/create?topic={name}")
+        broker.request("POST", f"/channel/create?topic={name}&channel=c")
+    assert [topic["topic_name"] for topic in broker.stats()["topics"]] == names
+    with ThreadPoolExecutor(2) as pool:
+        deletions = [pool.submit(broker.request, "POST", f"/topic/delete?topic={name}") for name in reversed(names)]
+        while not all(deletion.done() for deletion in deletions):
+            listed = [topic["topic_name"] for topic in broker.stats(channel="c")["topics"]]
+            assert listed == sorted(listed)
+    assert [deletion.result().status for deletion in deletions] == [200] * len(names)
+    assert broker.stats()["topics"] == []
 
 
 def test_text_is_the_answer_to_any_other_format(consumed):

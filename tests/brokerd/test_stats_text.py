@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from brokerd.memory import CollectorPauses, memory_stats
-from brokerd.stats import ClientStats, Stats, stats_text
+from brokerd.stats import ClientStats, Stats
+from brokerd.stats_text import stats_text
 
 STARTED = 1_795_184_228
 
