@@ -186,10 +186,9 @@ def test_producers_stay_listed_under_a_filter_that_does_not_match(consumed):
     assert producer["pub_counts"] == [{"topic": "t", "count": 4}]
 
 
-def test_topics_may_come_and_go_while_many_are_listed(start_broker):
-    """A broker with hundreds of topics answers in order, and a topic deleted meanwhile is simply not there."""
-    broker = start_broker("--log-level=warn")
-    names = sorted(f"topic-{number}" for number in range(300))
+def test_topics_may_come_and_go_while_many_are_listed(broker):
+    """A broker with many topics answers in order, and a topic deleted meanwhile is simply not there."""
+    names = sorted(f"topic-{number}" for number in range(150))
     for name in names:
         broker.request("POST", f"/topic/create?topic={name}")
         broker.request("POST", f"/channel/create?topic={name}&channel=c")
