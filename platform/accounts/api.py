@@ -11,6 +11,7 @@ from django.middleware.csrf import get_token
 from ninja import Router, Status
 from ninja.errors import HttpError
 
+from accounts.auth import caller
 from accounts.models import User
 from accounts.schemas import Credentials, Me, Message
 from accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
@@ -25,8 +26,7 @@ def described(request: HttpRequest, user: User) -> dict[str, Any]:
 @router.get("me", response={200: Me, 401: Message})
 def me(request: HttpRequest) -> dict[str, Any]:
     """The account this request speaks for."""
-    assert isinstance(request.user, User)
-    return described(request, request.user)
+    return described(request, caller(request))
 
 
 @router.post("session", auth=None, response={200: Me, 401: Message, 403: Message, 415: Message, 429: Message})

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
 
-from accounts.models import User
+from accounts.auth import caller
 from accounts.roles import Permission
 from accounts.schemas import Message
 from accounts.services import require
@@ -56,12 +56,6 @@ def audit(
     """Who did what, newest first; ``before`` is the id of the last entry already seen."""
     require(caller(request), Permission.VIEW)
     return {"entries": [described(entry) for entry in selectors.audit_entries(before=before, limit=limit)]}
-
-
-def caller(request: HttpRequest) -> User:
-    """The account that the API's authentication found."""
-    assert isinstance(request.user, User)
-    return request.user
 
 
 def described(entry: AuditEntry) -> dict[str, Any]:

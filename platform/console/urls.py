@@ -11,7 +11,7 @@ from console.pages import no_such_endpoint, page, ping
 urlpatterns = [
     path("ping", ping),
     path("api/v1/", api.urls),
-    re_path(r"^api(/.*)?$", no_such_endpoint),
+    re_path(r"^api(?:/.*)?$", no_such_endpoint),
     path("signin/<str:token>", sign_in_by_link),
     re_path(r"^(?!static/|ws/).*$", page),
 ]
