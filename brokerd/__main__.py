@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import uvloop
 
 from brokerd.broker import Broker, DataPathLocked
+from brokerd.journal.journal import CorruptState
 from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses
 from brokerd.net.http import Ports, broker_router
@@ -30,6 +31,10 @@ from nsqwire.version import NSQ_VERSION, version_text
 log = logging.getLogger("brokerd")
 
 
+class DataPathFailed(Exception):
+    """The data path cannot be read or written."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
     occupy_standard_descriptors()
@@ -44,14 +49,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings.check()
         uvloop.run(serve(settings))
-    except (InvalidSettings, DataPathLocked, ListenFailed) as error:
+    except (InvalidSettings, DataPathLocked, DataPathFailed, ListenFailed) as error:
         log.critical("failed to instantiate nsqd - %s", error)
+        return 1
+    except CorruptState as error:
+        log.critical("failed to load metadata - %s", error)
+        return 1
+    except OSError as error:
+        log.critical("failed to write the last checkpoint, the journal still holds it all - %s", error)
         return 1
     return 0
 
 
 async def serve(settings: BrokerSettings) -> None:
-    """Run one broker until a signal. Raises DataPathLocked or ListenFailed if it cannot start."""
+    """Run one broker until a signal.
+
+    Raises DataPathLocked, DataPathFailed, CorruptState or ListenFailed if it cannot start, and OSError if its state
+    could not be written at the end.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,7 +75,10 @@ async def serve(settings: BrokerSettings) -> None:
 
     log.info("%s", version_text("nsqd"))
     log.info("ID: %d", settings.node_id)
-    broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
+    try:
+        broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
+    except OSError as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
     try:
         listeners = _listen(settings)
     except ListenFailed:

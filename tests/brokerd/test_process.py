@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -204,6 +205,69 @@ def test_it_starts_on_the_same_ports_and_data_right_after_a_kill(start_broker, c
     consumer.ok(b"SUB t c\n")
     consumer.send(b"RDY 1\n")
     assert consumer.message()[2] == b"kept"
+
+
+def limit_files(broker, size: int) -> None:
+    """Let no file of the broker's grow beyond ``size`` bytes from now on, as on a full disk; -1 lifts it."""
+    _, most = resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (size, most))
+
+
+def test_a_full_disk_is_told_to_publishers_and_monitoring_until_there_is_room(start_broker, connect):
+    """A publish that cannot be kept is refused; /ping and /stats say so; nothing is lost, and it recovers by itself."""
+    broker = start_broker()
+    limit_files(broker, 4096)
+    answer = broker.request("POST", "/pub?topic=t", b"refused")
+    assert (answer.status, answer.text) == (503, '{"message":"EXITING"}')
+    answer = broker.request("POST", "/mpub?topic=t", b"refused\ntoo")
+    assert (answer.status, answer.text) == (503, '{"message":"EXITING"}')
+    producer = connect(broker)
+    kind, text = producer.command(b"PUB t\n\x00\x00\x00\x01x")
+    assert (kind, text[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    ping = broker.request("GET", "/ping")
+    assert (ping.status, ping.text[:6]) == (500, "NOK - ")
+    assert "too large" in ping.text
+    assert broker.stats()["health"] == ping.text
+    limit_files(broker, -1)
+    assert broker.request("POST", "/pub?topic=t", b"kept").text == "OK"
+    assert broker.request("GET", "/ping").text == "OK"
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 10\n")
+    assert consumer.message()[2] == b"kept"
+
+
+def test_a_full_disk_at_the_end_is_told_and_loses_nothing(start_broker):
+    """The last checkpoint cannot be written: exit status 1, and the next start finds everything."""
+    broker = start_broker()
+    assert broker.request("POST", "/pub?topic=t", b"kept").text == "OK"
+    limit_files(broker, 0)
+    assert broker.terminate() == 1
+    assert "FATAL: failed to write the last checkpoint" in broker.log[-1]
+    assert start_broker(data_path=broker.data_path).stats()["topics"][0]["depth"] == 1
+
+
+def test_a_damaged_data_path_is_named_and_left_as_it_is(start_broker):
+    """Exit status 1 with the file's name: whoever looks after it must see it before anything is overwritten."""
+    broker = start_broker()
+    broker.request("POST", "/topic/create?topic=t")
+    broker.terminate()
+    checkpoint = broker.data_path / "checkpoint"
+    damaged = checkpoint.read_bytes()[:-1] + b"?"
+    checkpoint.write_bytes(damaged)
+    again = start_broker(data_path=broker.data_path, ready=False)
+    assert again.wait_for_exit() == 1
+    assert f"FATAL: failed to load metadata - {checkpoint} is damaged" in again.log[-1]
+    assert checkpoint.read_bytes() == damaged
+
+
+def test_a_data_path_that_cannot_be_written_is_named(tmp_path):
+    """Exit status 1 and one line, before anything is listened on."""
+    command = f"ulimit -f 1; exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --data-path={tmp_path}"
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=False)
+    assert ended.returncode == 1
+    assert "FATAL: failed to instantiate nsqd - cannot use data-path: " in ended.stderr.splitlines()[-1]
+    assert "listening" not in ended.stderr
 
 
 def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
