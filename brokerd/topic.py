@@ -161,7 +161,7 @@ class Topic:
                 self.wake(channel)
 
     def hold(self) -> None:
-        """Let the messages of a new topic wait, unseen by anyone, until ``let_go``: its channels are being asked for."""
+        """Let the messages of a new topic wait until ``let_go``: lookup is being asked for its channels."""
         self._held = True
 
     def let_go(self) -> None:
