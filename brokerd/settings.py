@@ -60,7 +60,9 @@ class BrokerSettings(Settings, env="BROKERD_"):
     topology_zone: str = setting("", "The zone this broker is in.")
 
     data_path: str = setting("", "Existing directory of all data.", shown="the current directory")
-    mem_queue_size: int = setting(10_000, "No effect: messages are in the page cache and on disk at once.", min=0)
+    mem_queue_size: int = setting(
+        10_000, "Messages beyond these count as backend_depth; all are on disk and in the page cache.", min=0
+    )
     max_bytes_per_file: int = setting(100 * 1024 * 1024, "No effect: segments of the log grow as needed.", min=1)
     sync_every: int = setting(2500, "Messages per fsync; 1 makes every acknowledgement wait for the disk.", min=1)
     sync_timeout: timedelta = setting("2s", "Longest time between two fsyncs.", min="1ms")
