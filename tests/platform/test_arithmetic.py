@@ -1,0 +1,261 @@
+"""The picture's arithmetic, without a network or a clock: rates, deltas, the last minute's latencies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.delta import delta
+from cluster.latency import LatencyWindow
+from cluster.node import Node
+from cluster.rates import per_second, total
+from cluster.snapshot import NodeView, Reading, build_snapshot
+from cluster.stats import Malformed, NodeStats, parse_stats
+from nsqwire.histogram import RELATIVE_ERROR, Histogram
+
+MS = 1_000_000
+
+
+def stats(*channels: dict[str, Any], boot_id: str = "b1", **topic: Any) -> NodeStats:
+    """A node of ours with one topic ``t``."""
+    held = {"topic_name": "t", "depth": 0, "message_count": 0, "channels": list(channels)} | topic
+    return parse_stats(json.dumps({"version": "1.3.0", "boot_id": boot_id, "topics": [held]}).encode())
+
+
+def channel(histogram: Histogram | None = None, name: str = "c", **figures: Any) -> dict[str, Any]:
+    return {
+        "channel_name": name,
+        "depth": 0,
+        "message_count": 0,
+        "latency_histogram": histogram and histogram.to_json(),
+    } | figures
+
+
+def latencies(*values_ms: float) -> Histogram:
+    histogram = Histogram()
+    for value in values_ms:
+        histogram.record(int(value * MS))
+    return histogram
+
+
+# ---- rates
+
+
+def test_a_rate_needs_two_readings_and_is_never_negative():
+    """A counter that fell tells nothing, so it reads as no traffic."""
+    assert per_second(None, 5, 1.0) is None
+    assert per_second(5, 15, None) is None
+    assert per_second(5, 15, 2.0) == 5.0
+    assert per_second(15, 5, 1.0) == 0.0
+    assert total([None, None]) is None
+    assert total([None, 1.25, 2.5]) == 3.75
+
+
+def view(now: Reading, before: Reading | None, error: str | None = None) -> NodeView:
+    return NodeView(node=Node(id="n:1", address="n:1"), error=error, latest=now, earlier=before)
+
+
+def picture(*views: NodeView) -> Any:
+    return build_snapshot(views, LatencyWindow(), {}, version=1, taken_at_ms=0)
+
+
+def test_finished_messages_are_those_that_left_the_channel():
+    """What it got, less what it still holds, in flight or deferred."""
+    before = Reading(stats(channel(message_count=100, depth=50)), read_at=10.0, taken_at=0)
+    after = stats(channel(message_count=160, depth=40, in_flight_count=20, deferred_count=10))
+    row = picture(view(Reading(after, read_at=12.0, taken_at=0), before))["channels"][0]
+    assert (row["publish_rate"], row["finish_rate"]) == (30.0, 20.0)
+
+
+def test_a_new_channel_on_an_old_topic_shows_no_burst():
+    """It is given the topic's backlog at once, which nobody published just now."""
+    before = Reading(stats(message_count=1000, depth=1000), read_at=10.0, taken_at=0)
+    after = Reading(stats(channel(message_count=1000, depth=1000), message_count=1000), read_at=11.0, taken_at=0)
+    row = picture(view(after, before))["channels"][0]
+    assert (row["publish_rate"], row["finish_rate"]) == (None, None)
+
+
+def test_counters_of_two_lives_are_never_compared():
+    """A restart is no burst, even when the new life has already counted further."""
+    before = Reading(stats(message_count=10, boot_id="b1"), read_at=10.0, taken_at=0)
+    after = Reading(stats(message_count=1000, boot_id="b2"), read_at=11.0, taken_at=0)
+    assert picture(view(after, before))["topics"][0]["publish_rate"] is None
+
+
+def test_the_oldest_message_of_all_nodes_is_the_oldest():
+    """And null stands for: nothing waits."""
+    ages = [None, 5 * MS, 7 * MS]
+    views = [
+        NodeView(
+            node=Node(id=f"n:{number}", address=""),
+            error=None,
+            latest=Reading(
+                stats(channel(oldest_unfinished_age_ns=age), oldest_unfinished_age_ns=age), read_at=1.0, taken_at=0
+            ),
+        )
+        for number, age in enumerate(ages)
+    ]
+    drawn = picture(*views)
+    assert (drawn["channels"][0]["oldest_age_ms"], drawn["topics"][0]["oldest_age_ms"]) == (7.0, 7.0)
+    assert picture(views[0])["channels"][0]["oldest_age_ms"] is None
+
+
+# ---- deltas
+
+rows = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(0, 3), max_size=6)
+pictures = st.builds(
+    lambda version, nodes, topics, channels: {
+        "version": version,
+        "taken_at": version,
+        "nodes": [{"id": name, "depth": depth} for name, depth in nodes.items()],
+        "topics": [{"name": name, "depth": depth} for name, depth in topics.items()],
+        "channels": [{"topic": name, "name": "c", "depth": depth} for name, depth in channels.items()],
+    },
+    st.integers(0, 9),
+    rows,
+    rows,
+    rows,
+)
+
+
+def keyed(picture: Any) -> Any:
+    return {
+        "nodes": {row["id"]: row for row in picture["nodes"]},
+        "topics": {row["name"]: row for row in picture["topics"]},
+        "channels": {f"{row['topic']}/{row['name']}": row for row in picture["channels"]},
+    }
+
+
+@given(pictures, pictures)
+def test_a_picture_and_its_delta_make_the_next_picture(before, after):
+    """Whatever came, changed and went; and a row that stayed is not sent."""
+    change = delta(before, after)
+    held = keyed(before)
+    for kind, key in (("nodes", "id"), ("topics", "name"), ("channels", None)):
+        for row in change[kind]["put"]:
+            name = row[key] if key else f"{row['topic']}/{row['name']}"
+            assert held[kind].get(name) != row
+            held[kind][name] = row
+        for name in change[kind]["drop"]:
+            del held[kind][name]
+    assert held == keyed(after)
+    assert (change["base"], change["version"]) == (before["version"], after["version"])
+
+
+# ---- latencies of the last minute
+
+
+def quantile(window: LatencyWindow, q: float = 0.5) -> float | None:
+    return window.quantiles_ms("t", "c", [q])[0]
+
+
+def about(value: float) -> Any:
+    return pytest.approx(value, rel=RELATIVE_ERROR * 1.01, abs=0.001)
+
+
+def test_what_a_node_had_finished_before_we_met_it_does_not_count():
+    """Nobody knows when that was."""
+    window = LatencyWindow()
+    window.observe("n", stats(channel(latencies(5000, 5000))), 0.0)
+    assert quantile(window) is None
+    window.observe("n", stats(channel(latencies(5000, 5000, 10))), 1.0)
+    assert quantile(window) == about(10)
+
+
+def test_nodes_are_merged_by_their_messages_not_by_their_percentiles():
+    """Ninety quick messages here and ten slow ones there: the slow node decides the 99th percentile, not the median."""
+    window = LatencyWindow()
+    for node in ("a", "b"):
+        window.observe(node, stats(channel(Histogram())), 0.0)
+    window.observe("a", stats(channel(latencies(*[10] * 90))), 1.0)
+    window.observe("b", stats(channel(latencies(*[1000] * 10))), 1.0)
+    assert (quantile(window, 0.5), quantile(window, 0.99)) == (about(10), about(1000))
+
+
+def test_messages_leave_the_window_after_a_minute():
+    """A slow spell does not colour the picture for ever."""
+    window = LatencyWindow()
+    slow = latencies(*[1000] * 10)
+    window.observe("n", stats(channel(Histogram())), 0.0)
+    window.observe("n", stats(channel(slow)), 1.0)
+    assert quantile(window) == about(1000)
+    for second in range(2, 70):
+        window.observe("n", stats(channel(slow)), float(second))
+    assert quantile(window) is None
+    window.observe("n", stats(channel(latencies(*[1000] * 10, 20))), 70.0)
+    assert quantile(window) == about(20)
+
+
+def test_a_restarted_node_counts_from_its_start():
+    """All it shows then is new, and nothing of its former life is taken away from it."""
+    window = LatencyWindow()
+    window.observe("n", stats(channel(latencies(*[10] * 100)), boot_id="b1"), 0.0)
+    window.lose("n")
+    window.observe("n", stats(channel(latencies(*[30] * 200)), boot_id="b2"), 5.0)
+    assert quantile(window) == about(30)
+
+
+def test_a_node_that_was_away_for_a_moment_does_not_count_twice():
+    """The same life goes on: what it shows first is where we begin again."""
+    window = LatencyWindow()
+    window.observe("n", stats(channel(latencies(*[10] * 100))), 0.0)
+    window.lose("n")
+    window.observe("n", stats(channel(latencies(*[10] * 100))), 5.0)
+    assert quantile(window) is None
+
+
+def test_a_channel_deleted_and_made_again_begins_anew():
+    """Fewer messages than before can only be new ones."""
+    window = LatencyWindow()
+    window.observe("n", stats(channel(latencies(*[10] * 100))), 0.0)
+    window.observe("n", stats(channel(latencies(50))), 1.0)
+    assert quantile(window) == about(50)
+    window.observe("n", stats(), 2.0)
+    assert quantile(window) is None
+    window.observe("n", stats(channel(latencies(70, 70))), 3.0)
+    assert quantile(window) == about(70)
+
+
+def test_a_channel_made_again_with_other_latencies_harms_nothing():
+    """As many messages as before in other buckets cannot be subtracted; the next ones count again."""
+    window = LatencyWindow()
+    window.observe("n", stats(channel(latencies(10, 10))), 0.0)
+    window.observe("n", stats(channel(latencies(50, 50))), 1.0)
+    assert quantile(window) is None
+    window.observe("n", stats(channel(latencies(50, 50, 90))), 2.0)
+    assert quantile(window) == about(90)
+
+
+# ---- what nodes answer
+
+
+@pytest.mark.parametrize(
+    ("histogram", "complaint"),
+    [
+        ({"scale": 4, "zero_count": 0, "offset": 0, "counts": []}, "scale"),
+        ({"scale": 5, "zero_count": -1, "offset": 0, "counts": []}, "zero_count"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [1, -1]}, "counts.1"),
+        ({"scale": 5, "zero_count": 0, "offset": 0}, "counts"),
+        ("none", "latency_histogram"),
+    ],
+)
+def test_a_histogram_that_cannot_be_merged_is_refused_by_name(histogram, complaint):
+    """Rather than merged into nonsense."""
+    answer = {"version": "1", "topics": [{"topic_name": "t", "depth": 0, "message_count": 0, "channels": []}]}
+    answer["topics"][0]["channels"].append(channel() | {"latency_histogram": histogram})
+    with pytest.raises(Malformed, match=complaint):
+        parse_stats(json.dumps(answer).encode())
+
+
+@given(st.binary(max_size=200) | st.text('[]{}",:topics0', max_size=60).map(str.encode))
+def test_no_answer_breaks_the_reader(body):
+    """It is read, or refused in words."""
+    try:
+        read = parse_stats(body)
+    except Malformed as error:
+        read = str(error)
+    assert isinstance(read, NodeStats) or read.startswith("cannot read its /stats: ")
