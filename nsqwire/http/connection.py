@@ -55,21 +55,12 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """Take bytes from the client; what comes after the end of the conversation is dropped."""
-        if self._deaf:
-            return
-        self._unparsed += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            if not self._deaf:  # else the parser was stopped by one of our limits
-                self._fail(400, "400 Bad Request")
-        if self._unparsed > self._limits.max_header_size and not self._deaf:
-            if not self._head_done:
-                self._fail(431, "431 Request Header Fields Too Large")
-            elif self._unparsed > self._limits.max_header_size + _CHUNKING * self._limits.max_body_size:
-                self._fail(400, "400 Bad Request: too much around the body")
+        # In pieces no longer than a head may be, so that a head that begins inside one is never twice too long.
+        size = self._limits.max_header_size
+        for start in range(0, len(data), size):
+            if self._deaf:
+                return
+            self._feed(data[start : start + size])
 
     def next_request(self) -> Request | None:
         """The next request to answer; None while more bytes are needed, or when the conversation is over."""
@@ -177,6 +168,21 @@ class Connection:
 
     # --- inside ---
 
+    def _feed(self, data: bytes) -> None:
+        self._unparsed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            if not self._deaf:  # else the parser was stopped by one of our limits
+                self._fail(400, "400 Bad Request")
+        if self._unparsed > self._limits.max_header_size and not self._deaf:
+            if not self._head_done:
+                self._fail(431, "431 Request Header Fields Too Large")
+            elif self._unparsed > self._limits.max_header_size + _CHUNKING * self._limits.max_body_size:
+                self._fail(400, "400 Bad Request: too much around the body")
+
     def _start_message(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -220,7 +226,7 @@ class Connection:
         lines += [b"%s: %s" % header for header in request.headers if header[0].lower() != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
         self._deaf = False
-        self.received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def _stop(self, status: int, text: str) -> None:
         self._fail(status, text)
