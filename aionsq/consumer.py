@@ -79,6 +79,7 @@ class Consumer:
         self._direct = list(dict.fromkeys(nsqd_tcp_addresses))
         self._lookup_addresses = list(dict.fromkeys(lookupd_http_addresses))
         self._lookup: Lookup | None = None
+        self._lookup_errors: set[str] = set()
         self._give_up = give_up
         self._discovery = Discovery()
         self._subscriptions: dict[str, Subscription] = {}
@@ -140,6 +141,8 @@ class Consumer:
         if errors and len(errors) == len(self._direct) and not self._lookup_addresses:
             await self.stop(timedelta(0))
             raise errors[0]
+        for error in errors:
+            self._log_unreachable(error)
         if self._lookup_addresses:
             self._lookup = Lookup(self._lookup_addresses, timeout=self._options.lookupd_poll_timeout)
             await self._poll(self._lookup)
@@ -389,10 +392,10 @@ class Consumer:
                         address, self.topic, self.channel, self, self._options
                     )
                 except ConnectFailed as error:
-                    if str(error) != last_error:
-                        log.warning("%s/%s: %s; trying again", self.topic, self.channel, error)
+                    if first.done() and str(error) != last_error:
+                        self._log_unreachable(error)
                     last_error = str(error)
-                    _settle(first, error)
+                    _settle(first, error)  # whoever waits for it raises it, or logs it
                     continue
                 last_error, began_at = "", self._now()
                 await self._serve(subscription, max_rdy_count, first)
@@ -421,6 +424,9 @@ class Consumer:
         self._poll_now.set()
         if not self._stopping:
             log.warning("%s/%s: nsqd %s: %s", self.topic, self.channel, address, subscription.close_reason)
+
+    def _log_unreachable(self, error: ConnectFailed) -> None:
+        log.warning("%s/%s: %s; trying again", self.topic, self.channel, error)
 
     def _send_ready(self, changes: list[ReadyCount[str]]) -> None:
         if not self._stopping:
@@ -451,8 +457,10 @@ class Consumer:
 
     async def _poll(self, lookup: Lookup) -> None:
         answer = await lookup.producers(self.topic)
-        for error in answer.errors:
-            log.warning("%s/%s: %s", self.topic, self.channel, error)
+        errors = {str(error) for error in answer.errors}
+        for error in sorted(errors - self._lookup_errors):  # one line per failure, not one per poll
+            log.warning("%s/%s: %s; asking again", self.topic, self.channel, error)
+        self._lookup_errors = errors
         self._discovery.polled([each.tcp_address for each in answer.producers], complete=not answer.errors)
         for address in self._discovery.forgettable():
             subscription = self._subscriptions.get(address)
@@ -461,7 +469,9 @@ class Consumer:
                 self._discovery.forget(address)
                 if subscription is not None and not self._is_wanted(address):
                     subscription.begin_close()
-        await asyncio.gather(*(self._keep(address) for address in sorted(self._discovery.addresses)))
+        for unreachable in await asyncio.gather(*(self._keep(each) for each in sorted(self._discovery.addresses))):
+            if unreachable is not None:
+                self._log_unreachable(unreachable)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

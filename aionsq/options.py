@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -142,7 +142,7 @@ def with_text(options: O, name: str, text: str | None) -> O:
     field = name.replace("-", "_")
     declaration = declarations(type(options)).get(field)
     if declaration is None:
-        raise ValueError(f"invalid option {name}; known are {', '.join(f.name for f in fields(options))}")
+        raise ValueError(f"invalid option {name}")
     value: Any = "true" if text is None else text
     try:
         if declaration.kind is bool:

@@ -1,0 +1,206 @@
+"""``nsq stat``: a channel's rates and depths over all nodes, a line per interval.
+
+NSQ's nsq_stat, with its flags and columns. Differences: rates are divided by the time that passed, counters that start
+anew with a node do not go negative, and a node that does not answer is named and left out instead of ending the tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from aionsq.errors import HTTPFailed
+from aionsq.lookup import Lookup
+from aionsq.node import Node
+from aionsq.tools import process
+from aionsq.tools.process import ToolFailed
+from nsqwire.settings import Settings, load, setting
+from nsqwire.version import version_text
+
+C = TypeVar("C", Lookup, Node)
+
+PROG = "nsq stat"
+
+HEADER = """\
+------rate------+----------------depth----------------+--------------metadata---------------
+ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients"""
+HEADER_EVERY = 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatSettings(Settings, env=""):
+    """Flags of ``nsq stat``."""
+
+    topic: str = setting("", "Topic to look at.", file=False)
+    channel: str = setting("", "Channel to look at.", file=False)
+    interval: timedelta = setting("2s", "Time between two lines.", file=False)
+    count: int = setting(0, "Lines to print; 0: endless.", shown="endless", file=False)
+    nsqd_http_address: tuple[str, ...] = setting((), "nsqd to ask, host:port.", file=False)
+    lookupd_http_address: tuple[str, ...] = setting(
+        (), "nsqlookupd to find nsqds with, host:port (default 127.0.0.1:4161).", file=False
+    )
+    http_client_connect_timeout: timedelta = setting("2s", "Time to connect.", min="1ms", file=False)
+    http_client_request_timeout: timedelta = setting("5s", "Time for an answer.", min="1ms", file=False)
+    version: bool = setting(False, "Print the version and end.", file=False)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One node's counters at a moment, seconds of any monotonic clock."""
+
+    taken_at: float
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    requeue_count: int
+    timeout_count: int
+    message_count: int
+    client_count: int
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    settings = load(StatSettings, prog=PROG, argv=argv, environ=os.environ, version_text=version_text("nsq_stat"))
+    return process.run(PROG, lambda stop: stat(settings, stop))
+
+
+def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
+    """One line: sums over the nodes of ``now``; rates over those that are in both."""
+    ingress = egress = 0.0
+    for address, sample in now.items():
+        if address not in before:
+            continue
+        earlier = before[address]
+        elapsed = sample.taken_at - earlier.taken_at
+        if sample.message_count < earlier.message_count:  # the node was restarted: it counts from 0
+            earlier = Sample(earlier.taken_at, 0, 0, 0, 0, 0, 0, 0, 0)
+        published = sample.message_count - earlier.message_count
+        ingress += published / elapsed
+        egress += (published - (sample.depth - earlier.depth)) / elapsed
+
+    def total(field: str) -> int:
+        return sum(getattr(sample, field) for sample in now.values())
+
+    depth, disk = total("depth"), total("backend_depth")
+    return (
+        f"{int(ingress):7d} {int(egress):7d} | {depth:7d} {depth - disk:7d} {disk:7d} "
+        f"{total('in_flight_count'):5d} {total('deferred_count'):5d} | {total('requeue_count'):7d} "
+        f"{total('timeout_count'):7d} {total('message_count'):12d} {total('client_count'):7d}"
+    )
+
+
+async def stat(settings: StatSettings, stop: asyncio.Event) -> int:
+    """Print until ``stop`` is set or ``count`` lines were printed. Raises ToolFailed."""
+    _check(settings)
+    async with AsyncExitStack() as stack:
+        watch = Watch(settings, stack)
+        before = await watch.sample()
+        if not before:
+            raise ToolFailed(watch.nothing_found())
+        printed = 0
+        while not stop.is_set():
+            try:
+                await asyncio.wait_for(stop.wait(), settings.interval.total_seconds())
+                break
+            except TimeoutError:
+                pass
+            now = await watch.sample()
+            if printed % HEADER_EVERY == 0:
+                print(HEADER)
+            print(row(before, now), flush=True)
+            printed += 1
+            if printed == settings.count:
+                break
+            before = now
+    return 0
+
+
+def _check(settings: StatSettings) -> None:
+    if not settings.topic or not settings.channel:
+        raise ToolFailed("--topic and --channel are required")
+    if settings.interval <= timedelta(0):
+        raise ToolFailed("--interval should be positive")
+    if settings.count < 0:
+        raise ToolFailed("--count should be positive")
+    if settings.nsqd_http_address and settings.lookupd_http_address:
+        raise ToolFailed("use --nsqd-http-address or --lookupd-http-address not both")
+    for address in (*settings.nsqd_http_address, *settings.lookupd_http_address):
+        if address.startswith("http"):
+            raise ToolFailed(f"address should not contain scheme: {address}")
+
+
+class Watch:
+    """The nodes that have the channel, and what they last did not answer."""
+
+    def __init__(self, settings: StatSettings, stack: AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._nodes: dict[str, Node] = {}
+        self._lookup: Lookup | None = None
+        self._errors: dict[str, str] = {}
+
+    async def sample(self) -> dict[str, Sample]:
+        """Ask every node; tells on standard error which do not answer, once for each reason."""
+        errors: dict[str, str] = {}
+        nodes = [await self._node(address) for address in await self._addresses(errors)]
+        samples = await asyncio.gather(*(self._ask(node, errors) for node in nodes))
+        for address, text in errors.items():
+            if self._errors.get(address) != text:
+                process.note(PROG, text)
+        self._errors = errors
+        return {node.address: sample for node, sample in zip(nodes, samples, strict=True) if sample is not None}
+
+    def nothing_found(self) -> str:
+        """Why the first sample was empty."""
+        if self._errors:
+            return "nobody answers"
+        return f"failed to find channel({self._settings.channel}) in stats metadata for topic({self._settings.topic})"
+
+    async def _addresses(self, errors: dict[str, str]) -> Sequence[str]:
+        if self._settings.nsqd_http_address:
+            return self._settings.nsqd_http_address
+        if self._lookup is None:
+            addresses = self._settings.lookupd_http_address or process.lookupd_addresses()
+            self._lookup = await self._stack.enter_async_context(self._made(Lookup, addresses))
+        answer = await self._lookup.producers(self._settings.topic)
+        errors.update({error.url: str(error) for error in answer.errors})
+        return [producer.http_address for producer in answer.producers]
+
+    async def _node(self, address: str) -> Node:
+        if address not in self._nodes:
+            self._nodes[address] = await self._stack.enter_async_context(self._made(Node, address))
+        return self._nodes[address]
+
+    def _made(self, client: Callable[..., C], address: str | Sequence[str]) -> C:
+        try:
+            return client(
+                address,
+                timeout=self._settings.http_client_request_timeout,
+                connect_timeout=self._settings.http_client_connect_timeout,
+            )
+        except ValueError as error:
+            raise ToolFailed(str(error)) from None
+
+    async def _ask(self, node: Node, errors: dict[str, str]) -> Sample | None:
+        try:
+            stats = await node.stats(self._settings.topic, self._settings.channel, include_clients=False)
+        except HTTPFailed as error:
+            errors[node.address] = str(error)
+            return None
+        channels = [
+            channel
+            for topic in stats.get("topics") or ()
+            for channel in topic.get("channels") or ()
+            if (topic.get("topic_name"), channel.get("channel_name")) == (self._settings.topic, self._settings.channel)
+        ]
+        if not channels:
+            return None
+        counters = {name: int(channels[0].get(name, 0)) for name in Sample.__dataclass_fields__ if name != "taken_at"}
+        return Sample(taken_at=time.monotonic(), **counters)
