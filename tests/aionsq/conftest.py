@@ -1,15 +1,19 @@
-"""An nsqd and an nsqlookupd that do what a test tells them, on real sockets."""
+"""An nsqd and an nsqlookupd that do what a test tells them, and real ones, all on loopback sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
+import re
+import socket
 import struct
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,8 +239,6 @@ async def start_lookup() -> AsyncIterator[Callable[[], Awaitable[ScriptedLookup]
 @pytest.fixture
 def unused_address() -> str:
     """A loopback address where nothing listens."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
@@ -253,3 +255,91 @@ def eventually() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
             return result
 
     return wait
+
+
+class Server:
+    """A real ``python -m brokerd`` or ``python -m lookup`` on loopback, to be stopped and started again in place."""
+
+    def __init__(self, module: str, *flags: str) -> None:
+        self.tcp_address = self.http_address = "127.0.0.1:0"
+        self._module = module
+        self._flags = flags
+        self._process: asyncio.subprocess.Process | None = None
+        self._log_reader: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        addresses = (f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}")
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", self._module, *addresses, *self._flags, stderr=asyncio.subprocess.PIPE
+        )
+        log = self._process.stderr
+        assert log is not None
+        async with asyncio.timeout(DEADLINE_S):
+            self.tcp_address = await _listening(log, "TCP")
+            self.http_address = await _listening(log, "HTTP")
+        self._log_reader = asyncio.create_task(_drain(log))
+
+    async def terminate(self) -> None:
+        """SIGTERM, and wait for the end."""
+        assert self._process is not None
+        if self._process.returncode is None:
+            self._process.terminate()
+        async with asyncio.timeout(DEADLINE_S):
+            await self._process.wait()
+
+    async def restart(self) -> None:
+        """Stop cleanly and start again on the same addresses and data."""
+        await self.terminate()
+        await self.start()
+
+    async def close(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        if self._log_reader is not None:
+            await self._log_reader
+
+
+async def _listening(log: asyncio.StreamReader, face: str) -> str:
+    seen = b""
+    while line := await log.readline():
+        seen += line
+        if match := re.search(rf"{face}: listening on (\S+)", line.decode()):
+            return match[1]
+    raise AssertionError(f"the server ended without listening:\n{seen.decode()}")
+
+
+async def _drain(log: asyncio.StreamReader) -> None:
+    while await log.readline():
+        pass
+
+
+@pytest.fixture
+async def start_server(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Server]]]:
+    """``await start_server("brokerd", *flags)``: brokerd gets a data path of its own."""
+    async with AsyncExitStack() as stack:
+
+        async def start(module: str, *flags: str) -> Server:
+            if module == "brokerd":
+                data_path = tmp_path / f"brokerd{next(numbers)}"
+                data_path.mkdir()
+                flags = (f"--data-path={data_path}", "--broadcast-address=127.0.0.1", *flags)
+            server = Server(module, *flags)
+            stack.push_async_callback(server.close)
+            await server.start()
+            return server
+
+        numbers = itertools.count()
+        yield start
+
+
+@pytest.fixture
+async def registry(start_server: Callable[..., Awaitable[Server]]) -> Server:
+    """A running lookup."""
+    return await start_server("lookup")
+
+
+@pytest.fixture
+async def broker(start_server: Callable[..., Awaitable[Server]], registry: Server) -> Server:
+    """A running brokerd, registered with the registry."""
+    return await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}")

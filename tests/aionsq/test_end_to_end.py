@@ -1,0 +1,144 @@
+"""Producer, consumer and the real broker and registry together."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+from aionsq import Consumer, ConsumerOptions, Lookup, Node, Producer, ProducerOptions
+
+MS = timedelta(milliseconds=1)
+
+
+def options(**changes) -> ConsumerOptions:
+    return ConsumerOptions(**{"max_in_flight": 200, "lookupd_poll_interval": 200 * MS, **changes})
+
+
+async def test_ten_thousand_messages_found_through_the_registry_arrive_once_each(broker, registry):
+    """Published by PUB and MPUB, consumed by four handlers; nothing is lost, doubled or changed."""
+    expected = [b"%d" % number for number in range(10_000)]
+    seen: list[bytes] = []
+    consumer = Consumer("orders", "archive", lookupd_http_addresses=[registry.http_address], options=options())
+
+    async def handler(message):
+        seen.append(message.body)
+        if len(seen) == len(expected):
+            consumer.begin_stop()
+
+    async with Producer(broker.tcp_address) as producer, asyncio.timeout(60):
+        await producer.pub("orders", expected[0])
+        running = asyncio.create_task(consumer.run(handler, concurrency=4))
+        publishes = [producer.pub("orders", body) for body in expected[1:5000]]
+        publishes += [producer.mpub("orders", expected[start : start + 100]) for start in range(5000, 10_000, 100)]
+        await asyncio.gather(*publishes)
+        await running
+    assert sorted(seen) == sorted(expected)
+    assert consumer.messages_finished == len(expected)
+    async with Node(broker.http_address) as node:
+        (topic,) = (await node.stats("orders", "archive"))["topics"]
+        (channel,) = topic["channels"]
+    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
+
+
+async def test_a_requeued_message_comes_back_after_its_delay_with_one_more_attempt(broker):
+    """The same id and body."""
+    async with (
+        Producer(broker.tcp_address) as producer,
+        Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options()) as consumer,
+        asyncio.timeout(20),
+    ):
+        await producer.pub("t", b"again")
+        async for message in consumer:
+            if message.attempts == 1:
+                first, requeued_at = message.id, time.monotonic()
+                message.requeue(300 * MS, backoff=False)
+            else:
+                assert (message.id, message.attempts, message.body) == (first, 2, b"again")
+                assert time.monotonic() - requeued_at >= 0.29
+                break
+
+
+async def test_an_unanswered_message_times_out_and_touch_prevents_that(broker):
+    """With msg_timeout 1 s: the one left alone comes back within it, the one touched does not."""
+    attempts: list[tuple[bytes, int]] = []
+
+    async def handler(message):
+        attempts.append((message.body, message.attempts))
+        if message.attempts == 1:
+            for _ in range(8):
+                await asyncio.sleep(0.2)
+                if message.body == b"touched":
+                    message.touch()
+
+    consumer = Consumer(
+        "t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options(msg_timeout=timedelta(seconds=1))
+    )
+    async with Producer(broker.tcp_address) as producer, asyncio.timeout(20):
+        running = asyncio.create_task(consumer.run(handler, concurrency=3))
+        await producer.mpub("t", [b"touched", b"left alone"])
+        await asyncio.sleep(2)
+        assert await consumer.stop() == []
+        await running
+    assert sorted(attempts) == [(b"left alone", 1), (b"left alone", 2), (b"touched", 1)]
+
+
+async def test_a_deferred_message_waits(broker):
+    """No sooner than its delay."""
+    async with (
+        Producer(broker.tcp_address) as producer,
+        Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options()) as consumer,
+        asyncio.timeout(20),
+    ):
+        began_at = time.monotonic()
+        await producer.dpub("t", 400 * MS, b"later")
+        async for message in consumer:
+            assert message.body == b"later"
+            assert time.monotonic() - began_at >= 0.4
+            break
+
+
+async def test_a_broker_restart_loses_nothing(broker, registry):
+    """The producer sends again what was unanswered, the consumer finds its way back; every message arrives."""
+    expected = {b"%d" % number for number in range(2_000)}
+    seen: set[bytes] = set()
+    consumer = Consumer("t", "c", lookupd_http_addresses=[registry.http_address], options=options())
+
+    def handler(message):
+        seen.add(message.body)
+        if seen == expected:
+            consumer.begin_stop()
+
+    async with Producer(broker.tcp_address, ProducerOptions(resend=True)) as producer, asyncio.timeout(60):
+        running = asyncio.create_task(consumer.run(handler))
+        publishes = []
+        for number, body in enumerate(sorted(expected)):
+            publishes.append(producer.pub("t", body))
+            if number % 100 == 0:
+                await asyncio.sleep(0.01)
+            if number == 1_000:
+                await broker.restart()
+        await asyncio.gather(*publishes)
+        await running
+    assert seen == expected
+
+
+async def test_lookup_and_node_tell_what_is_there(broker, registry):
+    """Topics, channels, nodes, statistics; and the verbs change them."""
+    async with Lookup([registry.http_address]) as lookup, Node(broker.http_address) as node:
+        assert await node.ping() == "OK"
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+        await node.pub("t", b"x")
+        await node.channel("pause", "t", "c")
+        (topic,) = (await node.stats("t", "c"))["topics"]
+        assert (topic["channels"][0]["depth"], topic["channels"][0]["paused"]) == (1, True)
+        async with asyncio.timeout(10):
+            while (await lookup.channels("t")).names != ("c",):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert (await lookup.topics()).names == ("t",)
+        (found,) = (await lookup.producers("t")).producers
+        assert (found.tcp_address, found.http_address) == (broker.tcp_address, broker.http_address)
+        (known,) = (await lookup.nodes()).producers
+        assert known.topics == ("t",)
+        assert (await lookup.producers("unknown")).producers == ()
