@@ -1,0 +1,206 @@
+"""nsqlookupd as a process: start, flags, stop, and strangers at its door."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqwire.version import version_text
+
+Start = Callable[..., Any]
+
+
+def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lookup", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
+    """Real ports in the log where 0 was asked for; a signal ends it with status 0."""
+    process = start("--log-prefix", "[x] ")
+    assert process.get("/ping") == (200, b"OK")
+    assert process.stop(number) == 0
+    told = [line.partition("INFO: ")[2] for line in process.log if " INFO: 200 " not in line]
+    tcp, http = process.port("TCP"), process.port("HTTP")
+    assert told == [
+        version_text("nsqlookupd"),
+        f"TCP: listening on 127.0.0.1:{tcp}",
+        f"HTTP: listening on 127.0.0.1:{http}",
+        f"TCP: closing 127.0.0.1:{tcp}",
+        f"HTTP: closing 127.0.0.1:{http}",
+    ]
+    assert all(line.startswith("[x] ") for line in process.log)
+
+
+def test_silent_clients_do_not_hold_up_the_end(start: Start) -> None:
+    """Connections that never said anything, on either port, and one within a command."""
+    process = start()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(process.connect()) for _ in range(3)]
+        stack.enter_context(socket.create_connection(("127.0.0.1", process.port("HTTP"))))
+        silent[1].sendall(b"  V1")
+        silent[2].sendall(b"  V1IDENTIFY\n\x00\x00")
+        process.logged("desired protocol magic '  V1'")
+        assert process.stop() == 0
+        assert [each.recv(1) for each in silent[:1]] == [b""]
+
+
+def test_an_nsqd_registers_and_is_gone_when_it_hangs_up(
+    start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes]
+) -> None:
+    """The whole way over real sockets, with the flags' broadcast address in the answer."""
+    process = start("--broadcast-address=lookup.example")
+    with process.connect() as nsqd:
+        nsqd.sendall(b"  V1" + identify_command(broadcast_address="nsqd.example") + b"REGISTER t c\n")
+        identity = json.loads(receive_reply(nsqd))
+        assert identity == {
+            "broadcast_address": "lookup.example",
+            "hostname": socket.gethostname(),
+            "http_port": process.port("HTTP"),
+            "tcp_port": process.port("TCP"),
+            "version": "1.3.0",
+        }
+        assert receive_reply(nsqd) == b"OK"
+        status, body = process.get("/lookup?topic=t")
+        (producer,) = json.loads(body)["producers"]
+        assert status == 200
+        assert producer["broadcast_address"] == "nsqd.example"
+        assert producer["remote_address"] == "{}:{}".format(*nsqd.getsockname())
+    process.logged("UNREGISTER category:topic key:t")
+    assert json.loads(process.get("/lookup?topic=t")[1]) == {"channels": ["c"], "producers": []}
+
+
+STRANGERS = [
+    b"GET /ping HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00",
+    b"  V1" + b"x" * 200_000,
+    b"  V1NOPE\n",
+    b"  V1IDENTIFY\n\xff\xff\xff\xff",
+    b"  V1IDENTIFY\n\x7f\xff\xff\xff" + b"x" * 10_000,
+    b"  V1IDENTIFY\n\x00\x00\x00\x01{",
+    b"  V1IDENTIFY\n\x00\x0f\xff\xff" + b"[" * 0xFFFFF,
+    b"  V1REGISTER t\n",
+    b"  V1" + b"PING\n" * 50_000,
+    b"",
+    b"  ",
+]
+
+
+@pytest.mark.parametrize("face", ["TCP", "HTTP"])
+def test_strangers_do_not_disturb_a_client(
+    start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes], face: str
+) -> None:
+    """While each of them talks nonsense to either port and hangs up, one nsqd pings and stays registered."""
+    process = start()
+    with process.connect() as nsqd:
+        nsqd.sendall(b"  V1" + identify_command() + b"REGISTER t\n")
+        assert receive_reply(nsqd)
+        assert receive_reply(nsqd) == b"OK"
+        for said in STRANGERS:
+            with socket.create_connection(("127.0.0.1", process.port(face))) as stranger:
+                with contextlib.suppress(OSError):  # it may be cut off while it is still talking
+                    stranger.sendall(said)
+                nsqd.sendall(b"PING\n")
+                assert receive_reply(nsqd) == b"OK"
+        assert len(json.loads(process.get("/lookup?topic=t")[1])["producers"]) == 1
+    assert process.stop() == 0
+    assert not [line for line in process.log if "Traceback" in line]
+
+
+def test_a_stranger_hears_what_was_wrong(start: Start, receive_reply: Callable[[socket.socket], bytes]) -> None:
+    """The reply arrives before the connection ends, also when the client has stopped sending."""
+    process = start()
+    for said, reply in (
+        (b"  V9", b"E_BAD_PROTOCOL"),
+        (b"  V1IDENTIFY\n\x00", b"E_BAD_BODY IDENTIFY failed to read body size"),
+        (b"  V1IDENTIFY\n\x00\x00\x00\x09{", b"E_BAD_BODY IDENTIFY failed to read body"),
+    ):
+        with process.connect() as stranger:
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+            assert receive_reply(stranger) == reply
+            assert stranger.recv(1) == b""
+
+
+def test_the_log_may_be_closed(start: Start) -> None:
+    """A harness that closes stderr, or hands in one that cannot be written, has a registry all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with Path(os.devnull).open("rb") as unwritable:
+        process = start(f"--http-address=127.0.0.1:{port}", stderr=unwritable)
+        for _ in range(500):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+                client.sendall(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n")
+                assert client.recv(1000).endswith(b"OK")
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.process.wait(0.05)
+        else:
+            pytest.fail("it never answered")
+        assert process.stop() == 0
+
+
+def test_version_is_told_on_stdout() -> None:
+    """``nsqlookupd v1.3.0 (built w/...)``: harnesses parse it."""
+    ended = run("--version")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, version_text("nsqlookupd") + "\n", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "said"),
+    [
+        (["-h"], 0, "--inactive-producer-timeout duration"),
+        (["--nonsense"], 2, "flag provided but not defined: -nonsense"),
+        (["--tombstone-lifetime=45"], 2, "'45' needs a unit"),
+        (["--config=/nowhere.toml"], 1, "FATAL: failed to load config file /nowhere.toml - "),
+        (["--tcp-address=xyz"], 1, "FATAL: failed to instantiate nsqlookupd - listen (xyz) failed - "),
+        (["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:99999"], 1, "listen (127.0.0.1:99999) failed - "),
+    ],
+)
+def test_what_stops_it_from_starting_is_said(flags: list[str], status: int, said: str) -> None:
+    """One reason on stderr and the reference's exit status."""
+    ended = run(*flags)
+    assert (ended.returncode, ended.stdout) == (status, "")
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_taken_port_is_named() -> None:
+    """The address is in the message."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = run(f"--tcp-address={address}")
+    assert ended.returncode == 1
+    assert f"listen ({address}) failed - Address already in use" in ended.stderr
+
+
+def test_settings_come_from_the_environment_and_a_file_too(start: Start, tmp_path: Path) -> None:
+    """LOOKUP_* beats the file; a flag beats both."""
+    file = tmp_path / "lookup.toml"
+    file.write_text('log_prefix = "[file] "\nlog_level = "debug"\n')
+    process = start(f"--config={file}", env={**os.environ, "LOOKUP_LOG_PREFIX": "[environment] "})
+    process.port("HTTP")
+    assert process.stop() == 0
+    assert all(line.startswith("[environment] ") for line in process.log)
+
+
+def test_it_imports_no_django() -> None:
+    """The registry starts at once because it loads nothing of the platform."""
+    code = "import sys, lookup.__main__; print([m for m in sys.modules if m.partition('.')[0] in ('django', 'celery')])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "[]\n"
