@@ -39,7 +39,10 @@ class Connection:
     def __init__(self, limits: Limits = Limits(), remote_address: str = "@") -> None:
         self.closed = False
         self.remote_address = remote_address
-        self._limits = limits
+        self._max_header_size = limits.max_header_size
+        self._max_body_size = limits.max_body_size
+        self._max_pipelined = limits.max_pipelined
+        self._small_length = len(str(limits.max_body_size))  # a Content-Length of fewer digits is within the limit
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[Request] = deque()
         self._answering: Request | None = None
@@ -49,6 +52,7 @@ class Connection:
         self._unparsed = 0  # bytes received since a message was last complete
         self._continue_due = False
         self._saw_connection = False
+        self._too_long = False
         self._start_message()
 
     # --- the transport's side ---
@@ -56,7 +60,11 @@ class Connection:
     def received(self, data: bytes) -> None:
         """Take bytes from the client; what comes after the end of the conversation is dropped."""
         # In pieces no longer than a head may be, so that a head that begins inside one is never twice too long.
-        size = self._limits.max_header_size
+        size = self._max_header_size
+        if len(data) <= size:
+            if not self._deaf:
+                self._feed(data)
+            return
         for start in range(0, len(data), size):
             if self._deaf:
                 return
@@ -102,8 +110,8 @@ class Connection:
         waiting = self._requests
         if not waiting:
             return False
-        return len(waiting) >= self._limits.max_pipelined or (
-            sum(len(request.body) for request in waiting) > self._limits.max_body_size
+        return len(waiting) >= self._max_pipelined or (
+            sum(len(request.body) for request in waiting) > self._max_body_size
         )
 
     @property
@@ -122,34 +130,36 @@ class Connection:
 
     def on_headers_complete(self) -> None:
         self._head_done = True
-        if self._unparsed > self._limits.max_header_size:
+        if self._unparsed > self._max_header_size:
             size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers)
-            if size > self._limits.max_header_size:
+            if size > self._max_header_size:
                 self._stop(431, "431 Request Header Fields Too Large")
-        host, length, expectation = 0, 0, b""
+        host = 0
+        expectation = None
         for name, value in self._headers:
-            size = len(name)
             # Compared by length first: this runs for every header of every publish.
+            size = len(name)
             if size == 4:
-                host += name.lower() == b"host"
-            elif size == 6:
-                if name.lower() == b"expect":
-                    expectation = value.strip().lower()
+                if name == b"Host" or name.lower() == b"host":
+                    host += 1
+            elif size == 14:
+                if len(value) >= self._small_length and name.lower() == b"content-length":
+                    self._too_long = int(value) > self._max_body_size
             elif size == 10:
                 self._saw_connection = self._saw_connection or name.lower() == b"connection"
-            elif size == 14 and name.lower() == b"content-length":
-                length = int(value)
+            elif size == 6 and name.lower() == b"expect":
+                expectation = value.strip().lower()
         if host != 1 and (host > 1 or self._parser.get_http_version() != "1.0"):
             what = "missing required Host header" if host == 0 else "too many Host headers"
             self._stop(400, f"400 Bad Request: {what}")
-        if length > self._limits.max_body_size:
+        if self._too_long:
             self._give_up_on_body()
-        if expectation:
+        if expectation is not None:
             self._expect(expectation)
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
-        if self._body_size > self._limits.max_body_size:
+        if self._body_size > self._max_body_size:
             self._give_up_on_body()
         self._body.append(body)
 
@@ -177,10 +187,10 @@ class Connection:
         except httptools.HttpParserError:
             if not self._deaf:  # else the parser was stopped by one of our limits
                 self._fail(400, "400 Bad Request")
-        if self._unparsed > self._limits.max_header_size and not self._deaf:
+        if self._unparsed > self._max_header_size and not self._deaf:
             if not self._head_done:
                 self._fail(431, "431 Request Header Fields Too Large")
-            elif self._unparsed > self._limits.max_header_size + _CHUNKING * self._limits.max_body_size:
+            elif self._unparsed > self._max_header_size + _CHUNKING * self._max_body_size:
                 self._fail(400, "400 Bad Request: too much around the body")
 
     def _start_message(self) -> None:
@@ -190,6 +200,7 @@ class Connection:
         self._body_size = 0
         self._head_done = False
         self._saw_connection = False
+        self._too_long = False
 
     def _request(self, body: bytes) -> Request:
         raw = self._parser.get_method()

@@ -33,20 +33,12 @@ class Request:
     route's ``:name``. ``quiet`` keeps the request out of the log.
     """
 
-    __slots__ = (
-        "body",
-        "closes",
-        "headers",
-        "method",
-        "oversized",
-        "path",
-        "path_value",
-        "query",
-        "quiet",
-        "remote_address",
-        "target",
-        "wants_keep_alive_header",
-    )
+    # Defaults of the class: most requests are made without touching them.
+    oversized = False
+    closes = False
+    wants_keep_alive_header = False
+    path_value = ""
+    quiet = False
 
     def __init__(
         self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, remote_address: str = "@"
@@ -57,11 +49,6 @@ class Request:
         self.headers = headers
         self.body = body
         self.remote_address = remote_address
-        self.oversized = False
-        self.closes = False
-        self.wants_keep_alive_header = False
-        self.path_value = ""
-        self.quiet = False
 
     @property
     def params(self) -> Mapping[str, str]:

@@ -289,7 +289,8 @@ def test_no_bytes_break_the_conversation(data: bytes, chunk: int) -> None:
 PIECES = [
     b"GET ", b"POST ", b"/ping", b"/pub?topic=a", b" HTTP/1.1\r\n", b" HTTP/1.0\r\n", b"Host: h\r\n", b"\r\n", b"\n",
     b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n", b"0\r\n", b"hello",
-    b"Upgrade: x\r\n", b"Connection: upgrade\r\n", b"Connection: close\r\n", b"Expect: 100-continue\r\n", b"\x00", b"%", b";", b"\xff",
+    b"Upgrade: x\r\n", b"Connection: upgrade\r\n", b"Connection: close\r\n", b"Expect: 100-continue\r\n", b"\x00", b"%",
+    b";", b"\xff",
 ]  # fmt: skip
 
 
