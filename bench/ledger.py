@@ -120,8 +120,10 @@ class Ledger:
         age_ns = self.killed_ns[progress.life] - progress.finished_ns
         if progress.confirmed and age_ns > LAST_INSTANT_NS:
             self.violations.append(f"{name} came back although it was finished {age_ns / 1e6:.0f} ms before the kill")
-        else:
+        elif progress.confirmed:
             self.counts["finished in the last instant, redelivered"] += 1
+        else:
+            self.counts["redelivered while their finish was under way"] += 1
 
     def finishing(self, channel: str, serial: int, now_ns: int) -> None:
         """A FIN is on its way."""

@@ -130,7 +130,7 @@ good = st.sampled_from(
 conversations = st.lists(st.one_of(good, commands, st.binary(max_size=60)), max_size=8).map(b"".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     data=conversations,
     magic=st.sampled_from([b"  V2"] * 9 + [b"", b"GET "]),
@@ -144,7 +144,7 @@ def test_no_bytes_disturb_another_client(
     with socket.create_connection(shared.tcp, 10) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         everything = magic + data
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):  # refused already: reset, broken pipe, or not connected any more
             for at in range(0, len(everything), piece):
                 peer.sendall(everything[at : at + piece])
             if abrupt:
@@ -156,13 +156,13 @@ def test_no_bytes_disturb_another_client(
     assert bystander.is_undisturbed()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=conversations)
 def test_every_frame_sent_back_is_whole(shared: Server, data: bytes) -> None:
     """Answers to nonsense are frames too: sizes add up, types are known, nothing follows a fatal error."""
     with socket.create_connection(shared.tcp, 10) as peer:
         answer = b""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with contextlib.suppress(OSError):
             peer.sendall(b"  V2" + data)
             peer.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):

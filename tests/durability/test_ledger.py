@@ -81,6 +81,7 @@ def test_a_finish_that_was_not_confirmed_may_be_forgotten(ledger: Ledger) -> Non
     ledger.killed(T0 + 10 * LAST_INSTANT_NS)
     deliver(ledger, body, 1)
     assert ledger.violations == []
+    assert ledger.counts["redelivered while their finish was under way"] == 1
 
 
 def test_a_finished_message_may_not_come_back_without_a_crash(ledger: Ledger) -> None:

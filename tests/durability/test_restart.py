@@ -1,0 +1,273 @@
+"""What a broker knows, it knows again after it was ended and started; by SIGTERM and by kill -9 alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+EARLY_S = 0.02
+Start = Callable[..., Any]
+
+either_end = pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+
+
+@either_end
+def test_a_backlog_is_served_whole_and_in_order(how: str, node: Any) -> None:
+    """Bodies, ids and order; on every channel, and in a topic that has none yet."""
+    bodies = [b"%d" % i for i in range(300)]
+    peer = node.connect()
+    peer.sub("t", "a")
+    node.connect().sub("t", "b")
+    peer.mpub("t", bodies[:200])
+    for body in bodies[200:]:
+        peer.pub("t", body)
+    peer.mpub("unread", bodies)
+    node.restart(how)
+    assert set(node.topics()) == {"t", "unread"}
+    ids = []
+    for topic, channel in (("t", "a"), ("t", "b"), ("unread", "first")):
+        consumer = node.connect()
+        consumer.sub(topic, channel, 2500)
+        got = [consumer.message() for _ in bodies]
+        assert [body for _, _, body in got] == bodies
+        assert {attempts for _, attempts, _ in got} == {1}
+        ids.append([message_id for message_id, _, _ in got])
+    assert ids[0] == ids[1]
+
+
+@either_end
+def test_finished_messages_stay_finished(how: str, node: Any) -> None:
+    """Every second one was; exactly the others come again, also after a second restart."""
+    peer = node.connect()
+    peer.sub("t", "c", 2500)
+    peer.socket.setblocking(True)
+    publisher = node.connect()
+    publisher.mpub("t", [b"%d" % i for i in range(400)])
+    ids = [peer.message()[0] for _ in range(400)]
+    peer.finish(*ids[0::2])
+    for _ in range(2):
+        node.restart(how)
+        assert node.channel("t", "c")["depth"] == 200
+        again = node.connect()
+        again.sub("t", "c", 2500)
+        assert sorted(again.message()[0] for _ in range(200)) == sorted(ids[1::2])
+        assert node.channel("t", "c")["in_flight_count"] == 200
+
+
+@either_end
+def test_messages_in_flight_come_again_and_count_their_attempts(how: str, node: Any) -> None:
+    """Attempts go on where they were; a kill may forget the very last delivery, never more."""
+    peer = node.connect()
+    peer.sub("t", "c", 10)
+    node.connect().mpub("t", [b"once", b"often"])
+    (once, _, _), (often, _, _) = peer.message(), peer.message()
+    for attempts in range(2, 6):
+        peer.send(b"REQ %b 0\n" % often)
+        assert peer.message() == (often, attempts, b"often")
+    peer.settle()
+    node.restart(how)
+    again = node.connect()
+    again.sub("t", "c", 10)
+    came = {message_id: attempts for message_id, attempts, _ in (again.message(), again.message())}
+    if how == "SIGTERM":
+        assert came == {once: 2, often: 6}
+    else:
+        assert came[once] in (1, 2)
+        assert came[often] in (5, 6)
+
+
+@either_end
+def test_a_deferred_message_stays_deferred_until_it_is_due(how: str, node: Any) -> None:
+    """Published with a delay, or requeued with one; not at once after the start, and not lost."""
+    peer = node.connect()
+    peer.sub("t", "c", 1)
+    publisher = node.connect()
+    publisher.pub("t", b"requeued")
+    message_id, _, _ = peer.message()
+    began = time.monotonic()
+    peer.send(b"RDY 0\nREQ %b 1500\n" % message_id)
+    peer.settle()
+    publisher.dpub("t", 1800, b"published")
+    node.restart(how)
+    again = node.connect()
+    again.sub("t", "c", 10)
+    first = again.message()
+    requeued_after = time.monotonic() - began
+    second = again.message()
+    published_after = time.monotonic() - began
+    assert (first, second[1:]) == ((message_id, 2, b"requeued"), (1, b"published"))
+    assert requeued_after >= 1.5 - EARLY_S
+    assert published_after >= 1.8 - EARLY_S
+
+
+@either_end
+def test_what_is_deferred_is_counted_as_such_after_a_restart(how: str, node: Any) -> None:
+    """By a publish or by a requeue; none of it is in the queue."""
+    peer = node.connect()
+    peer.sub("t", "c", 1)
+    peer.dpub("t", 60_000, b"published")
+    node.connect().pub("t", b"requeued")
+    message_id, _, _ = peer.message()
+    peer.send(b"REQ %b 60000\n" % message_id)
+    peer.settle()
+    node.restart(how)
+    channel = node.channel("t", "c")
+    assert (channel["deferred_count"], channel["depth"], channel["in_flight_count"]) == (2, 0, 0)
+
+
+@either_end
+def test_what_fell_due_meanwhile_comes_at_once(how: str, node: Any) -> None:
+    """The clock does not stop with the broker."""
+    peer = node.connect()
+    peer.sub("t", "c")
+    peer.dpub("t", 200, b"x")
+    due = time.monotonic() + 0.2
+    node.end(how)
+    time.sleep(max(0, due - time.monotonic()))
+    node.restart("SIGKILL")
+    again = node.connect()
+    again.sub("t", "c", 1)
+    assert again.message()[1:] == (1, b"x")
+
+
+@either_end
+def test_topics_channels_and_pauses_are_remembered(how: str, node: Any) -> None:
+    """Also empty ones; ephemeral ones are not."""
+    node.post("/topic/create", topic="empty")
+    node.post("/topic/create", topic="t")
+    node.post("/channel/create", topic="t", channel="running")
+    node.post("/channel/create", topic="t", channel="paused")
+    node.post("/channel/pause", topic="t", channel="paused")
+    node.post("/topic/create", topic="held")
+    node.post("/channel/create", topic="held", channel="c")
+    node.post("/topic/pause", topic="held")
+    node.connect().sub("t", "passing#ephemeral")
+    node.connect().pub("held", b"waiting")
+    node.connect().pub("t", b"x")
+    node.restart(how)
+    topics = node.topics()
+    assert {name: sorted(topic["channels"]) for name, topic in topics.items()} == {
+        "empty": [],
+        "held": ["c"],
+        "t": ["paused", "running"],
+    }
+    assert [topics[name]["paused"] for name in ("empty", "held", "t")] == [False, True, False]
+    assert topics["t"]["channels"]["paused"]["paused"] is True
+    assert topics["t"]["channels"]["running"]["paused"] is False
+    assert (topics["held"]["depth"], topics["held"]["channels"]["c"]["depth"]) == (1, 0)
+    assert topics["t"]["channels"]["paused"]["depth"] == 1
+    node.post("/topic/unpause", topic="held")
+    consumer = node.connect()
+    consumer.sub("held", "c", 1)
+    assert consumer.message()[2] == b"waiting"
+
+
+@either_end
+def test_what_was_deleted_or_emptied_does_not_come_back(how: str, node: Any) -> None:
+    """A topic, a channel, a channel's messages, its in-flight ones, a topic's own messages."""
+    peer = node.connect()
+    for channel in ("gone", "emptied", "kept"):
+        node.connect().sub("t", channel)
+    peer.sub("t", "emptied", 1)
+    publisher = node.connect()
+    publisher.mpub("t", [b"a", b"b"])
+    peer.message()
+    publisher.dpub("t", 60_000, b"later")
+    publisher.pub("deleted", b"x")
+    publisher.mpub("drained", [b"x", b"y"])
+    node.post("/channel/delete", topic="t", channel="gone")
+    node.post("/channel/empty", topic="t", channel="emptied")
+    node.post("/topic/delete", topic="deleted")
+    node.post("/topic/empty", topic="drained")
+    node.restart(how)
+    topics = node.topics()
+    assert {name: sorted(topic["channels"]) for name, topic in topics.items()} == {
+        "drained": [],
+        "t": ["emptied", "kept"],
+    }
+    assert topics["drained"]["depth"] == 0
+    emptied, kept = topics["t"]["channels"]["emptied"], topics["t"]["channels"]["kept"]
+    assert (emptied["depth"], emptied["deferred_count"]) == (0, 0)
+    assert (kept["depth"], kept["deferred_count"]) == (2, 1)
+
+
+@either_end
+def test_an_id_is_never_used_twice(how: str, node: Any) -> None:
+    """Not after a restart, and not by a topic that was deleted and made again."""
+    ids: list[bytes] = []
+
+    def publish_and_read() -> None:
+        peer = node.connect()
+        peer.sub("t", "c", 100)
+        node.connect().mpub("t", [b"x"] * 20)
+        fresh = [peer.message()[0] for _ in range(20)]
+        peer.finish(*fresh)
+        ids.extend(fresh)
+
+    publish_and_read()
+    node.restart(how)
+    publish_and_read()
+    node.post("/topic/delete", topic="t")
+    publish_and_read()
+    node.restart(how)
+    publish_and_read()
+    assert len(set(ids)) == len(ids) == 80
+
+
+@either_end
+def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any) -> None:
+    """Eight megabytes, a third of them finished; what all channels have passed is removed from the disk."""
+    body = bytes(range(256)) * 16
+    publisher = node.connect()
+    node.connect().sub("t", "c")
+    for i in range(20):
+        publisher.mpub("t", [b"%d:%d:" % (i, j) + body for j in range(100)])
+    peer = node.connect()
+    peer.sub("t", "c", 100)
+    ids = []
+    for _ in range(700):
+        message_id, _, _ = peer.message()
+        peer.send(b"FIN %b\n" % message_id)
+        ids.append(message_id)
+    peer.send(b"RDY 0\n")
+    node.restart(how)
+    again = node.connect()
+    again.sub("t", "c", 2500)
+    depth = node.channel("t", "c")["depth"] + node.channel("t", "c")["in_flight_count"]
+    assert 2000 - 800 <= depth <= 2000 - 600  # at most RDY more were out, or their FINs not read yet
+    got = [again.message() for _ in range(depth)]
+    assert all(text.partition(b":")[2].partition(b":")[2] == body for _, _, text in got)
+    labels = {text[: -len(body)] for _, _, text in got}
+    assert len(labels) == depth
+    assert b"19:99:" in labels
+    again.finish(*(message_id for message_id, _, _ in got))
+    deadline = time.monotonic() + 10
+    while len(logs := list(node.data_path.glob("topics/*/*.log"))) > 1:
+        assert time.monotonic() < deadline, f"segments that every channel has passed stay on the disk: {logs}"
+        time.sleep(0.05)
+
+
+def test_two_brokers_do_not_share_a_data_path(node: Any, start: Start) -> None:
+    """The second says so and ends; the first goes on; and a killed one leaves no lock behind."""
+    with pytest.raises(Exception, match=r"did not start: .*failed to lock data-path"):
+        start(data_path=node.data_path)
+    node.connect().pub("t", b"x")
+    node.end("SIGKILL")
+    again = start(data_path=node.data_path)
+    assert again.topics()["t"]["depth"] == 1
+
+
+def test_a_broker_survives_being_killed_while_it_starts(node: Any, start: Start) -> None:
+    """Wherever in its start the kill comes."""
+    peer = node.connect()
+    peer.sub("t", "c")
+    peer.mpub("t", [b"%d" % i for i in range(100)])
+    peer.dpub("t", 60_000, b"later")
+    node.end("SIGKILL")
+    for _ in range(5):
+        start(data_path=node.data_path).server.kill()
+    last = start(data_path=node.data_path)
+    assert (last.channel("t", "c")["depth"], last.channel("t", "c")["deferred_count"]) == (100, 1)
