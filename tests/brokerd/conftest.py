@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import signal
 import socket
@@ -16,8 +17,8 @@ from email.message import Message
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
+from urllib.parse import urlencode
 
-import httpx
 import pytest
 
 DEADLINE_S = 10.0
@@ -91,9 +92,9 @@ class BrokerProcess:
 
     def stats(self, **query: str) -> dict[str, object]:
         """What ``/stats`` says now, as JSON."""
-        answer = httpx.get(f"{self.url}/stats", params={"format": "json", **query}, trust_env=False)
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
+        answer = self.request("GET", f"/stats?{urlencode({'format': 'json', **query})}")
+        assert answer.status == 200, answer.text
+        return dict(json.loads(answer.text))
 
     def request(self, method: str, target: str, body: bytes = b"", *, chunked: bool = False) -> Answer:
         """One request whose target goes out exactly as it is written."""
@@ -201,16 +202,11 @@ class V2Client:
 StartBroker = Callable[..., BrokerProcess]
 
 
-@pytest.fixture
-def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Start brokers: ``start_broker(*flags, data_path=…, ready=True)``; whatever still runs at the end is killed."""
+def _starter(directory: Callable[[], Path]) -> Iterator[StartBroker]:
     started: list[BrokerProcess] = []
 
     def start(*flags: str, data_path: Path | None = None, ready: bool = True) -> BrokerProcess:
-        if data_path is None:
-            data_path = tmp_path / f"data{len(started)}"
-            data_path.mkdir()
-        started.append(BrokerProcess(data_path, *flags))
+        started.append(BrokerProcess(data_path or directory(), *flags))
         if ready:
             started[-1].wait_until_ready()
         return started[-1]
@@ -218,6 +214,18 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     yield start
     for broker in started:
         broker.close()
+
+
+@pytest.fixture
+def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
+    """Start brokers: ``start_broker(*flags, data_path=…, ready=True)``; whatever still runs at the end is killed."""
+    yield from _starter(lambda: tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def start_shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
+    """As start_broker, for brokers that the tests of a module share."""
+    yield from _starter(lambda: tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture

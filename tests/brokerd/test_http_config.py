@@ -13,6 +13,12 @@ from brokerd.settings import BrokerSettings
 from nsqwire.settings import file_keys
 
 
+@pytest.fixture(scope="module")
+def shared(start_shared_broker):
+    """A broker that no test of this module leaves changed."""
+    return start_shared_broker("--broadcast-address=10.1.2.3", "--max-msg-size=100")
+
+
 def test_every_setting_of_the_file_can_be_read_and_nothing_else(broker):
     """The options are the configuration file's keys; flags that are no setting are unknown."""
     for option in file_keys(BrokerSettings):
@@ -26,7 +32,7 @@ def test_every_setting_of_the_file_can_be_read_and_nothing_else(broker):
     ("option", "text"),
     [
         ("tcp_address", "127.0.0.1:0"),
-        ("max_msg_size", "1048576"),
+        ("max_body_size", "5242880"),
         ("msg_timeout", "60000000000"),
         ("max_req_timeout", "3600000000000"),
         ("output_buffer_timeout", "250000000"),
@@ -39,14 +45,13 @@ def test_every_setting_of_the_file_can_be_read_and_nothing_else(broker):
         ("id", str(zlib.crc32(md5(gethostname().encode()).digest()) % 1024)),
     ],
 )
-def test_values_read_as_nsqd_writes_them(start_broker, option, text):
+def test_values_read_as_nsqd_writes_them(shared, option, text):
     """Strings are plain, durations are nanoseconds, levels and versions are numbers."""
-    broker = start_broker("--broadcast-address=10.1.2.3")
-    answer = broker.request("GET", f"/config/{option}")
+    answer = shared.request("GET", f"/config/{option}")
     assert answer.text == text
     is_text = option in ("tcp_address", "broadcast_address")
     assert answer.headers["content-type"].startswith("text/plain" if is_text else "application/json")
-    assert broker.request("GET", "/config/statsd_prefix").text == f"nsq.10_1_2_3_{broker.http[1]}."
+    assert shared.request("GET", "/config/statsd_prefix").text == f"nsq.10_1_2_3_{shared.http[1]}."
 
 
 def test_the_log_level_changes_at_once(broker):
@@ -88,10 +93,9 @@ def test_lookup_addresses_can_be_replaced(broker):
         ("nsqlookupd_tcp_addresses", b"[1]", 400, "INVALID_VALUE"),
     ],
 )
-def test_what_cannot_be_changed_or_taken_is_refused(start_broker, option, body, status, code):
+def test_what_cannot_be_changed_or_taken_is_refused(shared, option, body, status, code):
     """The body's size is looked at first, then the name, then the value; nothing changes."""
-    broker = start_broker("--max-msg-size=100")
-    answer = broker.request("PUT", f"/config/{option}", body)
+    answer = shared.request("PUT", f"/config/{option}", body)
     assert (answer.status, answer.text) == (status, f'{{"message":"{code}"}}')
-    assert broker.request("GET", "/config/log_level").text == "2"
-    assert broker.request("GET", "/config/nsqlookupd_tcp_addresses").text == "[]"
+    assert shared.request("GET", "/config/log_level").text == "2"
+    assert shared.request("GET", "/config/nsqlookupd_tcp_addresses").text == "[]"

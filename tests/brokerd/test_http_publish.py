@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import time
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,24 +21,22 @@ def binary(*bodies: bytes, count: int | None = None) -> bytes:
     return b"".join(parts + [struct.pack(">i", len(body)) + body for body in bodies])
 
 
-@pytest.fixture
-def http(start_broker):
-    """A client of a broker with small limits."""
-    with httpx.Client(base_url=start_broker(*LIMIT_FLAGS).url, trust_env=False) as client:
-        yield client
+@pytest.fixture(scope="module")
+def shared(start_shared_broker):
+    """A broker with small limits."""
+    return start_shared_broker(*LIMIT_FLAGS)
 
 
 @pytest.fixture
-def received(start_broker, connect):
-    """Publish to topic t by HTTP and return the bodies a consumer gets, in order of arrival."""
-    broker = start_broker(*LIMIT_FLAGS)
+def received(shared, connect):
+    """Publish to a topic t, empty before, by HTTP and return the bodies a consumer gets, in order of arrival."""
 
     def publish(target: str, body: bytes, expected: int) -> list[bytes]:
-        assert httpx.post(broker.url + "/topic/create?topic=t", trust_env=False).status_code == 200
-        assert httpx.post(broker.url + "/channel/create?topic=t&channel=c", trust_env=False).status_code == 200
-        answer = httpx.post(broker.url + target, content=body, trust_env=False)
-        assert (answer.status_code, answer.text) == (200, "OK")
-        consumer = connect(broker)
+        assert shared.request("POST", "/topic/create?topic=t").status == 200
+        assert shared.request("POST", "/channel/create?topic=t&channel=c").status == 200
+        answer = shared.request("POST", target, body)
+        assert (answer.status, answer.text) == (200, "OK")
+        consumer = connect(shared)
         consumer.ok(b"SUB t c\n")
         consumer.send(b"RDY 100\n")
         bodies = []
@@ -50,7 +47,8 @@ def received(start_broker, connect):
             bodies.append(message)
         return bodies
 
-    return publish
+    yield publish
+    shared.request("POST", "/topic/delete?topic=t")
 
 
 @pytest.mark.parametrize("path", ["/pub", "/put"])
@@ -86,11 +84,11 @@ def test_a_deferred_message_arrives_when_its_time_has_come(received):
     assert time.monotonic() - started >= 0.3
 
 
-def test_publishing_creates_the_topic(http):
+def test_publishing_creates_the_topic(shared):
     """A topic needs no preparation; an empty mpub creates it too and publishes nothing."""
-    assert http.post("/pub?topic=fresh", content=b"1").text == "OK"
-    assert http.post("/mpub?topic=fresh2", content=b"").text == "OK"
-    topics = {each["topic_name"]: each for each in http.get("/stats?format=json").json()["topics"]}
+    assert shared.request("POST", "/pub?topic=fresh", b"1").text == "OK"
+    assert shared.request("POST", "/mpub?topic=fresh2").text == "OK"
+    topics = {each["topic_name"]: each for each in shared.stats()["topics"]}
     assert (topics["fresh"]["depth"], topics["fresh"]["message_count"], topics["fresh"]["message_bytes"]) == (1, 1, 1)
     assert topics["fresh2"]["message_count"] == 0
 
@@ -151,10 +149,10 @@ def test_each_mistake_is_answered_with_its_code_and_publishes_nothing(start_brok
     assert [(each["topic_name"], each["message_count"]) for each in topics] == [("t", 0)]
 
 
-def test_the_longest_deferral_is_taken(http):
+def test_the_longest_deferral_is_taken(shared):
     """The limit itself is within it, and a plus sign is a number to Go."""
-    assert http.post("/pub?topic=t&defer=3600000", content=b"x").text == "OK"
-    assert http.post("/pub?topic=t&defer=%2B0", content=b"x").text == "OK"
+    assert shared.request("POST", "/pub?topic=long&defer=3600000", b"x").text == "OK"
+    assert shared.request("POST", "/pub?topic=long&defer=%2B0", b"x").text == "OK"
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())
