@@ -1,0 +1,42 @@
+"""Publish with ansq's writer, read with its reader through the registry. Arguments: nsqd, nsqlookupd, count."""
+
+import asyncio
+import json
+import sys
+import time
+
+import ansq
+
+
+async def main(nsqd, nsqlookupd, count):
+    bodies = [b"message %d" % number for number in range(count)]
+    writer = await ansq.create_writer(nsqd_tcp_addresses=[nsqd])
+    stored, received = 0, {}
+    for body in bodies[: count // 2]:
+        stored += (await writer.pub("exchange", body)).is_ok
+    for start in range(count // 2, count, 100):
+        stored += 100 * (await writer.mpub("exchange", *bodies[start : start + 100])).is_ok
+    # The broker tells the registry of a new topic in its own time.
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and not await is_known(nsqlookupd):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    reader = await ansq.create_reader("exchange", "ansq", lookupd_http_addresses=[nsqlookupd])
+    async for message in reader.messages():
+        received[message.body] = received.get(message.body, 0) + 1
+        await message.fin()
+        if len(received) == count:
+            break
+    await reader.close()
+    await writer.close()
+    print(json.dumps({"stored": stored, "received": len(received), "most": max(received.values())}))
+
+
+async def is_known(nsqlookupd):
+    stream, writer = await asyncio.open_connection(*nsqlookupd.split(":"))
+    writer.write(b"GET /lookup?topic=exchange HTTP/1.1\r\nHost: lookup\r\nConnection: close\r\n\r\n")
+    status = await stream.readline()
+    writer.close()
+    return b" 200 " in status
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))

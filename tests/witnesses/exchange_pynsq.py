@@ -1,0 +1,62 @@
+"""Publish with pynsq's Writer, read with its Reader through the registry. Arguments: nsqd, nsqlookupd, count."""
+
+import json
+import sys
+
+import nsq
+import tornado.ioloop
+
+nsqd, nsqlookupd, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+bodies = [b"message %d" % number for number in range(count)]
+answers = {}
+received = {}
+
+
+def on_message(message):
+    received[message.body] = received.get(message.body, 0) + 1
+    if len(received) == count:
+        tornado.ioloop.IOLoop.current().call_later(0.1, finish)  # after the last FIN has gone out
+    return True
+
+
+def finish():
+    print(json.dumps({"stored": answers.get("OK", 0), "received": len(received), "most": max(received.values())}))
+    tornado.ioloop.IOLoop.current().stop()
+
+
+def on_answer(connection, data):
+    key = data.decode() if isinstance(data, bytes) else repr(data)
+    answers[key] = answers.get(key, 0) + 1
+    if sum(answers.values()) == 1:
+        # Only now the topic is known to the registry; a reader that asks before would wait for its next poll.
+        tornado.ioloop.IOLoop.current().call_later(0.5, read)
+        for body in bodies[1 : count // 2]:
+            writer.pub("exchange", body, callback=on_answer)
+        for start in range(count // 2, count, 100):
+            writer.mpub("exchange", bodies[start : start + 100], callback=on_answer_to_many)
+
+
+def on_answer_to_many(connection, data):
+    for _ in range(100):
+        on_answer(connection, data)
+
+
+def read():
+    readers.append(
+        nsq.Reader("exchange", "pynsq", on_message, lookupd_http_addresses=[f"http://{nsqlookupd}"], max_in_flight=100)
+    )
+
+
+readers = []
+writer = nsq.Writer([nsqd])
+started = tornado.ioloop.PeriodicCallback(lambda: begin(), 50)
+
+
+def begin():
+    if writer.conns:
+        started.stop()
+        writer.pub("exchange", bodies[0], callback=on_answer)
+
+
+started.start()
+nsq.run()

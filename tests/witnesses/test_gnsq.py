@@ -1,0 +1,8 @@
+"""gnsq, unmodified, against our broker and registry."""
+
+from __future__ import annotations
+
+
+def test_gnsq_exchanges_ten_thousand_messages_with_our_broker(exchange):
+    """With its Producer and Consumer, the broker found through the registry: each message arrives once."""
+    assert exchange("gnsq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}
