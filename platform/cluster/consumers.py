@@ -6,8 +6,10 @@ import json
 import time
 from typing import Any
 
+from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.sessions.backends.db import SessionStore
 from django.urls import path
 from redis.asyncio import Redis
 
@@ -21,6 +23,7 @@ from nsqwire.names import is_valid_name
 SIGN_IN_FIRST = 4401
 """Close code for a stranger; in the range that websockets leave to applications."""
 WATCH_RENEWED_EVERY_S = 5.0
+SIGN_IN_CHECKED_EVERY_S = 30.0
 
 
 class ClusterConsumer(AsyncWebsocketConsumer):
@@ -34,13 +37,12 @@ class ClusterConsumer(AsyncWebsocketConsumer):
     version = 0
     watching: store.Channel | None = None
     watch_renewed_at = 0.0
+    sign_in_checked_at = 0.0
 
     async def connect(self) -> None:
         # Accepted first: a browser is told the code of a close, but not the status of a refused handshake.
         await self.accept()
-        user = await database_sync_to_async(self._user)()
-        if user is None or not user.may(Permission.VIEW):
-            await self.close(SIGN_IN_FIRST)
+        if not await self._still_signed_in():
             return
         self.redis = store.connect_async()
         await self.channel_layer.group_add(CLUSTER, self.channel_name)
@@ -71,6 +73,8 @@ class ClusterConsumer(AsyncWebsocketConsumer):
 
     async def broadcast(self, event: dict[str, Any]) -> None:
         """Pass on what cluster.live sent to a group this browser is in."""
+        if time.monotonic() - self.sign_in_checked_at > SIGN_IN_CHECKED_EVERY_S and not await self._still_signed_in():
+            return
         if "base" not in event:
             await self.send(text_data=event["text"])
         elif event["base"] == self.version:
@@ -81,13 +85,22 @@ class ClusterConsumer(AsyncWebsocketConsumer):
         if self.watching and time.monotonic() - self.watch_renewed_at > WATCH_RENEWED_EVERY_S:
             await self._renew_watch(self.watching)
 
-    def _user(self) -> User | None:
-        """The session's account, else that of a script's bearer token."""
-        user = self.scope["user"]
-        if user.is_authenticated:
-            return User.objects.get(pk=user.pk)
+    async def _still_signed_in(self) -> bool:
+        """Look again whether this is somebody who may look; close the socket if not."""
+        self.sign_in_checked_at = time.monotonic()
+        user = await self._user()
+        if user is not None and user.may(Permission.VIEW):
+            return True
+        await self.close(SIGN_IN_FIRST)
+        return False
+
+    async def _user(self) -> User | None:
+        """The session's account, as the database has both now, else that of a script's bearer token."""
+        user = await get_user({"session": SessionStore(self.scope["session"].session_key)})
+        if isinstance(user, User):
+            return user
         scheme, _, token = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1").partition(" ")
-        return user_of_token(token) if scheme.lower() == "bearer" else None
+        return await database_sync_to_async(user_of_token)(token) if scheme.lower() == "bearer" else None
 
     async def _send_snapshot(self) -> None:
         """Send the newest picture. Before the collector's first there is none; it comes as that one's delta."""

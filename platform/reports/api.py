@@ -11,12 +11,12 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
 
+from accounts.auth import caller
 from accounts.roles import Permission
 from accounts.schemas import Message
 from accounts.services import require
 from analytics.jobs import JOBS
 from analytics.parameters import BadParameter
-from cluster.api import caller
 from reports import selectors, services
 from reports.models import WrongState
 from reports.schedule import BadSchedule

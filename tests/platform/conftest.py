@@ -412,7 +412,7 @@ class Web:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "daphne", "-b", "127.0.0.1", "-p", str(self.port), "console.asgi:application"],
+                [sys.executable, "-m", "console.nsq", "web", "--http-address", f"127.0.0.1:{self.port}"],
                 env=environment,
                 cwd=ROOT,
                 stdout=output,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -70,15 +72,18 @@ def join(web, session) -> Join:
     """Opens sockets, with the session's cookie unless told otherwise."""
 
     @contextmanager
-    def open_socket(cookie: str | None = session, origin: str | None = None, **headers: str) -> Iterator[Live]:
+    def open_socket(
+        cookie: str | None = session, origin: str | None = None, sock: Any = None, **headers: str
+    ) -> Iterator[Live]:
         with connect(
             f"ws://127.0.0.1:{web.port}/ws/cluster",
             origin=origin or web.base,  # type: ignore[arg-type]
             additional_headers=headers | ({"Cookie": cookie} if cookie else {}),
             proxy=None,
+            sock=sock,
             max_size=None,
-        ) as socket:
-            yield Live(socket)
+        ) as opened:
+            yield Live(opened)
 
     return open_socket
 
@@ -194,6 +199,59 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
         live.next("snapshot")
         kinds = {live.next("delta", "clients")["type"] for _ in range(3)}
         assert kinds == {"delta"}
+
+
+def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis):
+    """What it is too slow for is dropped, not kept; when it reads again it is sent the newest picture."""
+    from cluster.live import CLUSTER, broadcast
+
+    def snapshot(version: int) -> dict[str, Any]:
+        return {"version": version, "taken_at": version, "nodes": [], "topics": [], "channels": []}
+
+    def beat(version: int, padding: int = 0) -> None:
+        redis.set("nsq:snapshot", json.dumps(snapshot(version)))
+        changes = {"put": [{"id": "x" * padding, "topic": "t", "name": "c"}] if padding else [], "drop": []}
+        delta = snapshot(version) | {"nodes": changes, "topics": {"put": [], "drop": []}, "channels": changes}
+        broadcast(CLUSTER, delta | {"type": "delta", "base": version - 1})
+
+    redis.set("nsq:snapshot", json.dumps(snapshot(0)))
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    narrow.connect(("127.0.0.1", web.port))
+    beats = 250
+    with join(sock=narrow) as live:
+        assert live.next("snapshot")["version"] == 0
+        for version in range(1, beats + 1):
+            beat(version, padding=100_000)
+        received = []
+        while live.version <= beats:
+            try:
+                received.append(live.next("delta", "snapshot", within=2)["type"])
+            except TimeoutError:
+                beat(beats + 1)  # all that was kept for it has come
+        assert len(received) < beats * 0.8, "it was kept waiting for everything"
+        assert "snapshot" in received
+        live.send(type="nonsense")
+        assert live.next("error")
+
+
+def test_a_session_that_ends_takes_its_socket_with_it(join, web, wait_until):
+    """Within half a minute; here the clock is what the test waits for, so it waits that long."""
+    from cluster.live import CLUSTER, broadcast
+
+    with join() as live:
+        live.send(type="nonsense")
+        live.next("error")
+        Session.objects.all().delete()
+
+        def turned_out() -> bool:
+            broadcast(CLUSTER, {"type": "run", "run": {}})
+            try:
+                return not live.next("run", within=5)
+            except ConnectionClosed as closed:
+                return closed.rcvd is not None and closed.rcvd.code == 4401
+
+        wait_until(turned_out, "the socket is closed with 4401", 45)
 
 
 def test_reports_reach_every_browser(join, web):

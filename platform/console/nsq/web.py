@@ -30,9 +30,9 @@ def main(argv: Sequence[str]) -> int:
             + (f", {taken_by} does\n" if taken_by else "\n"),
         )
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-    from daphne.cli import CommandLineInterface
+    from console.server import CommandLine
 
-    CommandLineInterface().run(
+    CommandLine().run(
         ["-b", host or "0.0.0.0", "-p", str(port), "--no-server-name", "-v", "0", "console.asgi:application"]
     )
     return 0
