@@ -1,0 +1,136 @@
+"""One Spark session for all of these tests, and brokers whose raw latencies are known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from analytics.archive import ArchiveWriter
+from analytics.schema import Sample
+from analytics.session import spark_session
+from nsqwire.histogram import Histogram
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with spark_session("tests") as session:
+        yield session
+
+
+@dataclass
+class Broker:
+    """One node's counters, kept as brokerd keeps them, and every latency they ever counted."""
+
+    node: str
+    started_at: datetime
+    boots: int = 1
+    histograms: dict[tuple[str, str], Histogram] = field(default_factory=lambda: defaultdict(Histogram))
+    raw: dict[tuple[str, str], list[tuple[datetime, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def finish(self, topic: str, channel: str, latency_ns: int, at: datetime) -> None:
+        self.histograms[topic, channel].record(latency_ns)
+        self.raw[topic, channel].append((at, latency_ns))
+
+    def delete(self, topic: str, channel: str) -> None:
+        del self.histograms[topic, channel]
+
+    def restart(self, at: datetime) -> None:
+        self.boots += 1
+        self.started_at = at
+        self.histograms.clear()
+
+    def sample(self, at: datetime) -> list[Sample]:
+        rows = [self._row(at, topic) for topic in sorted({topic for topic, _ in self.histograms})]
+        for (topic, channel), histogram in sorted(self.histograms.items()):
+            dense = histogram.to_json()
+            row = self._row(at, topic)
+            rows.append(
+                replace(
+                    row,
+                    channel=channel,
+                    message_count=histogram.count,
+                    hist_zero_count=dense["zero_count"],
+                    hist_offset=dense["offset"],
+                    hist_counts=dense["counts"],
+                )
+            )
+        return rows
+
+    def _row(self, at: datetime, topic: str) -> Sample:
+        boot_id = f"{self.boots:016x}"
+        return Sample(taken_at=at, node=self.node, boot_id=boot_id, started_at=self.started_at, topic=topic)
+
+    def latencies(self, topic: str, channel: str, since: datetime, until: datetime) -> list[int]:
+        """Those finished in (since, until], as the samples at both ends see them."""
+        return [latency for at, latency in self.raw[topic, channel] if since < at <= until]
+
+
+def exact_percentile(latencies: Iterable[int], permille: int) -> int:
+    """The sample of rank ceil(q · n): the definition every figure is held to."""
+    ordered = sorted(latencies)
+    return ordered[max(0, math.ceil(len(ordered) * permille / 1000) - 1)]
+
+
+@pytest.fixture
+def make_broker() -> Callable[..., Broker]:
+    def make(node: str = "10.0.0.1:4151", started_at: datetime = MIDNIGHT) -> Broker:
+        return Broker(node, started_at)
+
+    return make
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """The root of an empty archive."""
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def write(archive: Path) -> Callable[[list[Sample]], None]:
+    return lambda samples: ArchiveWriter(str(archive)).write(samples)
+
+
+@pytest.fixture
+def lognormal() -> Callable[[random.Random, float], int]:
+    """Draws a latency in ns around a median in ms, with a tail that reaches a hundred times as far."""
+    return lambda rng, median_ms: int(median_ms * 1e6 * rng.lognormvariate(0, 1.2))
+
+
+@pytest.fixture
+def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
+    """The latency report over what is in the archive, as rows in order, times aware."""
+    from analytics.jobs import read_samples
+    from analytics.transforms.latency import latency
+
+    def rows(window: timedelta, minimum_count: int = 1000) -> list[dict[str, object]]:
+        samples = read_samples(spark, str(archive), MIDNIGHT - timedelta(days=1), MIDNIGHT + timedelta(days=3))
+        found = [row.asDict() for row in latency(samples, window, minimum_count).collect()]
+        for row in found:
+            row["window_start"] = row["window_start"].astimezone(UTC)
+        return sorted(found, key=lambda row: (row["window_start"], row["topic"], row["channel"]))
+
+    return rows
+
+
+@pytest.fixture
+def midnight() -> datetime:
+    """When these archives begin."""
+    return MIDNIGHT
+
+
+@pytest.fixture
+def percentile() -> Callable[[Iterable[int], int], int]:
+    return exact_percentile
