@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
 
 from brokerd.memory import MemoryStats
 from nsqwire.histogram import HistogramJSON
@@ -139,6 +139,9 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
 
 
+_NO_PERCENTILES: Final[LatencyStats] = {"count": 0, "percentiles": None}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StatsQuery:
     """What the picture is narrowed to: ``topic`` and ``channel`` are exact names, empty for all."""
@@ -175,7 +178,9 @@ def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | Non
 
 def topic_stats(topic: Topic, query: StatsQuery) -> TopicStats:
     """One topic and its channels as they are now."""
-    names = [name for name in sorted(topic.channels) if not query.channel or name == query.channel]
+    names = sorted(topic.channels)
+    if query.channel:
+        names = [name for name in names if name == query.channel]
     stats: TopicStats = {
         "topic_name": topic.name,
         "channels": [_channel_stats(topic.channels[name], query) for name in names],
@@ -184,7 +189,7 @@ def topic_stats(topic: Topic, query: StatsQuery) -> TopicStats:
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": {"count": 0, "percentiles": None},
+        "e2e_processing_latency": _NO_PERCENTILES,
     }
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
@@ -212,7 +217,7 @@ def _channel_stats(channel: Channel, query: StatsQuery) -> ChannelStats:
         "client_count": len(channel.clients),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": {"count": 0, "percentiles": None},
+        "e2e_processing_latency": _NO_PERCENTILES,
         **latency,
     }
 

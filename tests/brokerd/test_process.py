@@ -162,6 +162,25 @@ def test_a_signal_ends_it_cleanly_whoever_is_connected(broker, connect, number):
     half.close()
 
 
+def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages(start_broker, connect, eventually):
+    """What was sent into its full connection is delivered after the restart, to someone who reads."""
+    broker = start_broker()
+    deaf = connect(broker)
+    deaf.ok(b"SUB t c\n")
+    deaf.send(b"RDY 100\n")
+    for _ in range(100):
+        assert broker.request("POST", "/pub?topic=t", b"x" * 200_000).text == "OK"
+    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["in_flight_count"] > 0)
+    assert broker.terminate() == 0
+    again = start_broker(data_path=broker.data_path)
+    (channel,) = again.stats()["topics"][0]["channels"]
+    assert (channel["depth"], channel["in_flight_count"], channel["client_count"]) == (100, 0, 0)
+    consumer = connect(again)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 100\n")
+    assert {len(consumer.message()[2]) for _ in range(100)} == {200_000}
+
+
 def test_sigusr1_is_ignored(broker):
     """Supervisors that send it to everyone do no harm."""
     broker.process.send_signal(signal.SIGUSR1)
