@@ -41,12 +41,13 @@ function csrf(): string {
   return csrfToken ?? /(?:^|;\s*)csrftoken=([^;]+)/.exec(document.cookie)?.[1] ?? '';
 }
 
-/** The message of a refused request: the API's own, else one that names the status. */
+/** The message of a refused request, as a sentence: the API's own, else one that names the status. */
 export function refusal(status: number, statusText: string, body: unknown): string {
   if (typeof body === 'object' && body !== null && 'message' in body && typeof body.message === 'string') {
-    return body.message;
+    const text = body.message;
+    return text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? '' : '.');
   }
-  return `The platform answered ${status} ${statusText}`.trim() + '.';
+  return `${`The platform answered ${status} ${statusText}`.trim()}.`;
 }
 
 async function request<T>(method: string, path: string, body?: unknown): Promise<T> {

@@ -1,0 +1,209 @@
+"""The whole platform as ``nsq up`` runs it, and a real Chromium in front of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+PASSWORD = "correct horse battery staple"
+ROLES = {"mara": "operator", "viktor": "viewer"}
+FLAGS = (
+    "--nsqd-tcp-address",
+    "--nsqd-http-address",
+    "--lookupd-tcp-address",
+    "--lookupd-http-address",
+    "--http-address",
+)
+PATIENCE_S = 30.0
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
+    """Poll until the condition holds and return what it gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture(name="wait_until", scope="session")
+def _wait_until() -> Callable[..., Any]:
+    return wait_until
+
+
+class Stack:
+    """A running platform: the site, and the broker behind it as its HTTP side tells it."""
+
+    def __init__(self, home: Path) -> None:
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in FLAGS]
+        self.addresses = {flag: f"127.0.0.1:{each.getsockname()[1]}" for flag, each in zip(FLAGS, sockets, strict=True)}
+        for each in sockets:
+            each.close()
+        self.site = f"http://{self.addresses['--http-address']}"
+        self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=10)
+        self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
+        self.archive = home / "var" / "archive"
+        self._log = home / "up.log"
+        words = [word for flag, address in self.addresses.items() for word in (flag, address)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, ROOT / "manage.py", "nsq", "up", *words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=home,
+            )
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self._process.poll() is None, f"nsq up ended:\n{self._log.read_text()}"
+            return re.search(r"^Ready: ", self._log.read_text(), re.MULTILINE) is not None
+
+        wait_until(ready, "nsq up says that it is ready", seconds=150)
+
+    def manage(self, *words: str) -> str:
+        """Run ``manage.py WORDS`` to its end and return what it printed."""
+        command = [sys.executable, ROOT / "manage.py", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=self._env).stdout
+
+    def stop(self) -> None:
+        self._nsqd.close()
+        self._process.terminate()
+        try:
+            self._process.wait(40)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def publish(self, topic: str, count: int = 1) -> None:
+        body = b"\n".join(b"message %d" % n for n in range(count))
+        self._nsqd.post("/mpub", params={"topic": topic}, content=body).raise_for_status()
+
+    def command(self, path: str, **names: str) -> None:
+        """POST one of nsqd's verbs, such as ``/channel/create``."""
+        self._nsqd.post(path, params=names).raise_for_status()
+
+    def topic(self, name: str) -> dict[str, Any] | None:
+        """The topic as the broker's /stats tells it; None if there is none."""
+        topics = self._nsqd.get("/stats", params={"format": "json", "topic": name}).json()["topics"]
+        return next((topic for topic in topics if topic["topic_name"] == name), None)
+
+    def channel(self, topic: str, name: str) -> dict[str, Any] | None:
+        found = self.topic(topic)
+        channels = found["channels"] if found else []
+        return next((channel for channel in channels if channel["channel_name"] == name), None)
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    if not (ROOT / "frontend" / "dist" / "index.html").exists():
+        pytest.skip("the web app is not built: make setup")
+    running = Stack(tmp_path_factory.mktemp("platform"))
+    try:
+        running.wait_ready()
+        for name, role in ROLES.items():
+            running.manage("create_account", name, "--role", role, "--password", PASSWORD)
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("no chromium on PATH: make chromium")
+    with sync_playwright() as playwright:
+        # As root, as in containers, Chromium starts without its sandbox or not at all.
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visitor:
+    """One person's browser. ``faults`` are the exceptions and console errors of the pages they saw."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context = context
+        self.page = context.new_page()
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", lambda message: self.faults.append(message.text) if message.type == "error" else None)
+
+    def sign_in(self, username: str, password: str = PASSWORD) -> None:
+        self.page.get_by_label("User name").fill(username)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Sign in").click()
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Speak to the API from the page's own session, past what the page offers. Returns status and JSON."""
+        script = """async ([method, path, body]) => {
+            const me = await (await fetch('/api/v1/me')).json();
+            const answer = await fetch('/api/v1/' + path, {method, body: body && JSON.stringify(body),
+                headers: {'Content-Type': 'application/json', 'X-CSRFToken': me.csrf_token}});
+            return [answer.status, await answer.text()];
+        }"""
+        status, text = self.page.evaluate(script, [method, path, body])
+        return status, json.loads(text) if text else None
+
+
+Visit = Callable[..., Visitor]
+
+
+@pytest.fixture
+def visit(chromium: Browser, stack: Stack) -> Iterator[Visit]:
+    """Open a browser of its own at a path; ``visit("/topics", user="mara")`` is signed in, ``user=None`` a stranger.
+
+    More keywords are Playwright's for a new context: ``viewport``, ``color_scheme``, ``timezone_id``.
+    """
+    contexts: list[BrowserContext] = []
+
+    def open_at(path: str = "/", user: str | None = "mara", **options: Any) -> Visitor:
+        options.setdefault("viewport", {"width": 1440, "height": 900})
+        context = chromium.new_context(base_url=stack.site, **options)
+        contexts.append(context)
+        visitor = Visitor(context)
+        if user is not None:
+            answer = context.request.post("/api/v1/session", data={"username": user, "password": PASSWORD})
+            assert answer.status == 200, answer.text()
+        visitor.page.goto(path)
+        return visitor
+
+    yield open_at
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def live(visit: Visit) -> Callable[..., Page]:
+    """The same, waited for until the picture is live; returns the page."""
+
+    def open_live(path: str = "/", user: str = "mara", **options: Any) -> Page:
+        page = visit(path, user, **options).page
+        expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        return page
+
+    return open_live

@@ -1,0 +1,173 @@
+"""What an operator does to topics and channels, and what stands in the audit log afterwards."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+
+def last_entry(page, topic):
+    """The newest line of the audit page about a topic."""
+    page.goto("/audit")
+    return page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text=topic).first
+
+
+def confirm(page, button):
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name=button).click()
+    expect(dialog.get_by_text("Done on every node.")).to_be_visible()
+    return dialog
+
+
+def test_pausing_a_topic_pauses_it_on_the_broker_and_is_audited(live, stack):
+    """Pause, see the badge, unpause; the log says who and when."""
+    stack.command("/topic/create", topic="press")
+    page = live("/topics/press")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    dialog = confirm(page, "Pause topic")
+    expect(dialog.get_by_role("row").filter(has_text="done")).to_contain_text(stack.addresses["--nsqd-http-address"])
+    assert stack.topic("press")["paused"] is True
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Unpause").click()
+    confirm(page, "Unpause topic")
+    assert stack.topic("press")["paused"] is False
+    entry = last_entry(page, "press")
+    expect(entry).to_contain_text("mara")
+    expect(entry).to_contain_text("unpause")
+    expect(entry).to_contain_text("done")
+    expect(entry.locator("time")).to_have_text(re.compile(r"\d{4}, \d\d:\d\d:\d\d"))
+    entry.get_by_text("1 node").click()
+    expect(entry).to_contain_text(stack.addresses["--nsqd-http-address"])
+
+
+def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack):
+    """The question counts the messages; the button works once the name is typed; then the channel is empty."""
+    stack.command("/topic/create", topic="bins")
+    stack.command("/channel/create", topic="bins", channel="glass")
+    stack.publish("bins", 42)
+    page = live("/topics/bins/glass")
+    expect(page.get_by_label("Numbers of this channel")).to_contain_text("42")
+    page.get_by_role("button", name="Empty").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("What is affected now")).to_contain_text("42messages waiting", use_inner_text=False)
+    empty = dialog.get_by_role("button", name="Empty channel")
+    expect(empty).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("glas")
+    expect(empty).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("glass")
+    confirm(page, "Empty channel")
+    assert stack.channel("bins", "glass")["depth"] == 0
+    entry = last_entry(page, "bins / glass")
+    expect(entry).to_contain_text("empty")
+    expect(entry).to_contain_text("mara")
+
+
+def test_deleting_a_topic_takes_it_away_and_leads_back_to_the_list(live, stack):
+    """What was deleted is gone from the broker and the list, and stays in the log."""
+    stack.publish("doomed", 5)
+    stack.command("/channel/create", topic="doomed", channel="one")
+    page = live("/topics/doomed")
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("doomed")
+    confirm(page, "Delete topic")
+    assert stack.topic("doomed") is None
+    dialog.get_by_role("button", name="Close").click()
+    expect(page).to_have_url(re.compile("/topics$"))
+    expect(page.get_by_role("link", name="doomed", exact=True)).to_have_count(0)
+    expect(last_entry(page, "doomed")).to_contain_text("delete")
+
+
+@pytest.mark.parametrize("leave", ["Escape", "Cancel"])
+def test_a_question_left_unanswered_changes_nothing(live, stack, leave):
+    """Escape and Cancel close the dialog; the focus returns to the button that opened it."""
+    stack.publish("spared")
+    page = live("/topics/spared")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_label("to confirm").fill("spared")
+    if leave == "Escape":
+        page.keyboard.press("Escape")
+    else:
+        page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete")).to_be_focused()
+    assert stack.topic("spared") is not None
+
+
+def test_the_keyboard_stays_within_the_question(live, stack):
+    """Tab goes round inside the dialog and never to the page behind it."""
+    stack.publish("spared")
+    page = live("/topics/spared")
+    page.get_by_role("button", name="Delete").press("Enter")
+    expect(page.get_by_label("to confirm")).to_be_focused()
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        behind = "document.querySelector('main, header').contains(document.activeElement)"
+        assert page.evaluate(behind) is False
+
+
+def test_a_failure_is_told_beside_the_question(live, stack):
+    """A topic that somebody else deleted meanwhile: the dialog says so and stays."""
+    stack.publish("vanishing")
+    page = live("/topics/vanishing")
+    page.get_by_role("button", name="Pause live updates").click()
+    stack.command("/topic/delete", topic="vanishing")
+    other = live("/topics/vanishing")
+    expect(other.get_by_text("Only a registry knows this topic")).to_be_visible()
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause topic").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("vanishing")
+
+
+def test_a_topic_and_a_channel_are_created_from_the_page(live, stack):
+    """A bad name is refused beside the field; a good one exists on the broker, and its page opens."""
+    stack.publish("any")
+    page = live("/topics")
+    page.get_by_role("button", name="New topic").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("two words")
+    dialog.get_by_role("button", name="Create topic").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Letters, digits")
+    dialog.get_by_label("Name").fill("fresh")
+    dialog.get_by_role("button", name="Create topic").click()
+    expect(page.get_by_role("heading", name="fresh", level=1)).to_be_visible()
+    assert stack.topic("fresh") is not None
+    page.get_by_role("button", name="New channel").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("first")
+    page.get_by_role("dialog").get_by_role("button", name="Create channel").click()
+    expect(page.get_by_role("heading", name="first", level=1)).to_be_visible()
+    assert stack.channel("fresh", "first") is not None
+
+
+def test_a_viewer_sees_everything_and_changes_nothing(visit, stack):
+    """No buttons, with the reason; and the API refuses what the page does not offer."""
+    stack.publish("exhibit")
+    visitor = visit("/topics/exhibit", user="viktor")
+    page = visitor.page
+    expect(page.get_by_role("heading", name="exhibit", level=1)).to_be_visible()
+    expect(page.get_by_text("View only")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^(Pause|Unpause|Empty…|Delete…|New channel)$"))).to_have_count(0)
+    for action in ("pause", "empty", "delete"):
+        status, answer = visitor.call("POST", "actions", {"action": action, "topic": "exhibit"})
+        assert status == 403, answer
+        assert answer["message"]
+    assert stack.topic("exhibit")["paused"] is False
+    assert stack.topic("exhibit")["depth"] == 1
+
+
+def test_the_audit_page_is_filtered_by_any_word(live, stack):
+    """Who, what or where, in any order."""
+    stack.command("/topic/create", topic="needle")
+    page = live("/topics/needle")
+    page.get_by_role("button", name="Pause", exact=True).click()
+    confirm(page, "Pause topic")
+    page.goto("/audit")
+    entries = page.get_by_role("list", name="Audit log").get_by_role("listitem")
+    page.get_by_label("Filter who, what, where").fill("needle PAUSE mara")
+    expect(entries).to_have_count(1)
+    page.get_by_label("Filter who, what, where").fill("needle delete")
+    expect(page.get_by_text("No loaded entry matches")).to_be_visible()

@@ -1,0 +1,152 @@
+"""Pages that follow the cluster by themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+from playwright.sync_api import expect
+
+
+def row(page, name):
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+def test_the_topics_page_changes_without_a_reload(live, stack):
+    """Someone looks at the list; a new topic appears in it, and its depth grows as messages come."""
+    page = live("/topics")
+    page.evaluate("window.notReloaded = true")
+    stack.publish("arrivals", 3)
+    depth = row(page, "arrivals").get_by_role("cell").nth(2)
+    expect(depth).to_have_text("3")
+    stack.publish("arrivals", 4)
+    expect(depth).to_have_text("7")
+    stack.command("/topic/delete", topic="arrivals")
+    # Deleted behind the platform's back, so the registry still lists it.
+    expect(row(page, "arrivals")).to_contain_text("inactive")
+    assert page.evaluate("window.notReloaded") is True
+
+
+def test_the_overview_counts_what_waits(live, stack):
+    """A backlog stands first among the largest, and a channel that nobody reads is pointed at."""
+    stack.publish("parcels")
+    stack.command("/channel/create", topic="parcels", channel="depot")
+    stack.publish("parcels", 2000)
+    page = live("/")
+    largest = page.get_by_role("region", name="Largest backlog")
+    expect(largest.get_by_role("listitem").first).to_contain_text("parcels")
+    attention = page.get_by_role("region", name="Needs attention")
+    expect(attention.get_by_role("listitem").filter(has_text="parcels / depot")).to_contain_text("no clients")
+
+
+def test_a_paused_page_holds_still_and_catches_up(live, stack):
+    """Pausing freezes the numbers for reading; resuming shows the present ones."""
+    stack.publish("held")
+    page = live("/topics")
+    depth = row(page, "held").get_by_role("cell").nth(2)
+    expect(depth).to_have_text("1")
+    page.get_by_role("button", name="Pause live updates").click()
+    expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
+    stack.publish("held", 5)
+    # Another browser shows that the news is out; this one has had as much time.
+    other = live("/topics")
+    expect(row(other, "held").get_by_role("cell").nth(2)).to_have_text("6")
+    assert depth.inner_text() == "1"
+    page.get_by_role("button", name="Resume live updates").click()
+    expect(depth).to_have_text("6")
+
+
+def test_silence_is_shown_as_stale_and_heals(visit):
+    """When no news comes, the page says since when it is stale; it does not pretend."""
+    visitor = visit("/signin", user="mara")
+    muted = {"now": False}
+
+    def between(browser):
+        server = browser.connect_to_server()
+        server.on_message(lambda message: None if muted["now"] else browser.send(message))
+
+    visitor.page.route_web_socket(re.compile("/ws/cluster"), between)
+    visitor.page.goto("/topics")
+    expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
+    muted["now"] = True
+    expect(visitor.page.get_by_text(re.compile(r"Stale since \d\d:\d\d:\d\d"))).to_be_visible()
+    muted["now"] = False
+    expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
+
+
+def test_a_cut_connection_is_made_again(visit, stack):
+    """The feed comes back by itself, with what happened meanwhile."""
+    visitor = visit("/signin", user="mara")
+    sockets = []
+
+    def between(browser):
+        server = browser.connect_to_server()
+        server.on_message(lambda message: browser.send(message))
+        sockets.append(browser)
+
+    visitor.page.route_web_socket(re.compile("/ws/cluster"), between)
+    visitor.page.goto("/topics")
+    expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
+    sockets[0].close()
+    stack.publish("meanwhile")
+    expect(row(visitor.page, "meanwhile")).to_be_visible()
+    assert len(sockets) >= 2
+
+
+def test_an_ephemeral_topic_has_an_address_of_its_own(live, stack):
+    """``#`` in a name is no fragment: following the link and reloading both show the topic."""
+    stack.command("/topic/create", topic="sparks#ephemeral")
+    page = live("/topics")
+    row(page, "sparks#ephemeral").get_by_role("link").click()
+    expect(page).to_have_url(re.compile(r"/topics/sparks%23ephemeral$"))
+    page.reload()
+    expect(page.get_by_role("heading", name="sparks#ephemeral", level=1)).to_be_visible()
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+
+
+def test_a_search_narrows_the_list_and_sorting_orders_it(live, stack):
+    """Type to find; click a heading to sort, numbers largest first."""
+    for name, count in (("sort.small", 1), ("sort.large", 30), ("sort.middle", 7)):
+        stack.publish(name, count)
+    page = live("/topics")
+    page.get_by_label("Search topics").fill("SORT.")
+    names = page.get_by_role("rowgroup").nth(1).get_by_role("link")
+    expect(names).to_have_text(["sort.large", "sort.middle", "sort.small"])
+    page.get_by_role("button", name="Depth").click()
+    expect(names).to_have_text(["sort.large", "sort.middle", "sort.small"])
+    page.get_by_role("button", name="Depth").click()
+    expect(names).to_have_text(["sort.small", "sort.middle", "sort.large"])
+    page.get_by_label("Search topics").fill("nothing like it")
+    expect(page.get_by_text("No topic matches")).to_be_visible()
+    page.get_by_role("button", name="Clear the search").click()
+    expect(row(page, "sort.small")).to_be_visible()
+
+
+def test_a_channel_shows_who_consumes_it(live, stack):
+    """A consumer that connects appears among the clients with its name; one that leaves is gone."""
+    stack.publish("work")
+    with Consumer(stack, "work", "crew") as name:
+        page = live("/topics/work/crew")
+        clients = page.get_by_role("table", name="Clients")
+        expect(clients.get_by_role("row").filter(has_text=name)).to_be_visible()
+    expect(page.get_by_text("No consumer is subscribed")).to_be_visible()
+
+
+class Consumer:
+    """A bare client: identifies, subscribes, asks for nothing."""
+
+    def __init__(self, stack, topic, channel):
+        self.address = stack.addresses["--nsqd-tcp-address"]
+        self.topic, self.channel = topic, channel
+
+    def __enter__(self):
+        host, port = self.address.split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        told = json.dumps({"client_id": "crew-7", "hostname": "crew-7.harbour", "heartbeat_interval": 60000}).encode()
+        self.socket.sendall(b"  V2IDENTIFY\n" + len(told).to_bytes(4, "big") + told)
+        self.socket.sendall(f"SUB {self.topic} {self.channel}\n".encode())
+        return "crew-7"
+
+    def __exit__(self, *_):
+        self.socket.close()

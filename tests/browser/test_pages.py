@@ -1,0 +1,104 @@
+"""Every page on a desk and on a phone, in both themes, by keyboard, and with nothing to show."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+PATHS = (
+    "/",
+    "/topics",
+    "/topics/gallery",
+    "/topics/gallery/wall",
+    "/topics/nothing",
+    "/nodes",
+    "/nodes/{node}",
+    "/nodes/nobody",
+    "/reports",
+    "/reports/runs/999999",
+    "/audit",
+    "/no/such/page",
+)
+WIDTHS = {"desk": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
+
+
+@pytest.fixture
+def gallery(stack):
+    stack.publish("gallery")
+    stack.command("/channel/create", topic="gallery", channel="wall")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_and_runs_without_an_error(visit, stack, gallery, width, theme):
+    """One heading each, nothing wider than the screen, nothing wrong in the console."""
+    visitor = visit("/", viewport=WIDTHS[width], color_scheme=theme)
+    page = visitor.page
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    for path in PATHS:
+        page.goto(path.format(node=stack.addresses["--nsqd-http-address"].replace(":", "%3A")))
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        page.wait_for_load_state("networkidle")
+        beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert beyond <= 0, f"{path} is {beyond} px wider than the screen"
+    # The browser itself logs an API answer of 404, which is right for a run that is not there.
+    assert [fault for fault in visitor.faults if "404" not in fault] == []
+
+
+def test_the_phones_menu_leads_everywhere(live):
+    """At phone width the navigation is behind one button, and closes after a choice."""
+    page = live("/", viewport=WIDTHS["phone"])
+    for place in ("Topics", "Nodes", "Reports", "Audit", "Overview"):
+        expect(page.get_by_role("link", name=place, exact=True)).to_have_count(0)
+        page.get_by_role("button", name="Menu").click()
+        page.get_by_role("link", name=place, exact=True).click()
+        expect(page.get_by_role("heading", name=place, level=1)).to_be_visible()
+
+
+def test_the_first_tab_offers_to_skip_the_navigation(live):
+    """Keyboard users reach the content at once."""
+    page = live("/topics")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+def test_the_theme_is_a_choice_that_lasts(live):
+    """Dark on a light system, and still dark after a reload; then the system's again."""
+    page = live("/", color_scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Menu").click()
+    page.get_by_label("dark").check()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+    page.get_by_role("button", name="Menu").click()
+    page.get_by_label("system").check()
+    assert page.evaluate(ground) == light
+
+
+def test_a_topic_without_channels_tells_what_to_do(live, stack):
+    """An empty state has a next step, to be copied."""
+    stack.publish("lonely")
+    page = live("/topics/lonely")
+    expect(page.get_by_text("nsq tail --topic lonely")).to_be_visible()
+    page.goto("/topics/unheard-of")
+    expect(page.get_by_text("/pub?topic=unheard-of")).to_be_visible()
+
+
+def test_times_are_the_viewers(visit, stack):
+    """The same entry reads differently in Tokyo and in Lima."""
+    stack.command("/topic/create", topic="dawn")
+    visitor = visit("/audit")
+    status, answer = visitor.call("POST", "actions", {"action": "pause", "topic": "dawn"})
+    assert status == 200, answer
+    read = set()
+    for zone in ("Asia/Tokyo", "America/Lima"):
+        page = visit("/audit", timezone_id=zone).page
+        expect(page.get_by_text(f"Times in {zone}")).to_be_visible()
+        entry = page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text="dawn")
+        read.add(entry.locator("time").inner_text())
+    assert len(read) == 2

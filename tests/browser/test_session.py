@@ -1,0 +1,66 @@
+"""Signing in, staying, leaving."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+
+def test_signing_in_leads_to_the_page_that_was_asked_for(visit, stack):
+    """A stranger at a deep link signs in and is where the link pointed."""
+    stack.command("/topic/create", topic="deep#ephemeral")
+    visitor = visit("/topics/deep%23ephemeral", user=None)
+    expect(visitor.page).to_have_url(re.compile(r"/signin\?next="))
+    visitor.sign_in("mara")
+    expect(visitor.page.get_by_role("heading", name="deep#ephemeral", level=1)).to_be_visible()
+    expect(visitor.page).to_have_url(re.compile(r"/topics/deep%23ephemeral$"))
+
+
+def test_a_wrong_password_is_told_beside_the_field(visit):
+    """The field is marked, the message stands below it, and the name is kept."""
+    visitor = visit("/", user=None)
+    visitor.sign_in("mara", "wrong")
+    expect(visitor.page.get_by_role("alert")).to_be_visible()
+    expect(visitor.page.get_by_label("Password")).to_be_focused()
+    expect(visitor.page.get_by_label("Password")).to_have_attribute("aria-invalid", "true")
+    expect(visitor.page.get_by_label("User name")).to_have_value("mara")
+
+
+def test_an_empty_field_is_asked_for(visit):
+    """Nothing is sent without a name and a password."""
+    visitor = visit("/signin", user=None)
+    visitor.page.get_by_role("button", name="Sign in").click()
+    expect(visitor.page.get_by_role("alert")).to_have_text("Give your user name.")
+    expect(visitor.page.get_by_label("User name")).to_be_focused()
+
+
+def test_a_session_that_ended_leads_to_sign_in_and_back(visit, stack):
+    """The cookie is gone: the next thing done asks to sign in, says why, and returns to the page."""
+    stack.command("/topic/create", topic="lasting")
+    visitor = visit("/topics/lasting")
+    page = visitor.page
+    page.get_by_role("button", name="Pause", exact=True).click()
+    visitor.context.clear_cookies()
+    page.get_by_role("dialog").get_by_role("button", name="Pause topic").click()
+    expect(page.get_by_text("Your session has ended")).to_be_visible()
+    visitor.sign_in("mara")
+    expect(page.get_by_role("heading", name="lasting", level=1)).to_be_visible()
+    assert stack.topic("lasting")["paused"] is False
+
+
+def test_signing_out_ends_the_session(visit):
+    """After signing out the page is closed, by its address too."""
+    visitor = visit("/topics")
+    visitor.page.get_by_role("button", name="Menu").click()
+    visitor.page.get_by_role("button", name="Sign out").click()
+    expect(visitor.page.get_by_role("heading", name="Sign in to NSQ")).to_be_visible()
+    visitor.page.goto("/topics")
+    expect(visitor.page).to_have_url(re.compile("/signin"))
+
+
+def test_the_menu_names_the_person_and_the_role(visit):
+    """Who is signed in, and as what."""
+    page = visit("/", user="viktor").page
+    page.get_by_role("button", name="Menu").click()
+    expect(page.get_by_text("Signed in as viktor, role viewer")).to_be_visible()
