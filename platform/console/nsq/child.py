@@ -30,7 +30,7 @@ class Service:
     """What to run and how to treat it.
 
     ``ready`` answers whether the process does its work; it is asked again and again and may raise. ``detail`` stands in
-    its line of state. ``orphan_signal`` is what the kernel sends it when ``nsq up`` dies without a word.
+    its line of state.
     """
 
     name: str
@@ -39,7 +39,6 @@ class Service:
     ready: Callable[[], Awaitable[bool]]
     environment: Mapping[str, str] = field(default_factory=dict)
     stop_seconds: float = 10.0
-    orphan_signal: signal.Signals = signal.SIGTERM
 
 
 class Listener(Protocol):
@@ -138,11 +137,11 @@ class Child:
             backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        parent, orphan_signal = os.getpid(), int(self.service.orphan_signal)
+        parent, sigterm = os.getpid(), int(signal.SIGTERM)
 
         def die_with_parent() -> None:
             if PRCTL is not None:
-                PRCTL(PR_SET_PDEATHSIG, orphan_signal)
+                PRCTL(PR_SET_PDEATHSIG, sigterm)  # so that it can still save what it has
                 if os.getppid() != parent:  # it died between the fork and the line above
                     os._exit(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,8 +149,6 @@ class Plan:
             detail="runs reports",
             ready=announced(pid_file),
             environment={PID_FILE: str(pid_file)},
-            # A report in the middle of its work can be run again; SIGTERM would wait for its end.
-            orphan_signal=signal.SIGQUIT,
         )
 
     def _beat(self) -> Service:
