@@ -27,8 +27,8 @@ FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name
 help: ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-run: setup ## the whole platform, until Ctrl-C
-	@$(BIN)/python manage.py nsq up
+run: setup ## the whole platform, until Ctrl-C; UP='--without worker,beat' is handed on
+	@$(BIN)/python manage.py nsq up $(UP)
 
 test: setup lint types frontend-test unit ## everything there is to check
 
