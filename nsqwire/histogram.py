@@ -22,15 +22,11 @@ RELATIVE_ERROR = (2 ** (1 / BUCKETS_PER_OCTAVE) - 1) / (2 ** (1 / BUCKETS_PER_OC
 
 
 def _upper_bound(index: int) -> int:
-    """The largest integer in bucket ``index``: floor(2^((index+1)/32)), exactly, by an integer root."""
-    octave, step = divmod(index + 1, BUCKETS_PER_OCTAVE)
-    guess = math.floor(2.0 ** (step / BUCKETS_PER_OCTAVE) * 2**octave)
-    target = 1 << (index + 1)
-    while (guess + 1) ** BUCKETS_PER_OCTAVE <= target:
-        guess += 1
-    while guess**BUCKETS_PER_OCTAVE > target:
-        guess -= 1
-    return guess
+    """The largest integer in bucket ``index``: floor(2^((index+1)/32)), exactly."""
+    bound = 1 << (index + 1)
+    for _ in range(SCALE):  # the 32nd root by five square roots, each rounded down, is the 32nd root rounded down
+        bound = math.isqrt(bound)
+    return bound
 
 
 UPPER_BOUNDS: tuple[int, ...] = tuple(_upper_bound(index) for index in range(MAX_BUCKETS - 1)) + ((1 << 63) - 1,)
