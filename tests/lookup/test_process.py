@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lookup.settings import LookupSettings
+from nsqwire.settings import markdown
 from nsqwire.version import version_text
 
 Start = Callable[..., Any]
@@ -204,3 +206,9 @@ def test_it_imports_no_django() -> None:
     code = "import sys, lookup.__main__; print([m for m in sys.modules if m.partition('.')[0] in ('django', 'celery')])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout == "[]\n"
+
+
+def test_the_docs_list_the_settings_there_are() -> None:
+    """docs/settings-nsqlookupd.md holds the table the declarations give; to mend it: python -m nsqwire.settings."""
+    page = Path(__file__).parents[2] / "docs" / "settings-nsqlookupd.md"
+    assert page.read_text().endswith("\n\n" + markdown(LookupSettings))

@@ -110,6 +110,8 @@ def test_a_publisher_that_asks_first_is_told_to_continue() -> None:
     assert both_ways(ask) == (go_on, False)
     assert both_ways(b"GET /ping" + HOST + b"\r\n" + ask) == (PING + go_on, False)
     assert converse(ask + b"hi", chunk=1) == (go_on + answer, False)
+    # The body came along unasked, behind a request still to be answered: there is nothing left to ask for.
+    assert converse(b"GET /ping" + HOST + b"\r\n" + ask + b"hi") == (PING + answer, False)
 
 
 def test_an_offer_of_another_protocol_is_declined_and_the_request_answered() -> None:
