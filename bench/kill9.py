@@ -233,9 +233,9 @@ def producers(ledger: Ledger, address: Address, chance: random.Random) -> list[a
     return [asyncio.create_task(until_lost(producer.run(address, way))) for producer, way in ways]
 
 
-async def one_round(server: Server, ledger: Ledger, chance: random.Random) -> None:
-    """Load the broker until it has acknowledged some hundreds or thousands more, and kill it there and then."""
-    target = ledger.acknowledged_count + chance.randint(100, 3000)
+async def one_round(server: Server, ledger: Ledger, chance: random.Random, publishes: int) -> None:
+    """Load the broker until it has acknowledged up to so many ``publishes`` more, and kill it there and then."""
+    target = ledger.acknowledged_count + chance.randint(min(100, publishes), publishes)
     tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, moody=True)
     try:
         if not await wait_for(lambda: ledger.acknowledged_count >= target, tasks, ROUND_SECONDS):
@@ -264,9 +264,18 @@ async def drain(server: Server, ledger: Ledger, chance: random.Random) -> None:
 
 
 async def kill_again_and_again(
-    data_path: Path, rounds: int, seed: int, *, twin: bool = False, report: Callable[[int, Ledger], None] | None = None
+    data_path: Path,
+    rounds: int,
+    seed: int,
+    *,
+    publishes: int = 3000,
+    twin: bool = False,
+    report: Callable[[int, Ledger], None] | None = None,
 ) -> Outcome:
-    """Run ``rounds`` of load and kill over one data path, then drain it. Raises BenchError if the broker misbehaves."""
+    """Run ``rounds`` of load and kill over one data path, then drain it.
+
+    A round ends after at most ``publishes`` were acknowledged. Raises BenchError if the broker misbehaves.
+    """
     chance = random.Random(seed)
     ledger = Ledger(CHANNELS)
     slowest = 0.0
@@ -283,7 +292,7 @@ async def kill_again_and_again(
         try:
             if number == 0:
                 create(server)
-            await one_round(server, ledger, chance)
+            await one_round(server, ledger, chance, publishes)
         finally:
             server.kill()
         if report:

@@ -13,7 +13,7 @@ ROUNDS = 10
 
 async def test_ten_kills_over_one_data_path_break_no_promise(tmp_path: Path) -> None:
     """PUB, MPUB and DPUB producers against consumers that FIN, REQ and keep silent; then everything is drained."""
-    outcome = await kill_again_and_again(tmp_path, ROUNDS, seed=20)
+    outcome = await kill_again_and_again(tmp_path, ROUNDS, seed=20, publishes=1000)
     ledger = outcome.ledger
     assert ledger.violations == [], f"{len(ledger.violations)} promises broken"
     assert len(ledger.killed_ns) == ROUNDS
