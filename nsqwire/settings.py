@@ -15,51 +15,18 @@ import logging
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, field, fields
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, ClassVar, Final, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from nsqwire import logs
-from nsqwire.durations import format_duration, nanoseconds, parse_duration
+from nsqwire.declaration import Declaration, shown_value, split_list, value_from_file, value_from_text, value_of_code
 from nsqwire.logs import LogLevel
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound="Settings")
-
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-
-
-@dataclass(kw_only=True, slots=True)
-class Declaration:
-    """What one field of a settings class said about itself; ``kind`` is the type of one value."""
-
-    default: Any
-    help: str
-    flag: str | None  # None until the class is made: the field's name with dashes
-    key: str | None
-    file: bool
-    env: bool
-    min: Any
-    max: Any
-    choices: tuple[str, ...]
-    bare: str | None
-    shown: str | None
-    hidden: bool
-    kind: type = str
-    repeatable: bool = False
-
-    @property
-    def flag_name(self) -> str:
-        assert self.flag is not None
-        return self.flag
-
-    @property
-    def takes_no_value(self) -> bool:
-        """Whether ``--flag`` alone is enough; such a flag never eats the next word."""
-        return self.kind is bool or self.bare is not None
 
 
 def setting(
@@ -128,13 +95,13 @@ class Settings:
             declaration.key = declaration.key or name
             bounds = declaration.min, declaration.max
             declaration.min = declaration.max = None  # a bound written as text is not to be held against itself
-            declaration.min, declaration.max = (_of_code(declaration, bound) for bound in bounds)
+            declaration.min, declaration.max = (value_of_code(declaration, bound) for bound in bounds)
             if callable(declaration.default):
                 value.default, value.default_factory = MISSING, declaration.default
             elif declaration.repeatable:
                 value.default = tuple(declaration.default)
             else:
-                value.default = _of_code(declaration, declaration.default)
+                value.default = value_of_code(declaration, declaration.default)
 
 
 def declarations(cls: type[Settings]) -> dict[str, Declaration]:
@@ -145,86 +112,6 @@ def declarations(cls: type[Settings]) -> dict[str, Declaration]:
 def file_keys(cls: type[Settings]) -> dict[str, str]:
     """The file's key of each setting that a file may hold -> the field's name."""
     return {d.key or name: name for name, d in declarations(cls).items() if d.file}
-
-
-def _of_code(declaration: Declaration, value: Any) -> Any:
-    """A default or bound as the declaration's type; text is read as a user's text is."""
-    return _from_text(declaration, value) if isinstance(value, str) else value
-
-
-def _from_text(declaration: Declaration, text: str) -> Any:
-    """Read one value from a flag or the environment. Raises ValueError with a sentence for the user."""
-    kind: Any = declaration.kind
-    value: Any = text
-    if declaration.choices:
-        value = text.lower()
-        if value not in declaration.choices:
-            raise ValueError(f"{text!r} is not one of {', '.join(c for c in declaration.choices if c)}")
-    elif kind is bool:
-        if text not in _TRUE | _FALSE:
-            raise ValueError(f"{text!r} is neither true nor false")
-        return text in _TRUE
-    elif kind is int or kind is float:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise ValueError(f"{text!r} is not {'a whole number' if kind is int else 'a number'}") from None
-    elif kind is timedelta:
-        value = parse_duration(text)
-    elif kind is LogLevel:
-        value = LogLevel.parse(text)
-    return _within(declaration, value)
-
-
-def _within(declaration: Declaration, value: Any) -> Any:
-    if declaration.min is not None and value < declaration.min:
-        raise ValueError(f"{_plain(value)} is less than {_plain(declaration.min)}")
-    if declaration.max is not None and value > declaration.max:
-        raise ValueError(f"{_plain(value)} is more than {_plain(declaration.max)}")
-    return value
-
-
-def _from_file(declaration: Declaration, value: Any) -> Any:
-    """Read a TOML value: an integer is a duration's milliseconds, text is read as a flag's, a list may be text."""
-    if declaration.repeatable:
-        parts = _split(value) if isinstance(value, str) else value
-        if not isinstance(parts, list):
-            raise ValueError(f"{value!r} is not a list")
-        return tuple(_one_from_file(declaration, part) for part in parts)
-    return _one_from_file(declaration, value)
-
-
-def _one_from_file(declaration: Declaration, value: Any) -> Any:
-    kind = declaration.kind
-    if isinstance(value, str):
-        return _from_text(declaration, value)
-    if isinstance(value, bool):
-        if kind is bool:
-            return value
-        if declaration.bare is not None:
-            return _from_text(declaration, str(value).lower())
-    elif isinstance(value, int):
-        if kind is timedelta:
-            return _within(declaration, timedelta(milliseconds=value))
-        if kind is int or kind is float:
-            return _within(declaration, kind(value))
-    elif isinstance(value, float) and kind is float:
-        return _within(declaration, value)
-    raise ValueError(f"{value!r} is not {_KIND_WORDS[kind]}")
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-_KIND_WORDS: Final[dict[type, str]] = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    timedelta: "a duration (a string such as 1m30s, or whole milliseconds)",
-    LogLevel: "a log level",
-}
 
 
 # --- the command line ---
@@ -260,10 +147,10 @@ def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
             if not declaration.repeatable:
-                return _from_text(declaration, text)
+                return value_from_text(declaration, text)
             # Go's list flag takes a word as it is; only the list of numbers splits it at commas.
-            parts = _split(text) if declaration.kind is float else [text]
-            return [_from_text(declaration, part) for part in parts]
+            parts = split_list(text) if declaration.kind is float else [text]
+            return [value_from_text(declaration, part) for part in parts]
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -318,18 +205,8 @@ def _shown_default(declaration: Declaration) -> str:
     if declaration.shown is not None:
         return declaration.shown
     if declaration.repeatable:
-        return ", ".join(_plain(v) for v in declaration.default)
-    return _plain(_of_code(declaration, declaration.default))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, timedelta):
-        return format_duration(nanoseconds(value))
-    if isinstance(value, LogLevel):
-        return value.word
-    return str(value)
+        return ", ".join(shown_value(v) for v in declaration.default)
+    return shown_value(value_of_code(declaration, declaration.default))
 
 
 # --- putting the sources together ---
@@ -366,9 +243,9 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
         text = environ[variable]
         try:
             if declaration.repeatable:
-                found[name] = tuple(_from_text(declaration, part) for part in _split(text))
+                found[name] = tuple(value_from_text(declaration, part) for part in split_list(text))
             else:
-                found[name] = _from_text(declaration, text)
+                found[name] = value_from_text(declaration, text)
         except ValueError as error:
             parser.error(f"environment variable {variable}: {error}")
     return found
@@ -386,7 +263,7 @@ def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
         if key not in document:
             continue
         try:
-            found[name] = _from_file(declarations(cls)[name], document[key])
+            found[name] = value_from_file(declarations(cls)[name], document[key])
         except ValueError as error:
             _fatal(prog, f"failed parsing {key} {document[key]} - {error}")
     return found
