@@ -1,0 +1,182 @@
+"""Being connected to every nsqd that has a topic: those named, and those that nsqlookupds name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from aionsq.discovery import Discovery
+from aionsq.errors import ConnectFailed
+from aionsq.lookup import Lookup
+from aionsq.options import ConsumerOptions
+from aionsq.reconnect import Reconnect
+from aionsq.subscription import Subscription
+
+log = logging.getLogger(__name__)
+
+_FirstAttempt = asyncio.Future[ConnectFailed | None]
+
+
+class Membership:
+    """Opens, keeps and replaces the subscriptions of one consumer."""
+
+    def __init__(
+        self,
+        name: str,
+        open_subscription: Callable[[str], Awaitable[tuple[Subscription, int]]],
+        options: ConsumerOptions,
+        *,
+        joined: Callable[[Subscription, int], None],
+        left: Callable[[Subscription], None],
+    ) -> None:
+        """``name`` is for the log; ``joined`` gets a new subscription and its nsqd's largest RDY, ``left`` a lost one."""
+        self.subscriptions: dict[str, Subscription] = {}
+        """By address; those that are up."""
+        self._name = name
+        self._open = open_subscription
+        self._options = options
+        self._joined = joined
+        self._left = left
+        self._direct: Sequence[str] = ()
+        self._discovery = Discovery()
+        self._lookup_errors: set[str] = set()
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._poll_now = asyncio.Event()
+        self._closing = False
+
+    async def connect(self, addresses: Sequence[str], *, must_reach_one: bool) -> None:
+        """Try these nsqds once, and stay with them. Raises ConnectFailed if none can be reached but one must be."""
+        self._direct = addresses
+        failures = [failure for failure in await asyncio.gather(*map(self._keep, addresses)) if failure is not None]
+        if must_reach_one and failures and len(failures) == len(addresses):
+            raise failures[0]
+        for failure in failures:
+            self._log_unreachable(failure)
+
+    async def discover(self, lookup: Lookup, topic: str) -> None:
+        """Ask the nsqlookupds now, and from now on."""
+        await self._poll(lookup, topic)
+        if not self._closing:
+            self._poller = asyncio.create_task(self._poll_forever(lookup, topic))
+
+    def begin_close(self) -> None:
+        """Seek no more nsqds, and ask those there are for no more messages."""
+        self._closing = True
+        if self._poller is not None:
+            self._poller.cancel()
+        for address, keeper in self._keepers.items():
+            if address not in self.subscriptions:
+                keeper.cancel()
+        for subscription in self.subscriptions.values():
+            subscription.begin_close()
+
+    def close(self) -> None:
+        """Close all connections, answered or not."""
+        for subscription in self.subscriptions.values():
+            subscription.close("the consumer stopped")
+
+    async def wait_closed(self) -> None:
+        """Return when the last connection has gone."""
+        poller = [self._poller] if self._poller is not None else []
+        await asyncio.gather(*self._keepers.values(), *poller, return_exceptions=True)
+
+    def _keep(self, address: str) -> _FirstAttempt:
+        """Stay connected to an nsqd. The future ends with the first attempt: None, or why it failed."""
+        first: _FirstAttempt = asyncio.get_running_loop().create_future()
+        if address in self._keepers or self._closing:
+            first.set_result(None)
+            return first
+        keeper = asyncio.create_task(self._stay_connected(address, first))
+        self._keepers[address] = keeper
+        keeper.add_done_callback(lambda _: _settle(first))
+        return first
+
+    async def _stay_connected(self, address: str, first: _FirstAttempt) -> None:
+        pauses = Reconnect(self._options.max_reconnect_delay)
+        last_error = ""
+        try:
+            while not self._closing and self._is_wanted(address):
+                await asyncio.sleep(pauses.next_delay())
+                try:
+                    subscription, max_rdy_count = await self._open(address)
+                except ConnectFailed as error:
+                    if first.done() and str(error) != last_error:
+                        self._log_unreachable(error)
+                    last_error = str(error)
+                    _settle(first, error)  # whoever waits for it raises it, or logs it
+                    continue
+                last_error, began_at = "", _now()
+                await self._serve(subscription, max_rdy_count, first)
+                pauses.held(_now() - began_at)
+        finally:
+            del self._keepers[address]
+
+    async def _serve(self, subscription: Subscription, max_rdy_count: int, first: _FirstAttempt) -> None:
+        address = subscription.address
+        self.subscriptions[address] = subscription
+        self._joined(subscription, max_rdy_count)
+        log.info("%s: connected to nsqd %s", self._name, address)
+        _settle(first)
+        try:
+            await subscription.closed.wait()
+        finally:
+            subscription.close("the consumer stopped")
+            del self.subscriptions[address]
+            self._left(subscription)
+        self._poll_now.set()
+        if not self._closing:
+            log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
+
+    def _log_unreachable(self, error: ConnectFailed) -> None:
+        log.warning("%s: %s; trying again", self._name, error)
+
+    def _is_wanted(self, address: str) -> bool:
+        return address in self._direct or address in self._discovery.addresses
+
+    async def _poll_forever(self, lookup: Lookup, topic: str) -> None:
+        interval = self._options.lookupd_poll_interval.total_seconds()
+        pause = interval * self._options.lookupd_poll_jitter * random.random()
+        while True:
+            try:
+                await asyncio.wait_for(self._poll_now.wait(), pause + interval)
+            except TimeoutError:
+                pass
+            self._poll_now.clear()
+            pause = 0.0
+            await self._poll(lookup, topic)
+
+    async def _poll(self, lookup: Lookup, topic: str) -> None:
+        answer = await lookup.producers(topic)
+        errors = {str(error) for error in answer.errors}
+        for text in sorted(errors - self._lookup_errors):  # one line per failure, not one per poll
+            log.warning("%s: %s; asking again", self._name, text)
+        self._lookup_errors = errors
+        self._discovery.polled([each.tcp_address for each in answer.producers], complete=not answer.errors)
+        self._forget_idle()
+        for failure in await asyncio.gather(*map(self._keep, sorted(self._discovery.addresses))):
+            if failure is not None:
+                self._log_unreachable(failure)
+
+    def _forget_idle(self) -> None:
+        """Leave nsqds that no nsqlookupd names any more, unless messages still come from them."""
+        idle_since = _now() - self._options.lookupd_poll_interval.total_seconds()
+        for address in self._discovery.forgettable():
+            subscription = self.subscriptions.get(address)
+            if subscription is None:
+                self._discovery.forget(address)
+            elif not subscription.in_flight and subscription.slot.last_message_at < idle_since:
+                self._discovery.forget(address)
+                if not self._is_wanted(address):
+                    subscription.begin_close()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _settle(first: _FirstAttempt, error: ConnectFailed | None = None) -> None:
+    if not first.done():
+        first.set_result(error)
