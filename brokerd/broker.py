@@ -219,7 +219,7 @@ class Broker:
         for channel_state in state.channels.values():
             self._restore_channel(by_number[channel_state.topic], channel_state)
         for number, topic in by_number.items():
-            topic.recover_skips(state.topics[number].holes)
+            topic.recover_skips([*state.topics[number].holes, *topic.log.gaps()])
 
     def _settle_directories(self, state: NodeState) -> None:
         """Make topics and directories agree: a crash may have come between the one and the other.
@@ -266,7 +266,7 @@ class Broker:
         channel.restore(
             (seq, attempts, now + max(0.0, (due_ns - wall_now) / 1e9) if due_ns else 0.0)
             for seq, (attempts, due_ns) in state.unfinished().items()
-            if topic.log.first_seq <= seq < end
+            if topic.log.holds(seq)
         )
 
     def close(self) -> None:

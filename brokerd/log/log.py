@@ -53,6 +53,11 @@ class Log:
             log._capacity = min(2 * len(log.segments[-1].map), LAST_SEGMENT_BYTES)
         return log, cuts
 
+    def gaps(self) -> list[tuple[int, int]]:
+        """The ranges ``[start, end)`` that damage has taken out from between segments."""
+        pairs = zip(self.segments, self.segments[1:], strict=False)
+        return [(left.next_seq, right.first_seq) for left, right in pairs if left.next_seq < right.first_seq]
+
     @property
     def first_seq(self) -> int:
         """The lowest number still held, or ``next_seq`` if there is none."""
@@ -84,11 +89,13 @@ class Log:
         """The segment that holds message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""
         return self.segments[max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)]
 
+    def holds(self, seq: int) -> bool:
+        """Tell whether message ``seq`` can be read."""
+        return self.first_seq <= seq < self.next_seq and seq < self.segment_of(seq).next_seq
+
     def timestamp_of(self, seq: int) -> int | None:
         """When message ``seq`` was accepted, Unix ns; None if it is not held."""
-        if not self.first_seq <= seq < self.next_seq:
-            return None
-        return self.segment_of(seq).timestamp_of(seq)
+        return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
 
     def record(self, seq: int) -> bytes:
         """The bytes of message ``seq``, which is held: its frame as at first delivery."""

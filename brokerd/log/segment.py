@@ -56,21 +56,22 @@ class Segment:
     def open(cls, path: Path, *, sealed: bool) -> tuple[Segment, int]:
         """Open a segment that is there, and return it with the number of damaged bytes that were cut from its tail.
 
-        A ``sealed`` segment, one that a newer one follows, is taken as its commit records say; of the newest, each
-        batch is checked and the first that does not hold ends it.
+        A ``sealed`` segment, one that a newer one follows, is taken as its commit records say; of the newest, and of a
+        sealed one that is too short for them, each batch is checked and the first that does not hold ends it.
         """
         first_seq = int(path.stem)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
-            map_ = mmap.mmap(fd, size)
+            os.posix_fallocate(fd, 0, max(size, mmap.PAGESIZE))  # a file cut to nothing could not be mapped
+            map_ = mmap.mmap(fd, max(size, mmap.PAGESIZE))
         finally:
             os.close(fd)
         commits = CommitIndex(path.with_suffix(".idx"), create=False)
         segment = cls(path, first_seq, map_, commits)
         if sealed:
             commits.trust()
-        else:
+        if not sealed or (commits and commits[-1].end > size):
             commits.recover(segment.map, first_seq)
         if commits:
             last = commits[-1]

@@ -120,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.client.blocked = False
         self._blocked_since = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
         if self.client.channel is not None:
             self.client.channel.offer(self.client)
 
@@ -139,6 +141,10 @@ class Connection(asyncio.BufferedProtocol):
         output = self.session.take_output()
         if output:
             self._transport.write(output)
+            if self.client.blocked and not self.session.closed:
+                # It asks for answers and reads none: hear no more of it till it does. Messages alone do not silence
+                # it, for its FINs are what lets them stop.
+                self._transport.pause_reading()
         if self.session.closed:
             self._transport.close()
 
