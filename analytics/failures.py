@@ -35,7 +35,7 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}" if error.filename else str(error)
     text = _whole_text(error)
-    if "No space left on device" in text:
+    if re.search("No space left on device|Disk quota exceeded|File too large", text):
         return "the disk is full: Spark could not write its result or its temporary files"
     if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
         return f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"

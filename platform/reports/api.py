@@ -8,7 +8,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Query, Router
+from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from accounts.auth import caller
@@ -58,13 +58,13 @@ def schedules(request: HttpRequest) -> dict[str, Any]:
 
 
 @router.post("schedules", response={201: ScheduleOut, **REFUSALS})
-def create_schedule(request: HttpRequest, body: ScheduleIn) -> tuple[int, dict[str, Any]]:
+def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
     """Schedule a report, by cron or by interval."""
     try:
         report = services.create_schedule(values=body.dict(), by=caller(request))
     except (BadParameter, BadSchedule) as error:
         raise HttpError(422, str(error)) from None
-    return 201, schedule_detail(report)
+    return Status(201, schedule_detail(report))
 
 
 @router.patch("schedules/{int:schedule_id}", response={200: ScheduleOut, **REFUSALS})
@@ -78,10 +78,10 @@ def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange
 
 
 @router.delete("schedules/{int:schedule_id}", response={204: None, **REFUSALS})
-def delete_schedule(request: HttpRequest, schedule_id: int) -> tuple[int, None]:
+def delete_schedule(request: HttpRequest, schedule_id: int) -> Status:
     """Drop a schedule; its runs stay."""
     services.delete_schedule(report_id=schedule_id, by=caller(request))
-    return 204, None
+    return Status(204, None)
 
 
 @router.get("runs", response={200: RunsOut, **REFUSALS})
@@ -94,13 +94,13 @@ def runs(
 
 
 @router.post("runs", response={201: RunOut, **REFUSALS})
-def create_run(request: HttpRequest, body: RunIn) -> tuple[int, dict[str, Any]]:
+def create_run(request: HttpRequest, body: RunIn) -> Status:
     """Run a job now."""
     try:
         run = services.request_run(job=body.job, parameters=body.parameters, by=caller(request))
     except BadParameter as error:
         raise HttpError(422, str(error)) from None
-    return 201, run_detail(run)
+    return Status(201, run_detail(run))
 
 
 @router.get("runs/{int:run_id}", response={200: RunOut, **REFUSALS})

@@ -1,0 +1,144 @@
+"""The archive as its readers find it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.archive import ArchiveWriter
+from analytics.schema import ARROW_SCHEMA, SCHEMA_VERSION, VERSION_KEY, Percentile, Sample, as_table
+
+AT = datetime(2026, 3, 14, 23, 59, 58, 123456, tzinfo=UTC)
+
+
+def a_sample(taken_at: datetime = AT, **fields: object) -> Sample:
+    return Sample(taken_at=taken_at, node="10.0.0.1:4151", boot_id="00ff", topic="t", **fields)  # type: ignore[arg-type]
+
+
+def test_samples_are_filed_by_the_utc_hour_they_were_taken_in(archive: Path):
+    """A batch across midnight becomes two files, in the folders of both days; another zone changes nothing."""
+    east = timezone(timedelta(hours=9))
+    ArchiveWriter(str(archive)).write([a_sample(), a_sample((AT + timedelta(seconds=5)).astimezone(east))])
+
+    files = sorted(archive.rglob("*.parquet"))
+
+    assert [str(file.parent.relative_to(archive)) for file in files] == [
+        "samples/date=2026-03-14/hour=23",
+        "samples/date=2026-03-15/hour=00",
+    ]
+    assert pq.read_schema(files[0]).metadata[VERSION_KEY] == str(SCHEMA_VERSION).encode()
+
+
+def test_a_row_reads_back_as_it_was_written(archive: Path):
+    """Every column, with histogram and percentiles, to the microsecond."""
+    ours = a_sample(
+        channel="c", started_at=AT - timedelta(hours=1), hist_zero_count=2, hist_offset=640, hist_counts=[3, 0, 7]
+    )
+    theirs = a_sample(channel="d", percentiles=[Percentile(0.99, 748512795)])
+    ArchiveWriter(str(archive)).write([ours, theirs])
+
+    rows = ds.dataset(archive / "samples").to_table().to_pylist()
+
+    assert rows == as_table([ours, theirs]).to_pylist()
+    assert rows[0]["hist_counts"] == [3, 0, 7]
+    assert rows[0]["taken_at"] == AT
+    assert rows[1]["percentiles"] == [{"quantile": 0.99, "value_ns": 748512795}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"depth": "many"}, "column depth"),
+        ({"message_count": None}, "column message_count"),
+        ({"hist_counts": ["3", "x"]}, "column hist_counts"),
+        ({"depth": 2**63}, "column depth"),
+        ({"taken_at": datetime(2026, 3, 14)}, "without a zone"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_refused_by_name(archive: Path, fields: dict[str, object], complaint: str):
+    """Nothing of its batch is written."""
+    good = a_sample()
+
+    with pytest.raises(ValueError, match=complaint):
+        ArchiveWriter(str(archive)).write([good, a_sample(**fields)])  # type: ignore[arg-type]
+
+    assert list(archive.rglob("*.parquet")) == []
+
+
+def test_an_empty_batch_writes_no_file(archive: Path):
+    ArchiveWriter(str(archive)).write([])
+
+    assert [path for path in archive.rglob("*") if path.is_file()] == []
+
+
+def test_leftovers_of_a_killed_writer_are_swept_but_not_those_of_one_at_work(archive: Path):
+    """A file that nobody has written to for a quarter of an hour has no writer any more."""
+    ArchiveWriter(str(archive))
+    old, new = archive / "samples/_writing/old.parquet", archive / "samples/_writing/new.parquet"
+    for leftover in (old, new):
+        leftover.write_bytes(b"PAR1 and then the power went")
+    an_hour_ago = time.time() - 3600
+    os.utime(old, (an_hour_ago, an_hour_ago))
+
+    ArchiveWriter(str(archive))
+
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+WRITE_FOR_EVER = """
+import sys
+from datetime import UTC, datetime, timedelta
+from analytics.archive import ArchiveWriter
+from analytics.schema import Sample
+writer, at = ArchiveWriter(sys.argv[1]), datetime(2026, 3, 14, tzinfo=UTC)
+print("writing", flush=True)
+while True:
+    at += timedelta(seconds=10)
+    writer.write([Sample(taken_at=at, node=str(n), boot_id="b", topic="t") for n in range(500)])
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
+    """kill -9, several times over: every file in the archive has all the rows of its batch."""
+    root = Path(__file__).parents[2]
+    for delay in (0.01, 0.05, 0.12, 0.2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITE_FOR_EVER, str(archive)],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": str(root)},
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(delay)  # where in its work it dies is the point
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+    files = list((archive / "samples").glob("date=*/hour=*/*"))
+
+    assert files
+    assert {pq.read_table(file, schema=ARROW_SCHEMA).num_rows for file in files} == {500}
+
+
+@pytest.mark.spark
+def test_spark_reads_what_is_whole_and_nothing_else(spark, archive: Path):
+    """Half a file in the folder that writers use is no part of the archive."""
+    from analytics.jobs import read_samples
+
+    ArchiveWriter(str(archive)).write([a_sample(), a_sample(channel="c", hist_counts=[1], hist_offset=400)])
+    (archive / "samples/_writing/half.parquet").write_bytes(b"PAR1")
+
+    day = timedelta(days=1)
+    rows = read_samples(spark, str(archive), AT - day, AT + day).collect()
+
+    assert sorted((row.topic, row.channel or "", row.hour) for row in rows) == [("t", "", 23), ("t", "c", 23)]
+    assert read_samples(spark, str(archive), AT - day, AT).count() == 0

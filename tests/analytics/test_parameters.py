@@ -1,0 +1,62 @@
+"""What a job may be told, and what it answers to what it may not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from analytics.jobs import JOBS, find_job
+from analytics.parameters import BadParameter
+
+LATENCY = JOBS["latency"]
+
+
+def test_missing_null_and_empty_leave_a_parameter_to_the_job():
+    """A form sends null, a command line nothing, a script perhaps an empty text."""
+    assert LATENCY.checked({}) == LATENCY.checked({"window": None, "topic": "", "until": " "})
+    assert LATENCY.checked({}).period == timedelta(hours=24)
+
+
+def test_values_are_read_as_people_write_them():
+    """Days, Go's durations, times in any zone."""
+    read = LATENCY.checked({"window": "5m", "period": "7d", "until": "2026-03-14T15:00:00+01:00", "minimum_count": 10})
+
+    assert (read.window, read.period, read.minimum_count) == ("5m", timedelta(days=7), 10)
+    assert read.until == datetime(2026, 3, 14, 14, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"window": "7m"}, "window: '7m' is not one of 5m, 1h, 1d"),
+        ({"windows": "5m"}, "there is no parameter 'windows'; there are window, period, until"),
+        ({"period": "soon"}, "period: 'soon' is not a duration"),
+        ({"period": "0s"}, "period: the duration '0s' is not positive"),
+        ({"period": "-3h"}, "period: the duration '-3h' is not positive"),
+        ({"period": "99999999999d"}, "period: the duration '99999999999d' is too long"),
+        ({"until": "yesterday"}, "until: 'yesterday' is not a time"),
+        ({"until": "2026-03-14T15:00"}, "until: the time '2026-03-14T15:00' has no zone"),
+        ({"until": "0001-01-01T00:00+14:00"}, "until: the time '0001-01-01T00:00.14:00' is out of range"),
+        ({"minimum_count": "0"}, "minimum_count: 0 is less than 1"),
+        ({"minimum_count": "1.5"}, "minimum_count: '1.5' is not a whole number"),
+        ({"minimum_count": str(2**63)}, "minimum_count: 9223372036854775808 is too large"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_named_with_the_reason(given: dict[str, str], complaint: str):
+    with pytest.raises(BadParameter, match=complaint):
+        LATENCY.checked(given)
+
+
+def test_an_unknown_job_is_answered_with_those_there_are():
+    with pytest.raises(BadParameter, match="there is no job 'latencies'; there are latency"):
+        find_job("latencies")
+
+
+def test_a_form_can_be_drawn_from_a_jobs_parameters():
+    """Every parameter has a title, a sentence and a default that the job itself accepts."""
+    form = LATENCY.form()
+
+    assert form["window"]["choices"] == ["5m", "1h", "1d"]
+    assert all(field["title"] and field["description"] for field in form.values())
+    assert LATENCY.checked({name: field["default"] for name, field in form.items()}) == LATENCY.checked({})

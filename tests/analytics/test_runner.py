@@ -1,0 +1,164 @@
+"""``python -m analytics run``, as whoever starts it sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analytics.results import Result
+
+ROOT = Path(__file__).parents[2]
+Ran = tuple[int, list[dict[str, Any]], str]
+
+
+@pytest.fixture
+def analytics(archive: Path, tmp_path: Path) -> Callable[..., Ran]:
+    """Runs a job on the archive; returns exit status, events, standard error."""
+
+    def run(*arguments: str, job: str = "latency", limit_file_size: int | None = None, **environment: str) -> Ran:
+        def limit() -> None:
+            if limit_file_size is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_size, limit_file_size))
+
+        given = [part for argument in arguments for part in ("--parameter", argument)]
+        done = subprocess.run(
+            [*(sys.executable, "-m", "analytics", "run", job, "--archive", str(archive)),
+             *("--output", str(tmp_path / "reports" / "1"), *given)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONPATH": str(ROOT), **environment},
+            preexec_fn=limit,
+            timeout=170,
+        )  # fmt: skip
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+    return run
+
+
+@pytest.fixture
+def an_hour(make_broker, write, midnight):
+    """An archive of one node's first hour, sampled each five minutes: ``fill(channels)``."""
+
+    def fill(channels: int = 1) -> None:
+        from datetime import timedelta
+
+        rng, broker = random.Random(3), make_broker()
+        for step in range(1, 12):
+            at = midnight + timedelta(minutes=5 * step)
+            for number in range(channels):
+                for _ in range(4):
+                    broker.finish("t", f"c{number}", int(1e6 * rng.lognormvariate(0, 2)), at)
+            write(broker.sample(at))
+
+    return fill
+
+
+UNTIL = "until=2026-03-14T01:00Z"
+
+
+@pytest.mark.parametrize(
+    ("job", "argument", "complaint"),
+    [
+        ("latency", "window=7m", "window: '7m' is not one of 5m, 1h, 1d"),
+        ("latency", "window", "--parameter 'window' is not of the form name=value"),
+        ("latencies", UNTIL, "there is no job 'latencies'; there are latency"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_2(analytics, job: str, argument: str, complaint: str):
+    """No JVM is started for it."""
+    assert analytics(argument, job=job) == (2, [], f"analytics: {complaint}\n")
+
+
+def test_an_archive_that_is_not_there_is_one_line_and_status_1(analytics, archive: Path):
+    status, events, log = analytics(UNTIL)
+
+    message = f"there is no archive at {archive}/samples: has the collector run?"
+    assert (status, events, log) == (1, [{"event": "failed", "message": message}], f"analytics: {message}\n")
+
+
+def test_a_master_that_nobody_answers_for_is_named_at_once(analytics, an_hour):
+    """Spark alone would try for a minute, and then say less."""
+    an_hour()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        master = f"spark://127.0.0.1:{taken.getsockname()[1]}"
+        status, events, _ = analytics(UNTIL, SPARK_MASTER=master)
+
+    assert status == 1
+    assert events[-1]["event"] == "failed"
+    assert events[-1]["message"].startswith(f"the Spark master {master} cannot be reached (127.0.0.1:")
+
+
+@pytest.mark.spark
+def test_a_run_without_any_java_installed_and_a_rerun_that_replaces_it(analytics, an_hour, tmp_path: Path):
+    """Only the wheel's Java is in reach; progress goes up to the end; the second run's result is the only one."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for place in ("/usr/bin", "/bin"):
+        for program in Path(place).iterdir():
+            if program.name != "java" and not (tools / program.name).is_symlink():
+                (tools / program.name).symlink_to(program)
+    an_hour()
+    stale = tmp_path / "reports" / "1" / "part-of-another-run.parquet"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"old")
+
+    status, events, log = analytics(UNTIL, "window=5m", "period=1h", PATH=str(tools), JAVA_HOME="")
+
+    assert (status, events[-1]) == (0, {"event": "done", "rows": 11}), log
+    fractions = [event["fraction"] for event in events[:-1]]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+    result = Result(tmp_path / "reports" / "1")
+    assert result.total == 11
+    assert [row[3] for row in result.page(0, 100)] == [4] * 11
+    assert [(column.name, column.type, column.unit) for column in result.columns[:5]] == [
+        ("window_start", "timestamp", ""),
+        ("topic", "string", ""),
+        ("channel", "string", ""),
+        ("count", "integer", "messages"),
+        ("p50_ms", "number", "ms"),
+    ]
+    assert not stale.exists()
+    assert [path.name for path in (tmp_path / "reports").iterdir()] == ["1"]
+
+
+@pytest.mark.spark
+def test_a_damaged_archive_file_is_named(analytics, an_hour, archive: Path, tmp_path: Path):
+    """The sentence says which file; no result is left."""
+    an_hour()
+    damaged = sorted((archive / "samples").glob("date=*/hour=*/*"))[3]
+    damaged.write_bytes(b"PAR1" + b"\0" * 200 + b"PAR1")
+
+    status, events, _ = analytics(UNTIL)
+
+    assert status == 1
+    assert events[-1]["event"] == "failed"
+    assert events[-1]["message"].startswith(f"the archive is damaged: {damaged.name} cannot be read")
+    assert list((tmp_path / "reports").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_disk_that_takes_no_more_is_said_in_words(analytics, an_hour, tmp_path: Path):
+    """The limit on a file's size stands in for a full disk: the write is refused in the same place."""
+    an_hour(channels=300)
+
+    status, events, _ = analytics(UNTIL, "window=5m", limit_file_size=40_000)
+
+    assert status == 1
+    assert events[-1] == {
+        "event": "failed",
+        "message": "the disk is full: Spark could not write its result or its temporary files",
+    }
+    assert list((tmp_path / "reports").iterdir()) == []

