@@ -118,7 +118,7 @@ def as_table(samples: Sequence[Sample]) -> pa.Table:
             values = [row if row is None else [{"quantile": q, "value_ns": ns} for q, ns in row] for row in values]
         try:
             array = pa.array(values, field.type)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, TypeError, OverflowError) as error:
             raise ValueError(f"column {field.name}: {error}") from error
         if array.null_count and not field.nullable:
             raise ValueError(f"column {field.name}: null is not allowed")
