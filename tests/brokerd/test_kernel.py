@@ -1,0 +1,135 @@
+"""The compiled kernel does what its plain twin says, whatever it is given."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from brokerd.kernel import frames
+from nsqwire.frame import MESSAGE, FrameReader, decode_message
+
+compiled = pytest.importorskip("brokerd.kernel._frames", reason="the kernel is not compiled: no C compiler was found")
+
+ID_HEAD = b"9a4001"
+bodies = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12)
+
+
+def body_of_mpub(messages: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in messages)
+
+
+@given(bodies, st.integers(0, 2**63 - 1), st.integers(0, 2**41), st.integers(0, 7))
+def test_records_are_the_frames_a_consumer_reads(messages: list[bytes], timestamp: int, seq: int, offset: int) -> None:
+    """Both kernels write the same bytes, and they are message frames with dense ids."""
+    logs = []
+    for kernel in (frames, compiled):
+        for write in ("messages", "bodies"):
+            log = bytearray(offset + sum(34 + len(body) for body in messages) + 5)
+            if write == "messages":
+                packed = body_of_mpub(messages)
+                end = kernel.append_messages(log, offset, packed, len(messages), timestamp, ID_HEAD, seq)
+            else:
+                end = kernel.append_bodies(log, offset, messages, timestamp, ID_HEAD, seq)
+            assert end == len(log) - 5
+            logs.append(bytes(log))
+    assert len(set(logs)) == 1
+    reader = FrameReader()
+    reader.feed(logs[0][offset:-5])
+    read = [(kind, decode_message(data)) for kind, data in reader]
+    assert [(kind, message.body) for kind, message in read] == [(MESSAGE, body) for body in messages]
+    ids = [b"%b%010x" % (ID_HEAD, number & (2**40 - 1)) for number in range(seq, seq + len(messages))]
+    assert [message.id for _, message in read] == ids
+    assert {(message.timestamp, message.attempts) for _, message in read} == {(timestamp, 1)}
+
+
+@given(st.binary(max_size=60) | st.builds(lambda n, tail: b"FIN 0123456789abcdef\n" * n + tail, st.integers(0, 4), st.binary(max_size=25)))  # fmt: skip
+def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
+    """Whatever stands in the buffer, both kernels see the same FIN lines in a row."""
+    buffer = bytearray(b"x" + data)
+    assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
+
+
+@given(bodies, st.binary(max_size=9), st.integers(1, 41), st.integers(0, 100))
+def test_mpub_bodies_are_walked_alike(messages: list[bytes], garbage: bytes, limit: int, cut: int) -> None:
+    """Whole, cut short, too big or garbage: both kernels stop at the same place with the same word."""
+    buffer = bytearray((body_of_mpub(messages) + garbage)[: -cut or None])
+    for count in (len(messages), len(messages) + 1):
+        arguments = (buffer, 0, len(buffer), count, limit)
+        assert frames.scan_messages(*arguments) == compiled.scan_messages(*arguments)
+
+
+class WindowMachine(RuleBasedStateMachine):
+    """Any sequence of deliveries and answers leaves both windows in the same state."""
+
+    @initialize(first=st.sampled_from([0, 5, 2**40 - 3, 2**40 + 7]))
+    def start(self, first: int) -> None:
+        self.windows = [frames.Window(first), compiled.Window(first)]
+        self.log = bytearray()
+        self.offset = 0
+        self.published = first
+        self.clock = 10**9
+
+    def both(self, method: str, *arguments: object) -> object:
+        results = [getattr(window, method)(*arguments) for window in self.windows]
+        assert results[0] == results[1], (method, arguments)
+        return results[0]
+
+    @rule(messages=bodies, later=st.integers(0, 10**9))
+    def publish(self, messages: list[bytes], later: int) -> None:
+        self.clock += later
+        grown = bytearray(sum(34 + len(body) for body in messages))
+        frames.append_bodies(grown, 0, messages, self.clock, ID_HEAD, self.published)
+        self.log += grown
+        self.published += len(messages)
+
+    @rule(count=st.integers(0, 20), nbytes=st.integers(0, 600), client=st.integers(1, 3))
+    def deliver(self, count: int, nbytes: int, client: int) -> None:
+        _, self.offset = self.both("deliver", bytes(self.log), self.offset, len(self.log), count, nbytes, client)
+
+    @precondition(lambda self: self.offset < len(self.log))
+    @rule()
+    def skip_one(self) -> None:
+        (size,) = struct.unpack_from(">i", self.log, self.offset)
+        self.offset += 4 + size
+        self.both("skip", 1)
+
+    @rule(data=st.data(), client=st.integers(1, 3), later=st.integers(-(10**6), 10**12))
+    def finish(self, data: st.DataObject, client: int, later: int) -> None:
+        head = self.windows[0].head
+        seqs = data.draw(st.lists(st.integers(max(0, head - 30), head + 2), max_size=30))
+        lines = b"".join(b"FIN %b%010x\n" % (ID_HEAD, seq & (2**40 - 1)) for seq in seqs)
+        lines += data.draw(st.sampled_from([b"", b"FIN 0000000000000000\n", b"FIN 9a4001000000000G\n"]))
+        if lines:
+            self.both("finish", lines, len(lines) // 21, ID_HEAD, client, self.clock + later)
+
+    @rule(data=st.data(), client=st.integers(1, 3))
+    def take(self, data: st.DataObject, client: int) -> None:
+        head = self.windows[0].head
+        self.both("take", data.draw(st.integers(max(0, head - 30), head + 2)), data.draw(st.integers(0, 9)), client)
+
+    @rule(latency=st.integers(0, 2**62))
+    def record(self, latency: int) -> None:
+        self.both("record", latency)
+
+    @rule(ahead=st.integers(0, 3))
+    def clear(self, ahead: int) -> None:
+        if self.offset == len(self.log):
+            self.both("clear", self.windows[0].head)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "windows"):
+            return
+        plain, fast = self.windows
+        assert (plain.head, plain.floor, plain.in_flight_count) == (fast.head, fast.floor, fast.in_flight_count)
+        assert plain.holders(plain.head) == fast.holders(fast.head)
+        assert plain.latencies() == fast.latencies()
+        for seq in range(max(0, plain.floor - 3), plain.head + 3):
+            assert plain.holder(seq) == fast.holder(seq)
+
+
+WindowMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestWindow = WindowMachine.TestCase
