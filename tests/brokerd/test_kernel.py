@@ -46,7 +46,12 @@ def test_records_are_the_frames_a_consumer_reads(messages: list[bytes], timestam
     assert {(message.timestamp, message.attempts) for _, message in read} == {(timestamp, 1)}
 
 
-@given(st.binary(max_size=60) | st.builds(lambda n, tail: b"FIN 0123456789abcdef\n" * n + tail, st.integers(0, 4), st.binary(max_size=25)))  # fmt: skip
+fin_lines = st.builds(
+    lambda count, tail: b"FIN 0123456789abcdef\n" * count + tail, st.integers(0, 4), st.binary(max_size=25)
+)
+
+
+@given(st.binary(max_size=60) | fin_lines)
 def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
     """Whatever stands in the buffer, both kernels see the same FIN lines in a row."""
     buffer = bytearray(b"x" + data)
