@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import uvloop
 
+from brokerd import kernel
 from brokerd.broker import Broker, DataPathLocked
 from brokerd.journal.journal import CorruptState
 from brokerd.lookup_session import Identity
@@ -75,6 +76,8 @@ async def serve(settings: BrokerSettings) -> None:
 
     log.info("%s", version_text("nsqd"))
     log.info("ID: %d", settings.node_id)
+    if not kernel.COMPILED:
+        log.warning("the compiled kernel is not in use: messages cost about ten times the processor time")
     try:
         broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
     except OSError as error:
