@@ -118,7 +118,7 @@ async def run(traffic: Traffic, duration: float | None) -> None:
 
 async def show(counts: Counts) -> None:
     """One line, written over every second on a terminal, written anew now and then elsewhere."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     last, last_at = Counts(), time.monotonic()
     pause = REFRESH_SECONDS if console.is_terminal else LINE_SECONDS
     with Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else Quiet(console) as live:
