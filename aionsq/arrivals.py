@@ -17,7 +17,7 @@ class Arrivals:
     """A queue of messages for any number of takers. It is bounded by what nsqd may have in flight."""
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
-        """``is_over`` tells whether no more messages will arrive; :meth:`look_again` is to be called when it changes."""
+        """``is_over`` tells whether no more messages will arrive; then :meth:`look_again` is called."""
         self._is_over = is_over
         self._messages: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 import zlib
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -46,6 +47,10 @@ def reason_of(error: BaseException) -> str:
         return "timed out"
     if isinstance(error, socket.gaierror):
         return str(error.strerror)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate does not hold: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__
@@ -69,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output: list[bytes] = []
         self._deflate: zlib._Compress | None = None
         self._inflate: zlib._Decompress | None = None
+        self._inflating = False
         self._tls_start: asyncio.Task[None] | None = None
         self._last_read_at = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
@@ -176,14 +182,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_frames(self) -> list[tuple[int, bytes]]:
         """The frames that have arrived and are for the owner."""
+        while self._handshake is not None and (received := next(iter(self._frames), None)) is not None:
+            self._take(self._handshake.received(*received))
+            if self._inflate is not None and not self._inflating:
+                # What came together with the answer to IDENTIFY is compressed already.
+                self._inflating = True
+                self._frames.feed(self._inflate.decompress(self._frames.take_rest()))
         frames: list[tuple[int, bytes]] = []
-        for frame_type, data in self._frames:
-            if self._handshake is not None:
-                self._take(self._handshake.received(frame_type, data))
-            elif frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
-                self.send(command.NOP)
-            else:
-                frames.append((frame_type, data))
+        if self._handshake is None:
+            for frame_type, data in self._frames:
+                if frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
+                    self.send(command.NOP)
+                else:
+                    frames.append((frame_type, data))
         return frames
 
     def _take(self, steps: Sequence[Step]) -> None:

@@ -31,7 +31,7 @@ class Membership:
         joined: Callable[[Subscription, int], None],
         left: Callable[[Subscription], None],
     ) -> None:
-        """``name`` is for the log; ``joined`` gets a new subscription and its nsqd's largest RDY, ``left`` a lost one."""
+        """``name`` is for the log; ``joined`` gets a subscription and its nsqd's largest RDY, ``left`` a lost one."""
         self.subscriptions: dict[str, Subscription] = {}
         """By address; those that are up."""
         self._name = name

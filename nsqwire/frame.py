@@ -71,6 +71,12 @@ class FrameReader:
         """Add bytes that arrived."""
         self._buffer += data
 
+    def take_rest(self) -> bytes:
+        """Take out what has arrived behind the last frame read: from there on another layer's bytes."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield ``(frame type, data)``. Raises FrameError on a size below 4 or above the limit."""
         buffer, start = self._buffer, 0
