@@ -108,7 +108,7 @@ class Stack:
 
     def topic(self, name: str) -> dict[str, Any] | None:
         """The topic as the broker's /stats tells it; None if there is none."""
-        topics = self._nsqd.get("/stats", params={"format": "json", "topic": name}).json()["topics"]
+        topics = self._nsqd.get("/stats", params={"format": "json", "topic": name}).json()["topics"] or []
         return next((topic for topic in topics if topic["topic_name"] == name), None)
 
     def channel(self, topic: str, name: str) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { bytes, count, duration, plural, rate, short, slope } from './format';
-import { decades, linePath, linePoints, zeroBased } from './scale';
+import { decades, linePath, linePoints, timeRange, zeroBased } from './scale';
 
 test.each([
   [0, '0'],
@@ -69,6 +69,9 @@ test('a sparkline of nothing draws nothing', () => {
 });
 
 test('axes are never empty', () => {
+  expect(timeRange(null, null)).toEqual([0, 3600]);
+  expect(timeRange(7200, 7200)).toEqual([5400, 9000]);
+  expect(timeRange(60, 120)).toEqual([60, 120]);
   expect(zeroBased(null, null)).toEqual([0, 1]);
   expect(zeroBased(0, 0)).toEqual([0, 1]);
   expect(zeroBased(2, 100)).toEqual([0, 108]);

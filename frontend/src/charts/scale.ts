@@ -45,6 +45,12 @@ function round(value: number): number {
   return Math.round(value * 10) / 10;
 }
 
+/** The range of a time axis, in unix seconds: a single point stands in the middle of an hour. */
+export function timeRange(low: number | null, high: number | null): [number, number] {
+  if (low === null || high === null) return [0, 3600];
+  return high > low ? [low, high] : [low - 1800, high + 1800];
+}
+
 /** The range of a linear axis for data that starts at zero: never empty, with air above the peak. */
 export function zeroBased(low: number | null, high: number | null): [number, number] {
   const peak = high ?? 0;
