@@ -66,17 +66,21 @@ class Archiving:
 
     async def _write_waiting(self) -> None:
         while self._waiting:
+            batch = self._waiting.popleft()
             try:
-                await asyncio.to_thread(self._write, self._waiting[0])
-            except Exception as error:  # whatever the disk, or the writer's own checks, have to say
+                await asyncio.to_thread(self._write, batch)
+            except ValueError:  # trying again would not make it fit
+                logger.exception("samples given up: they do not fit the archive", extra={"samples": len(batch)})
+            except Exception as error:  # whatever the disk has to say
+                self._waiting.appendleft(batch)
                 if not self._failing:
                     logger.exception("cannot write to the archive; will keep trying", exc_info=error)
                 self._failing = True
                 return
-            if self._failing:
-                logger.info("the archive can be written again")
-            self._failing = False
-            self._waiting.popleft()
+            else:
+                if self._failing:
+                    logger.info("the archive can be written again")
+                self._failing = False
 
     def _write(self, batch: list[Sample]) -> None:
         if self._writer is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cluster.stats import NodeStats
+from cluster.stats import LatencyHistogram, NodeStats
 from nsqwire.histogram import Histogram
 
 WINDOW_S = 60.0
@@ -17,7 +17,10 @@ CHECKPOINT_EVERY_S = 5.0
 class _Series:
     """One channel on one node, in one life of its process."""
 
+    told: LatencyHistogram
+    """What the node said last."""
     latest: Histogram
+    """The same, read. It stays the same object while nothing is finished, so that idle channels cost nothing."""
     checkpoints: deque[tuple[float, Histogram]] = field(default_factory=deque)
 
 
@@ -39,14 +42,18 @@ class LatencyWindow:
         fresh: dict[tuple[str, str], _Series] = {}
         for topic in stats.topics:
             for channel in topic.channels:
-                histogram = channel.histogram
-                if histogram is None:
+                told = channel.latency_histogram
+                if told is None:
                     continue
                 key = (topic.topic_name, channel.channel_name)
                 series = held.get(key)
-                if series is None or histogram.count < series.latest.count:  # new, or deleted and made again
-                    series = _Series(histogram, deque([(now, Histogram() if all_new else histogram)]))
-                series.latest = histogram
+                histogram = series.latest if series is not None and series.told == told else read(told)
+                made_again = (
+                    series is not None and histogram is not series.latest and histogram.count < series.latest.count
+                )
+                if series is None or made_again:
+                    series = _Series(told, histogram, deque([(now, Histogram() if all_new else histogram)]))
+                series.told, series.latest = told, histogram
                 if now - series.checkpoints[-1][0] >= CHECKPOINT_EVERY_S:
                     series.checkpoints.append((now, histogram))
                 while len(series.checkpoints) > 1 and now - series.checkpoints[0][0] > WINDOW_S:
@@ -68,10 +75,14 @@ class LatencyWindow:
         merged = Histogram()
         for series in self._series.values():
             held = series.get((topic, channel))
-            if held is None:
+            if held is None or held.latest is held.checkpoints[0][1]:
                 continue
             try:
                 merged.merge(held.latest.difference(held.checkpoints[0][1]))
             except ValueError:  # the channel was deleted and made again with as many messages: begin anew
                 held.checkpoints = deque([(held.checkpoints[-1][0], held.latest)])
         return [None if value is None else round(value / 1e6, 3) for value in merged.quantiles(quantiles)]
+
+
+def read(told: LatencyHistogram) -> Histogram:
+    return Histogram.from_dense(told.zero_count, told.offset, told.counts)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from nsqwire.histogram import Histogram
+from nsqwire.histogram import MAX_BUCKETS
 
 
 class Malformed(Exception):
     """An answer that is not what nsqd sends; the text names the key."""
+
+
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What the archive's columns hold. A gauge may be negative for a moment, counted while it changes."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Bucket = Annotated[int, Field(ge=0, le=MAX_BUCKETS)]
+UnixSeconds = Annotated[int, Field(ge=0, lt=253_402_300_800)]
+"""Up to the year 9999, where Python's own ends."""
 
 
 def _none_as_empty(value: object) -> object:
@@ -23,8 +30,8 @@ class _Answer(BaseModel):
 
 
 class Percentile(_Answer):
-    quantile: float
-    value: float
+    quantile: Annotated[float, Field(ge=0, le=1)]
+    value: Annotated[float, Field(ge=0, lt=2**63)]
 
 
 class Latency(_Answer):
@@ -38,53 +45,47 @@ class ClientStats(_Answer):
     hostname: str = ""
     remote_address: str = ""
     user_agent: str = ""
-    state: int = 0
-    ready_count: int = 0
-    in_flight_count: int = 0
-    message_count: int = 0
-    finish_count: int = 0
-    requeue_count: int = 0
-    connect_ts: int = 0
+    state: Int64 = 0
+    ready_count: Int64 = 0
+    in_flight_count: Int64 = 0
+    message_count: Int64 = 0
+    finish_count: Int64 = 0
+    requeue_count: Int64 = 0
+    connect_ts: UnixSeconds = 0
     tls: bool = False
     deflate: bool = False
     snappy: bool = False
-    sample_rate: int = 0
+    sample_rate: Int64 = 0
 
 
 class LatencyHistogram(_Answer):
     """The form that docs/architecture.md gives; one of another scale is refused, since it could not be merged."""
 
     scale: Literal[5]
-    zero_count: NonNegativeInt
-    offset: NonNegativeInt
-    counts: list[NonNegativeInt]
+    zero_count: Count
+    offset: Bucket
+    counts: Annotated[list[Count], Field(max_length=MAX_BUCKETS)]
 
 
 class _Figures(_Answer):
-    depth: int
-    backend_depth: int = 0
-    message_count: int
+    depth: Int64
+    backend_depth: Int64 = 0
+    message_count: Int64
     paused: bool = False
-    oldest_unfinished_age_ns: int | None = None
+    oldest_unfinished_age_ns: Int64 | None = None
     e2e_processing_latency: Latency | None = None
 
 
 class ChannelStats(_Figures):
     channel_name: str
-    in_flight_count: int = 0
-    deferred_count: int = 0
-    requeue_count: int = 0
-    timeout_count: int = 0
-    client_count: int = 0
+    in_flight_count: Int64 = 0
+    deferred_count: Int64 = 0
+    requeue_count: Int64 = 0
+    timeout_count: Int64 = 0
+    client_count: Int64 = 0
     clients: Annotated[list[ClientStats], BeforeValidator(_none_as_empty)] = []
     latency_histogram: LatencyHistogram | None = None
     """Cumulative since the process started; None from a Go node."""
-
-    @cached_property
-    def histogram(self) -> Histogram | None:
-        """``latency_histogram``, ready to be merged and differenced."""
-        held = self.latency_histogram
-        return None if held is None else Histogram.from_dense(held.zero_count, held.offset, held.counts)
 
     @property
     def finished(self) -> int:
@@ -94,7 +95,7 @@ class ChannelStats(_Figures):
 
 class TopicStats(_Figures):
     topic_name: str
-    message_bytes: int = 0
+    message_bytes: Int64 = 0
     channels: Annotated[list[ChannelStats], BeforeValidator(_none_as_empty)] = []
 
 
@@ -103,7 +104,7 @@ class NodeStats(_Answer):
 
     version: str
     health: str = "OK"
-    start_time: int = 0
+    start_time: UnixSeconds = 0
     boot_id: str | None = None
     topics: Annotated[list[TopicStats], BeforeValidator(_none_as_empty)] = []
 

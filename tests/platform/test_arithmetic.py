@@ -22,7 +22,7 @@ MS = 1_000_000
 
 def stats(*channels: dict[str, Any], boot_id: str = "b1", **topic: Any) -> NodeStats:
     """A node of ours with one topic ``t``."""
-    held = {"topic_name": "t", "depth": 0, "message_count": 0, "channels": list(channels)} | topic
+    held: dict[str, Any] = {"topic_name": "t", "depth": 0, "message_count": 0, "channels": list(channels)} | topic
     return parse_stats(json.dumps({"version": "1.3.0", "boot_id": boot_id, "topics": [held]}).encode())
 
 
@@ -249,6 +249,35 @@ def test_a_histogram_that_cannot_be_merged_is_refused_by_name(histogram, complai
     answer["topics"][0]["channels"].append(channel() | {"latency_histogram": histogram})
     with pytest.raises(Malformed, match=complaint):
         parse_stats(json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize(
+    ("figures", "complaint"),
+    [
+        ({"depth": 2**63}, "topics.0.depth"),
+        ({"message_count": 1.5}, "topics.0.message_count"),
+        ({"channels": [channel(depth=-(2**64))]}, "topics.0.channels.0.depth"),
+        (
+            {
+                "channels": [
+                    channel() | {"latency_histogram": {"scale": 5, "zero_count": 0, "offset": 9**9, "counts": [1]}}
+                ]
+            },
+            "offset",
+        ),
+        ({"e2e_processing_latency": {"percentiles": [{"quantile": 0.5, "value": 1e300}]}}, "value"),
+    ],
+)
+def test_figures_that_nothing_could_hold_are_refused_by_name(figures, complaint):
+    """They would break the arithmetic, or the archive, for every other node as well."""
+    with pytest.raises(Malformed, match=complaint):
+        stats(**figures)
+
+
+def test_a_start_beyond_all_calendars_is_refused():
+    """As a date it could not be archived."""
+    with pytest.raises(Malformed, match="start_time"):
+        parse_stats(b'{"version":"1","start_time":999999999999999,"topics":[]}')
 
 
 @given(st.binary(max_size=200) | st.text('[]{}",:topics0', max_size=60).map(str.encode))
