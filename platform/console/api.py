@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from importlib.util import find_spec
 
 from django.core.exceptions import PermissionDenied
 from django.core.exceptions import ValidationError as ModelInvalid
@@ -15,14 +14,14 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from accounts.api import router as accounts_router
 from accounts.auth import Session, Token
 from cluster.api import router as cluster_router
+from reports.api import router as reports_router
 
 logger = logging.getLogger(__name__)
 
 api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=[Token(), Session()])
 api.add_router("", accounts_router)
 api.add_router("", cluster_router)
-if find_spec("reports.api") is not None:
-    api.add_router("reports", "reports.api.router")
+api.add_router("reports", reports_router)
 
 
 def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
