@@ -14,7 +14,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
 NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".").map(Number); \
 	process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && npm --version >/dev/null 2>&1 && echo yes)
-NPM := $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
+# It trusts the certificates that the machine trusts: a company's proxy signs with its own.
+NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
 
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx)
 PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
