@@ -233,19 +233,18 @@ def producers(ledger: Ledger, address: Address, chance: random.Random) -> list[a
     return [asyncio.create_task(until_lost(producer.run(address, way))) for producer, way in ways]
 
 
-async def one_round(server: Server, ledger: Ledger, chance: random.Random, publishes: int) -> None:
-    """Load the broker until it has acknowledged up to so many ``publishes`` more, and kill it there and then."""
+async def one_round(server: Server, ledger: Ledger, chance: random.Random, publishes: int, *, gently: bool) -> None:
+    """Load the broker until it has acknowledged up to so many ``publishes`` more, and end it there and then."""
     target = ledger.acknowledged_count + chance.randint(min(100, publishes), publishes)
     tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, moody=True)
     try:
         if not await wait_for(lambda: ledger.acknowledged_count >= target, tasks, ROUND_SECONDS):
             raise BenchError(f"the broker did not acknowledge {target} messages within {ROUND_SECONDS:.0f} s")
     finally:
-        server.process.kill()
-        ledger_now = time.time_ns()
-        await asyncio.to_thread(server.kill)
+        ended_ns = time.time_ns()
+        await asyncio.to_thread(server.stop if gently else server.kill)
         await end(tasks)
-        ledger.killed(ledger_now)
+        ledger.killed(ended_ns)
 
 
 async def drain(server: Server, ledger: Ledger, chance: random.Random) -> None:
@@ -269,12 +268,14 @@ async def kill_again_and_again(
     seed: int,
     *,
     publishes: int = 3000,
+    gently: bool = False,
     twin: bool = False,
     report: Callable[[int, Ledger], None] | None = None,
 ) -> Outcome:
     """Run ``rounds`` of load and kill over one data path, then drain it.
 
-    A round ends after at most ``publishes`` were acknowledged. Raises BenchError if the broker misbehaves.
+    A round ends after at most ``publishes`` were acknowledged; ``gently`` ends it by SIGTERM, and the promises are the
+    same. Raises BenchError if the broker misbehaves.
     """
     chance = random.Random(seed)
     ledger = Ledger(CHANNELS)
@@ -292,7 +293,7 @@ async def kill_again_and_again(
         try:
             if number == 0:
                 create(server)
-            await one_round(server, ledger, chance, publishes)
+            await one_round(server, ledger, chance, publishes, gently=gently)
         finally:
             server.kill()
         if report:
@@ -319,6 +320,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="how often to kill (default 10)")
     parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
     parser.add_argument("--data-path", type=Path, help="directory in which to make the data path; kept on failure")
+    parser.add_argument("--gently", action="store_true", help="end the broker by SIGTERM instead, under the same load")
     parser.add_argument("--twin", action="store_true", help="use the pure-Python kernel")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
@@ -334,12 +336,14 @@ def main() -> None:
         )
 
     try:
-        outcome = asyncio.run(kill_again_and_again(data_path, given.rounds, seed, twin=given.twin, report=report))
+        outcome = asyncio.run(
+            kill_again_and_again(data_path, given.rounds, seed, gently=given.gently, twin=given.twin, report=report)
+        )
     except (BenchError, OSError) as error:
         print(f"\nkill9: {error} (seed {seed}, data in {data_path})", file=sys.stderr)
         raise SystemExit(1) from None
     print(file=sys.stderr)
-    print(f"{given.rounds} kills, seed {seed}, slowest start {outcome.start_seconds:.2f} s")
+    print(f"{given.rounds} rounds, seed {seed}, slowest start {outcome.start_seconds:.2f} s")
     print(f"{outcome.ledger.acknowledged_count:>9} publishes acknowledged")
     for what, number in sorted(outcome.ledger.counts.items()):
         print(f"{number:>9} {what}")

@@ -74,13 +74,13 @@ class Peer:
         assert (kind, data[:33]) == (1, b"E_FIN_FAILED FIN zzzzzzzzzzzzzzzz"), data
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             part = self.socket.recv(size - len(data))
             if not part:
-                raise EOFError(f"connection closed after {data!r}")
+                raise EOFError(f"connection closed after {bytes(data[:200])!r}")
             data += part
-        return data
+        return bytes(data)
 
 
 class Node:
