@@ -48,14 +48,14 @@ def analytics(archive: Path, tmp_path: Path) -> Callable[..., Ran]:
 
 @pytest.fixture
 def an_hour(make_broker, write, midnight):
-    """An archive of one node's first hour, sampled each five minutes: ``fill(channels)``."""
+    """An archive of one node's first hour, a reading in each five minutes: ``fill(channels)``."""
 
     def fill(channels: int = 1) -> None:
         from datetime import timedelta
 
         rng, broker = random.Random(3), make_broker()
         for step in range(1, 12):
-            at = midnight + timedelta(minutes=5 * step)
+            at = midnight + timedelta(minutes=5 * step, seconds=-10)
             for number in range(channels):
                 for _ in range(4):
                     broker.finish("t", f"c{number}", int(1e6 * rng.lognormvariate(0, 2)), at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import os
 import signal
@@ -24,16 +25,16 @@ REQUEST = {"job": "latency", "parameters": PARAMETERS}
 
 
 class Worker:
-    """A Celery worker as ``nsq worker`` starts it, on this test's database, Redis and folders."""
+    """A Celery worker, or beat, as ``nsq`` starts it, on this test's database, Redis and folders."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, subcommand: str = "worker") -> None:
         from django.conf import settings
         from django.db import connection
 
         self.log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "console.nsq", "worker"],
+                [sys.executable, "-m", "console.nsq", subcommand],
                 env=os.environ
                 | {
                     "DJANGO_SETTINGS_MODULE": "console.settings",
@@ -66,8 +67,8 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
     """Starts workers; they are gone after the test."""
     started: list[Worker] = []
 
-    def start() -> Worker:
-        started.append(Worker(tmp_path / "worker.log"))
+    def start(subcommand: str = "worker") -> Worker:
+        started.append(Worker(tmp_path / f"{subcommand}.log", subcommand))
         return started[-1]
 
     yield start
@@ -80,7 +81,6 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
 def told(redis) -> Iterator[list[dict[str, Any]]]:
     """Every RUN that a browser on the websocket's group would be sent."""
     import asyncio
-    import json
 
     from channels.layers import get_channel_layer
 
@@ -237,6 +237,42 @@ def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(
     )
     assert closed["error"] == "the worker died in the middle of the run"
     assert list((tmp_path / "reports").iterdir()) == []
+
+
+def test_a_worker_told_to_stop_does_not_wait_for_its_report(caller, worker, archive, wait_until, tmp_path: Path):
+    """It ends within seconds, and says so on the run."""
+    operator = caller("operator")
+    run = operator("POST", "reports/runs", REQUEST)[1]
+    stopped = worker()
+    wait_until(lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running", "it runs", 60)
+
+    stopped.end(signal.SIGTERM)
+
+    run = operator("GET", f"reports/runs/{run['id']}")[1]
+    assert (run["state"], run["error"]) == ("failed", "the worker was stopped in the middle of the run")
+    assert list((tmp_path / "reports").glob("*")) == []
+
+
+def test_beat_asks_for_what_is_due_and_looks_after_the_dead(caller, worker, redis, wait_until):
+    """A due report is put into the queue that workers read; closing dead runs is on its list, every 30 s."""
+    from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+    operator = caller("operator")
+    schedule = {"name": "often", "job": "latency", "parameters": {}, "every_seconds": 60}
+    report_id = operator("POST", "reports/schedules", schedule)[1]["id"]
+    # A second instead of the minute that the API allows: the test cannot wait so long.
+    each_second = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.SECONDS)
+    PeriodicTask.objects.filter(report__isnull=False).update(interval=each_second)
+
+    worker("beat")
+
+    def queued() -> set[tuple[str, str]]:
+        headers = [json.loads(message)["headers"] for message in redis.lrange("celery", 0, -1)]
+        return {(header["task"], header["kwargsrepr"]) for header in headers}
+
+    wait_until(lambda: ("reports.run_scheduled", repr({"report_id": report_id})) in queued(), "the report is due", 60)
+    kept = PeriodicTask.objects.get(task="reports.fail_abandoned_runs")
+    assert (kept.enabled, kept.interval.every) == (True, 30)
 
 
 def test_a_due_report_runs_unless_its_last_run_is_not_over(caller, redis):
