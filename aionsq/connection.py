@@ -63,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.paused = False
         """True while the peer does not read what was already written."""
+        self.closed = asyncio.Event()
         self._options = options
         self._owner = owner
         self._handshake: Handshake | None = handshake
@@ -168,6 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reason = self._reason or "nsqd closed it"
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.closed.set()
         self._output.clear()
         for timer in (self._watch, self._closing):
             if timer is not None:

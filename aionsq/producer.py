@@ -74,6 +74,7 @@ class Producer:
         self._timeout = self._options.publish_timeout.total_seconds()
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
         self._pauses = Reconnect(self._options.max_reconnect_delay)
         self._connected_at = 0.0
         self._waiting: deque[_Publish] = deque()
@@ -97,8 +98,7 @@ class Producer:
         """Connect. Raises ConnectFailed. Without it, the first publish connects and goes on trying."""
         if self._closed:
             raise ProducerClosed("the producer was closed")
-        if self._connection is None:
-            await self._open()
+        await self._open()
 
     async def close(self, grace: timedelta | None = None) -> None:
         """Wait up to ``grace`` (None: the publish timeout) for what is under way, then close.
@@ -117,7 +117,9 @@ class Producer:
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
-            self._connection.close("the producer was closed")
+            connection = self._connection
+            connection.close("the producer was closed")
+            await connection.closed.wait()
         for publish in (*self._waiting, *self._sent):
             lost = ConnectionLost(self.address, "the producer was closed")
             publish.done(lost if publish.may_be_stored else ProducerClosed("the producer was closed; not stored"))
@@ -282,10 +284,13 @@ class Producer:
             self._reconnect()
 
     async def _open(self) -> None:
-        self._connection, _ = await Connection.open(self.address, self._options, self)
-        self._connected_at = asyncio.get_running_loop().time()
-        self._last_error = None
-        self._pump()
+        async with self._opening:
+            if self._connection is not None:
+                return
+            self._connection, _ = await Connection.open(self.address, self._options, self)
+            self._connected_at = asyncio.get_running_loop().time()
+            self._last_error = None
+            self._pump()
 
     def _reconnect(self) -> None:
         if self._connecting is None or self._connecting.done():

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import uvloop
 
+from aionsq.connection import reason_of
 from aionsq.errors import ClientError
 from aionsq.options import ConnectionOptions, with_text
 from nsqwire import logs
@@ -36,6 +37,7 @@ def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
 
     ``work`` gets an event that SIGINT and SIGTERM set. What goes wrong becomes one line on standard error.
     """
+    _open_standard_files()
     logs.configure(LogLevel.WARN, f"[{prog}] ")
 
     async def until_done() -> int:
@@ -49,7 +51,10 @@ def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
             return runner.run(until_done())
     except BrokenPipeError:
         # Whoever read our output has left, as head does. Standard output must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except OSError as error:
+        note(prog, reason_of(error))
         return 1
     except ToolFailed as error:
         note(prog, str(error))
@@ -57,6 +62,15 @@ def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     except (ClientError, NSQError) as error:
         note(prog, str(error))
         return 1
+
+
+def _open_standard_files() -> None:
+    """Where the shell closed descriptor 0, 1 or 2, put /dev/null: the event loop's own must not take their place."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free one, so this one
 
 
 def note(prog: str, text: str) -> None:

@@ -56,35 +56,43 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Printer:
-    """Writes messages to standard output until there were enough."""
+    """Writes messages to standard output until there were enough; each is finished once it is written."""
 
     def __init__(self, limit: int, print_topic: bool, enough: asyncio.Event) -> None:
+        self.failure: OSError | None = None
+        """Why standard output takes no more."""
         self._left = limit or sys.maxsize
         self._print_topic = print_topic
         self._enough = enough
-        self._unflushed = False
+        self._unwritten: list[tuple[bytes, Message]] = []
 
     def show(self, topic: str, message: Message) -> None:
-        """Print the message; one that comes after enough were printed goes back to its nsqd."""
-        if self._left == 0:
+        """Print the message at the end of this turn of the event loop; after enough were printed it goes back."""
+        message.disable_auto_response()
+        if self._left == 0 or self.failure is not None:
             message.requeue(timedelta(0), backoff=False)
             return
         line = topic.encode() + b" | " + message.body if self._print_topic else message.body
-        sys.stdout.buffer.write(line + b"\n")
-        if not self._unflushed:
-            self._unflushed = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unwritten.append((line + b"\n", message))
         self._left -= 1
         if self._left == 0:
             self._enough.set()
 
-    def _flush(self) -> None:
-        """Once per turn of the event loop, before the answers go out."""
-        self._unflushed = False
+    def _write(self) -> None:
+        batch, self._unwritten = self._unwritten, []
         try:
+            sys.stdout.buffer.write(b"".join(line for line, _ in batch))
             sys.stdout.buffer.flush()
-        except BrokenPipeError:
+        except OSError as error:  # whoever read it has left, or the disk is full
+            self.failure = error
             self._enough.set()
+        for _, message in batch:
+            if self.failure is None:
+                message.finish()
+            else:
+                message.requeue(timedelta(0), backoff=False)
 
 
 async def tail(settings: TailSettings, stop: asyncio.Event) -> int:
@@ -121,7 +129,8 @@ async def tail(settings: TailSettings, stop: asyncio.Event) -> int:
             runs.append(asyncio.create_task(consumer.run(partial(printer.show, topic))))
         await stop.wait()
     await asyncio.gather(*runs)
-    sys.stdout.buffer.flush()
+    if printer.failure is not None:
+        raise printer.failure
     return 0
 
 

@@ -157,6 +157,16 @@ async def test_a_publish_that_could_not_be_sent_in_time_says_so(unused_address):
     await producer.close()
 
 
+async def test_starting_and_publishing_at_once_make_one_connection(nsqd):
+    """Whoever comes first opens it."""
+    producer = Producer(nsqd.address)
+    publish = producer.pub("t", b"x")
+    await asyncio.gather(producer.start(), producer.start(), publish)
+    await producer.close()
+    assert len(nsqd.peers) == 1
+    await nsqd.until(lambda: nsqd.peers[0].closed)
+
+
 async def test_waiting_publishes_are_bounded(unused_address):
     """A producer cut off from its nsqd does not fill the memory."""
     producer = Producer(unused_address, ProducerOptions(max_waiting_bytes=1000))

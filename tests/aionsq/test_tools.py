@@ -150,6 +150,45 @@ async def test_tail_shows_a_topic_that_appears_later_and_ends_quietly_on_ctrl_c(
     assert (ended.status, ended.err) == (0, "")
 
 
+async def test_tail_into_a_reader_that_leaves_ends_without_a_word(broker):
+    """As with ``| head -2``; what was not printed is back in the channel."""
+    async with Producer(broker.tcp_address) as producer, Node(broker.http_address) as node:
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+        for _ in range(10):
+            await producer.mpub("t", [b"x" * 100] * 1000)
+    tail = f"{sys.executable} {MANAGE} nsq tail --topic=t --channel=c --nsqd-tcp-address={broker.tcp_address}"
+    shell = await asyncio.create_subprocess_shell(
+        f"{tail} | head -2", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert await Tool(shell).end() == Ended(0, (b"x" * 100 + b"\n") * 2, "")
+    channel = await channel_of(broker, "t", "c")
+    assert channel["in_flight_count"] == 0
+    assert channel["depth"] + channel["deferred_count"] > 0
+
+
+async def test_tail_to_a_full_disk_says_so(broker):
+    """With status 1."""
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"x")
+    with Path("/dev/full").open("wb") as full:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, MANAGE, "nsq", "tail", "--topic=t", "--nsqd-tcp-address", broker.tcp_address),
+            stdout=full,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        ended = await Tool(process).end()
+    assert (ended.status, ended.err) == (1, "nsq tail: no space left on device\n")
+
+
+async def test_pub_with_standard_input_closed_publishes_nothing(broker):
+    """As a supervisor may start it."""
+    pub = f"{sys.executable} {MANAGE} nsq pub --topic=t --nsqd-tcp-address={broker.tcp_address}"
+    shell = await asyncio.create_subprocess_shell(f"{pub} <&-", stderr=asyncio.subprocess.PIPE)
+    ended = await Tool(shell).end()
+    assert (ended.status, ended.err) == (0, "nsq pub: 0 messages stored in t\n")
+
+
 async def test_stat_prints_the_columns_and_names_the_node_that_does_not_answer(broker, start_tool, unused_address):
     """One dead node does not end it."""
     async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
