@@ -171,7 +171,7 @@ async def test_tail_to_a_full_disk_says_so(broker):
     """With status 1."""
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"x")
-    with Path("/dev/full").open("wb") as full:
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, MANAGE, "nsq", "tail", "--topic=t", "--nsqd-tcp-address", broker.tcp_address),
             stdout=full,
