@@ -18,14 +18,13 @@ from brokerd.journal.journal import CorruptState
 from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses
 from brokerd.net.http import Ports, broker_router
-from brokerd.net.listener import BACKLOG, Listener, listen
 from brokerd.net.peers import LookupPeers
 from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings, InvalidSettings
 from nsqwire import logs
 from nsqwire.descriptors import occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
-from nsqwire.listening import ListenFailed
+from nsqwire.listening import Listener, ListenFailed, listen
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
 
@@ -133,7 +132,7 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
     http_server = HTTPServer(router.answer, limits=limits)
     http_listening = None
     if http is not None:
-        http_listening = await _accept(http_server, http)
+        http_listening = await http.serve(http_server.protocol)
         log.info("HTTP: listening on %s", http.shown)
     peers.set_addresses(settings.lookupd_tcp_address)
 
@@ -145,13 +144,6 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
         http_listening.close()
         await http_server.close()
     await peers.close()
-
-
-async def _accept(server: HTTPServer, listener: Listener) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    if listener.path is not None:
-        return await loop.create_unix_server(server.protocol, sock=listener.socket, backlog=BACKLOG)
-    return await loop.create_server(server.protocol, sock=listener.socket, backlog=BACKLOG)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,9 @@ from lookup.registry import Registry
 from lookup.settings import LookupSettings
 from lookup.tcp import LookupServer
 from nsqwire import logs
-from nsqwire.addresses import address_text
 from nsqwire.descriptors import occupy_standard_descriptors
 from nsqwire.http import HTTPServer
-from nsqwire.listening import ListenFailed, listen_tcp
+from nsqwire.listening import Listener, ListenFailed, listen_tcp
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
 
@@ -53,38 +52,37 @@ async def serve(settings: LookupSettings) -> None:
         loop.add_signal_handler(number, stop.set)
 
     log.info("%s", version_text(PROGRAM))
-    tcp_socket = _listen("TCP", settings.tcp_address)
-    http_socket = _listen("HTTP", settings.http_address)
+    tcp = _listen("TCP", settings.tcp_address)
+    http = _listen("HTTP", settings.http_address)
     clock = steady_unix_clock()
-    tcp_address, http_address = tcp_socket.getsockname(), http_socket.getsockname()
     registry = Registry(
         inactive_timeout=settings.inactive_producer_timeout, tombstone_lifetime=settings.tombstone_lifetime
     )
     identity = {
         "broadcast_address": settings.broadcast_address,
         "hostname": socket.gethostname(),
-        "http_port": http_address[1],
-        "tcp_port": tcp_address[1],
+        "http_port": http.port,
+        "tcp_port": tcp.port,
         "version": NSQ_VERSION,
     }
     lookup_server = LookupServer(registry, clock, identity)
     http_server = HTTPServer(make_router(registry, clock).answer)
-    tcp_listener = await loop.create_server(lookup_server.protocol, sock=tcp_socket)
-    http_listener = await loop.create_server(http_server.protocol, sock=http_socket)
+    tcp_listening = await tcp.serve(lookup_server.protocol)
+    http_listening = await http.serve(http_server.protocol)
 
     await stop.wait()
-    log.info("TCP: closing %s", address_text(tcp_address))
-    tcp_listener.close()
+    log.info("TCP: closing %s", tcp.shown)
+    tcp_listening.close()
     lookup_server.close()
-    log.info("HTTP: closing %s", address_text(http_address))
-    http_listener.close()
+    log.info("HTTP: closing %s", http.shown)
+    http_listening.close()
     await http_server.close()
 
 
-def _listen(face: str, address: str) -> socket.socket:
-    bound = listen_tcp(address)
-    log.info("%s: listening on %s", face, address_text(bound.getsockname()))
-    return bound
+def _listen(face: str, address: str) -> Listener:
+    listener = listen_tcp(address)
+    log.info("%s: listening on %s", face, listener.shown)
+    return listener
 
 
 def steady_unix_clock() -> Clock:

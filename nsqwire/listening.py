@@ -1,33 +1,82 @@
-"""Listening sockets, the same for each server of ours."""
+"""Listening sockets, the same for each server of ours: ``host:port``, or otherwise the path of a Unix socket."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from nsqwire.addresses import parse_host_port
+from nsqwire.addresses import address_text, parse_host_port
 
-_BACKLOG: Final = 1024
+_BACKLOG: Final = 4096
+"""Connections the kernel holds until they are accepted; the system's own limit may be lower."""
 
 
 class ListenFailed(Exception):
     """An address cannot be listened on; the text is nsqd's, ``listen (<address>) failed - <reason>``."""
 
 
-def listen_tcp(address: str) -> socket.socket:
-    """Bind and listen on ``host:port``; port 0 takes a free one, an empty host every interface, IPv4 and IPv6.
+@dataclass(frozen=True, kw_only=True)
+class Listener:
+    """A bound socket. ``shown`` is what the log says; ``port`` is the real one, -1 for a Unix socket."""
 
-    Raises ListenFailed.
-    """
+    socket: socket.socket
+    shown: str
+    port: int
+    path: Path | None = None
+
+    async def serve(self, protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+        """Accept connections, each with a protocol of its own."""
+        loop = asyncio.get_running_loop()
+        if self.path is not None:
+            return await loop.create_unix_server(protocol, sock=self.socket, backlog=_BACKLOG)
+        return await loop.create_server(protocol, sock=self.socket, backlog=_BACKLOG)
+
+    def remove(self) -> None:
+        """Close the socket, and take a Unix socket's name away so that the next start finds it free."""
+        self.socket.close()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+def listen(address: str) -> Listener:
+    """Bind ``address``; an empty host means every interface, port 0 any free one. Raises ListenFailed."""
+    if ":" in address and address.rpartition(":")[2].isdecimal():
+        return listen_tcp(address)
+    return _listen_unix(Path(address))
+
+
+def listen_tcp(address: str) -> Listener:
+    """As listen, for a server that takes no path: what is not ``host:port`` is an error."""
     try:
-        host, port = parse_host_port(address)
-        if not host and socket.has_dualstack_ipv6():
-            return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
-        family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        bound = _bind_tcp(*parse_host_port(address))
     except (OSError, ValueError) as error:
         raise ListenFailed(f"listen ({address}) failed - {_reason(error)}") from error
+    name = bound.getsockname()
+    return Listener(socket=bound, shown=address_text(name), port=name[1])
+
+
+def _bind_tcp(host: str, port: int) -> socket.socket:
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _listen_unix(path: Path) -> Listener:
+    # asyncio would quietly unlink a name that is taken, which may be another server's.
+    bound = socket.socket(socket.AF_UNIX)
+    try:
+        bound.bind(str(path))
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        raise ListenFailed(f"listen ({path}) failed - {_reason(error)}") from error
+    return Listener(socket=bound, shown=str(path), port=-1, path=path)
 
 
 def _reason(error: OSError | ValueError) -> str:
