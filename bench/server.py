@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -143,12 +142,3 @@ def floor(cores: Cores, *arguments: str) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
-
-
-def wait_until(deadline: float, what: str, condition: object) -> None:
-    """Poll ``condition`` until it holds; raises BenchError naming ``what`` at the monotonic ``deadline``."""
-    assert callable(condition)
-    while not condition():
-        if time.monotonic() > deadline:
-            raise BenchError(f"waited too long for {what}")
-        time.sleep(0.01)
