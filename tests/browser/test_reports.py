@@ -68,7 +68,7 @@ def test_a_schedule_is_made_changed_switched_off_and_deleted(live):
     dialog.get_by_role("textbox", name="Name").fill("Morning latency")
     dialog.get_by_label("Cron line").fill("61 * * * *")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog).to_contain_text("Minutes part")
+    expect(dialog.get_by_text("Minutes part must be")).to_be_visible()
     dialog.get_by_label("Cron line").fill("30 6 * * 1-5")
     expect(dialog.get_by_text("At 06:30, Monday through Friday")).to_be_visible()
     dialog.get_by_label("Time zone").select_option("Europe/Berlin")

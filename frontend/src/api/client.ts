@@ -41,11 +41,15 @@ function csrf(): string {
   return csrfToken ?? /(?:^|;\s*)csrftoken=([^;]+)/.exec(document.cookie)?.[1] ?? '';
 }
 
-/** The message of a refused request, as a sentence: the API's own, else one that names the status. */
+/** A machine's message as a sentence: `no such run` as `No such run.` */
+export function sentence(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? '' : '.');
+}
+
+/** The message of a refused request: the API's own, else one that names the status. */
 export function refusal(status: number, statusText: string, body: unknown): string {
   if (typeof body === 'object' && body !== null && 'message' in body && typeof body.message === 'string') {
-    const text = body.message;
-    return text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? '' : '.');
+    return sentence(body.message);
   }
   return `${`The platform answered ${status} ${statusText}`.trim()}.`;
 }
@@ -106,7 +110,12 @@ export const changeSchedule = (id: number, change: Partial<ScheduleRequest>): Pr
   request('PATCH', `reports/schedules/${id}`, change);
 export const deleteSchedule = (id: number): Promise<void> => request('DELETE', `reports/schedules/${id}`);
 
-export const runs = async (): Promise<Run[]> => (await request<{ runs: Run[] }>('GET', 'reports/runs')).runs;
+/** Runs older than `before` (a run's id), newest first. */
+export async function runs(before: number | null, limit: number): Promise<Run[]> {
+  const query = new URLSearchParams({ limit: String(limit) });
+  if (before !== null) query.set('before', String(before));
+  return (await request<{ runs: Run[] }>('GET', `reports/runs?${query}`)).runs;
+}
 export const run = (id: number): Promise<Run> => request('GET', `reports/runs/${id}`);
 export const startRun = (job: string, parameters: Parameters): Promise<Run> =>
   request('POST', 'reports/runs', { job, parameters });

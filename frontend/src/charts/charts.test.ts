@@ -69,9 +69,8 @@ test('a sparkline of nothing draws nothing', () => {
 });
 
 test('axes are never empty', () => {
-  expect(timeRange(null, null)).toEqual([0, 3600]);
-  expect(timeRange(7200, 7200)).toEqual([5400, 9000]);
-  expect(timeRange(60, 120)).toEqual([60, 120]);
+  expect(timeRange(7200, 7200, 3600)).toEqual([5400, 9000]);
+  expect(timeRange(60, 120, 3600)).toEqual([60, 120]);
   expect(zeroBased(null, null)).toEqual([0, 1]);
   expect(zeroBased(0, 0)).toEqual([0, 1]);
   expect(zeroBased(2, 100)).toEqual([0, 108]);

@@ -45,10 +45,9 @@ function round(value: number): number {
   return Math.round(value * 10) / 10;
 }
 
-/** The range of a time axis, in unix seconds: a single point stands in the middle of an hour. */
-export function timeRange(low: number | null, high: number | null): [number, number] {
-  if (low === null || high === null) return [0, 3600];
-  return high > low ? [low, high] : [low - 1800, high + 1800];
+/** The range of a time axis, in unix seconds: a lone point stands in the middle of `alone` seconds. */
+export function timeRange(low: number, high: number, alone: number): [number, number] {
+  return high > low ? [low, high] : [low - alone / 2, low + alone / 2];
 }
 
 /** The range of a linear axis for data that starts at zero: never empty, with air above the peak. */

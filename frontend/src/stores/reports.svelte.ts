@@ -27,12 +27,25 @@ export class ReportStore {
   schedules = $state.raw<Loaded<Schedule[]>>({ status: 'loading' });
   runs = $state.raw<Loaded<Run[]>>({ status: 'loading' });
 
+  /** Whether there may be runs older than those loaded. */
+  older = $state(false);
+
+  constructor(readonly page = 50) {}
+
   async load(): Promise<void> {
     [this.jobs, this.schedules, this.runs] = await Promise.all([
       loaded(api.jobs()),
       loaded(api.schedules()),
-      loaded(api.runs()),
+      loaded(api.runs(null, this.page)),
     ]);
+    this.older = this.runs.status === 'ready' && this.runs.value.length === this.page;
+  }
+
+  async loadOlder(): Promise<void> {
+    if (this.runs.status !== 'ready') return;
+    const next = await api.runs(this.runs.value.at(-1)?.id ?? null, this.page);
+    this.runs = { status: 'ready', value: [...this.runs.value, ...next] };
+    this.older = next.length === this.page;
   }
 
   /** Take a run as the websocket or an answer tells it. */

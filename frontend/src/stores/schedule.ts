@@ -1,5 +1,6 @@
 /** When a schedule runs, in words, and the fields of its form. */
 import cronstrue from 'cronstrue';
+import { sentence } from '../api/client';
 import type { Parameters, Schedule, ScheduleRequest } from '../api/types';
 
 export type ScheduleForm = {
@@ -20,9 +21,9 @@ export function cronWords(cron: string): { words: string } | { fault: string } {
   if (cron.trim() === '') return { fault: 'Give five fields: minute, hour, day of month, month, day of week.' };
   if (cron.trim().split(/\s+/).length !== 5) return { fault: 'A cron line has five fields: minute, hour, day of month, month, day of week.' };
   try {
-    return { words: cronstrue.toString(cron, { use24HourTimeFormat: true }) };
+    return { words: cronstrue.toString(cron, { use24HourTimeFormat: true, verbose: true }) };
   } catch (error) {
-    return { fault: String(error).replace(/^Error:\s*/, '') };
+    return { fault: sentence(String(error).replace(/^Error:\s*/, '')) };
   }
 }
 

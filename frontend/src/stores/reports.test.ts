@@ -1,0 +1,68 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import type { Run } from '../api/types';
+import { ReportStore, RunStore, withRun } from './reports.svelte';
+
+const run = (id: number, change: Partial<Run> = {}): Run => ({ id, state: 'running', progress: 0, ...change }) as Run;
+
+/** An API that gives these answers by the end of the path. */
+function answering(answers: Record<string, unknown>) {
+  const asked: string[] = [];
+  vi.stubGlobal('document', { cookie: '' });
+  vi.stubGlobal('fetch', async (path: string) => {
+    asked.push(path);
+    const found = Object.entries(answers).find(([end]) => path.endsWith(end));
+    return found
+      ? new Response(JSON.stringify(found[1]), { status: 200 })
+      : new Response(JSON.stringify({ message: 'there is nothing here' }), { status: 404, statusText: 'Not Found' });
+  });
+  return asked;
+}
+
+afterEach(() => vi.unstubAllGlobals());
+
+test('a run that is told takes its place, newest first, and replaces what was known of it', () => {
+  const runs = withRun(withRun([run(1)], run(3)), run(2));
+  expect(runs.map((one) => one.id)).toEqual([3, 2, 1]);
+  expect(withRun(runs, run(2, { progress: 0.5 }))[1]?.progress).toBe(0.5);
+});
+
+test('older runs are loaded page by page until there are none', async () => {
+  answering({
+    'reports/jobs': { jobs: [] },
+    'reports/schedules': { schedules: [] },
+    'runs?limit=2': { runs: [run(5), run(4)] },
+    'runs?limit=2&before=4': { runs: [run(3)] },
+  });
+  const store = new ReportStore(2);
+  await store.load();
+  expect(store.older).toBe(true);
+  await store.loadOlder();
+  expect(store.runs).toMatchObject({ value: [{ id: 5 }, { id: 4 }, { id: 3 }] });
+  expect(store.older).toBe(false);
+});
+
+test('what cannot be loaded says why and leaves the rest', async () => {
+  answering({ 'reports/jobs': { jobs: [] }, 'runs?limit=50': { runs: [] } });
+  const store = new ReportStore();
+  await store.load();
+  expect(store.schedules).toEqual({ status: 'failed', message: 'There is nothing here.' });
+  expect(store.jobs.status).toBe('ready');
+});
+
+test('the result is fetched once, in pages, when the run has succeeded', async () => {
+  const columns = [{ name: 'n', type: 'integer', unit: '' }];
+  const rows = Array.from({ length: 1500 }, (_, n) => [n]);
+  const asked = answering({
+    'reports/runs/7': run(7),
+    'offset=0': { columns, rows: rows.slice(0, 1000), total: 1500 },
+    'offset=1000': { columns, rows: rows.slice(1000), total: 1500 },
+  });
+  const store = new RunStore(7);
+  await store.load();
+  expect(store.result).toBeNull();
+  await store.take(run(8, { state: 'succeeded' }));
+  expect(store.result).toBeNull();
+  await Promise.all([store.take(run(7, { state: 'succeeded' })), store.take(run(7, { state: 'succeeded' }))]);
+  expect(store.result).toMatchObject({ status: 'ready', value: { rows } });
+  expect(asked.filter((path) => path.includes('/result'))).toHaveLength(2);
+});
