@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -55,6 +56,8 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ) -> Iterato
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
 
+        # It tells of each of its connections, the last time when Python is half gone.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
         builder = SparkSession.builder.appName(name)
         settings = dict(_SETTINGS)
         if not submitted:
