@@ -121,8 +121,8 @@ chromium: ## Debian's chromium, which the browser tests drive
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 docs: $(VENV)/installed ## the settings' tables in docs/
-	$(BIN)/python -m nsqwire.settings brokerd.settings:BrokerSettings
-	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings
+	$(BIN)/python -m nsqwire.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
+	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings docs/settings-nsqlookupd.md
 
 clean: ## remove what was built; var/ stays
 	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules frontend/openapi.json \

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         environ=os.environ,
         version_text=version_text("nsqd"),
     )
-    logs.configure(settings.log_level, settings.log_prefix)
+    logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
     try:
         settings.check()
         uvloop.run(serve(settings))

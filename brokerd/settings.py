@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from nsqwire.logs import LogLevel
+from nsqwire.logs import LOG_FORMATS, LogLevel
 from nsqwire.settings import Settings, setting
 
 _TRUE_WORDS: Final = ("true", "1", "t")
@@ -34,7 +34,10 @@ class BrokerSettings(Settings, env="BROKERD_"):
     worker_id: bool = setting(False, "No effect; accepted for nsqd's sake.", file=False, hidden=True)
 
     log_level: LogLevel = setting("info", "Least level that is logged: debug, info, warn, error or fatal.")
-    log_prefix: str = setting("[nsqd] ", "What each log line begins with.")
+    log_prefix: str = setting("[nsqd] ", "What each log line begins with, in nsqd's form.")
+    log_format: str = setting(
+        "nsqd", "Form of the log lines: nsqd's, or json for one object a line.", choices=LOG_FORMATS
+    )
     node_id: int = setting(
         default_node_id, "Part of every message id, 0 to 1023.", key="id", shown="from the host's name"
     )

@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
     settings = load(
         LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM)
     )
-    logs.configure(settings.log_level, settings.log_prefix)
+    logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
     try:
         uvloop.run(serve(settings))
     except ListenFailed as error:

@@ -4,7 +4,7 @@ import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
-from nsqwire.logs import LogLevel
+from nsqwire.logs import LOG_FORMATS, LogLevel
 from nsqwire.settings import Settings, setting
 
 
@@ -16,7 +16,10 @@ class LookupSettings(Settings, env="LOOKUP_"):
     version: bool = setting(False, "Print the version and exit.", file=False)
     verbose: bool = setting(False, "No effect.", file=False, hidden=True)
     log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.")
-    log_prefix: str = setting("[nsqlookupd] ", "What each log line begins with.")
+    log_prefix: str = setting("[nsqlookupd] ", "What each log line begins with, in nsqlookupd's form.")
+    log_format: str = setting(
+        "nsqd", "Form of the log lines: nsqd's and nsqlookupd's, or json for one object a line.", choices=LOG_FORMATS
+    )
     tcp_address: str = setting("0.0.0.0:4160", "host:port to listen on for nsqd.")
     http_address: str = setting("0.0.0.0:4161", "host:port to listen on for HTTP.")
     broadcast_address: str = setting(

@@ -1,6 +1,10 @@
-"""nsqd's log lines on the standard logging module: ``<prefix>YYYY/MM/DD HH:MM:SS.micros LEVEL: text`` on stderr."""
+"""Log lines on stderr, on the standard logging module.
+
+nsqd's form is ``<prefix>YYYY/MM/DD HH:MM:SS.micros LEVEL: text``; the other is one JSON object per line.
+"""
 
 import enum
+import json
 import logging
 import sys
 import time
@@ -29,6 +33,9 @@ class LogLevel(enum.IntEnum):
         return self.name.lower()
 
 
+LOG_FORMATS: Final = ("nsqd", "json")
+"""What ``--log-format`` takes."""
+
 _STANDARD: Final = {
     LogLevel.DEBUG: logging.DEBUG,
     LogLevel.INFO: logging.INFO,
@@ -36,6 +43,7 @@ _STANDARD: Final = {
     LogLevel.ERROR: logging.ERROR,
     LogLevel.FATAL: logging.CRITICAL,
 }
+_WORDS: Final = {standard: ours.word for ours, standard in _STANDARD.items()}
 
 
 class LineFormatter(logging.Formatter):
@@ -61,6 +69,23 @@ class LineFormatter(logging.Formatter):
         return line
 
 
+class JSONFormatter(logging.Formatter):
+    """One record, one JSON object on one line of ASCII: ``time`` (RFC 3339, UTC, microseconds), ``level`` (the word of
+    ``--log-level``), ``logger``, ``message``, and ``exception`` with the traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        micros = int(record.created % 1 * 1_000_000)
+        fields = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{micros:06d}Z",
+            "level": _WORDS.get(record.levelno, record.levelname.lower()),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
 class StderrHandler(logging.Handler):
     """Writes to whatever ``sys.stderr`` is now. A closed or full stderr loses the line, never the process."""
 
@@ -77,10 +102,13 @@ class StderrHandler(logging.Handler):
             self.handleError(record)
 
 
-def configure(level: LogLevel, prefix: str) -> None:
-    """Make the root logger write nsqd's lines with this prefix, from this level on. Calling again replaces both."""
+def configure(level: LogLevel, prefix: str, form: str = "nsqd") -> None:
+    """Make the root logger write lines of this form (of LOG_FORMATS) from this level on; calling again replaces all.
+
+    The prefix is for nsqd's form.
+    """
     handler = StderrHandler()
-    handler.setFormatter(LineFormatter(prefix))
+    handler.setFormatter(JSONFormatter() if form == "json" else LineFormatter(prefix))
     root = logging.getLogger()
     for old in [h for h in root.handlers if isinstance(h, StderrHandler)]:
         root.removeHandler(old)

@@ -7,7 +7,7 @@
 gives ``--msg-timeout``, ``msg_timeout`` in the TOML file, ``BROKERD_MSG_TIMEOUT`` and ``settings.msg_timeout``. A flag
 beats the environment, which beats the file, which beats the default. Flags are read as Go's flag package reads them.
 
-``python -m nsqwire.settings package.module:Class`` prints the table for the docs.
+``python -m nsqwire.settings package.module:Class page.md`` writes the table at the end of a page anew.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from nsqwire import logs
@@ -297,6 +298,12 @@ def markdown(cls: type[Settings]) -> str:
     return "\n".join(rows) + "\n"
 
 
+def rewrite_page(page: Path, cls: type[Settings]) -> None:
+    """Put the table in the place of the one that ends ``page``."""
+    text = page.read_text()
+    page.write_text(text[: text.index("| flag |")] + markdown(cls))
+
+
 if __name__ == "__main__":
     module_name, _, class_name = sys.argv[1].partition(":")
-    sys.stdout.write(markdown(getattr(import_module(module_name), class_name)))
+    rewrite_page(Path(sys.argv[2]), getattr(import_module(module_name), class_name))

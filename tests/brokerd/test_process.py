@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -47,11 +48,12 @@ NSQD_FLAGS = frozenset(
     tls-min-version deflate snappy max-deflate-level enable-experiment
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
+OUR_FLAGS = {"log-format"}
 
 
 def test_every_flag_of_nsqd_is_known():
     """A command line that starts nsqd starts this."""
-    assert {declaration.flag_name for declaration in declarations(BrokerSettings).values()} == NSQD_FLAGS
+    assert {declaration.flag_name for declaration in declarations(BrokerSettings).values()} == NSQD_FLAGS | OUR_FLAGS
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,16 @@ def test_the_log_begins_with_product_id_and_addresses_and_ends_with_bye(broker):
     assert texts[-1] == "NSQ: bye"
     assert broker.log[0].startswith("[nsqd] ")
     assert 0 not in (broker.tcp[1], broker.http[1])
+
+
+def test_the_log_can_be_json(start_broker):
+    """With --log-format=json every line is an object with time, level, logger and message."""
+    broker = start_broker("--log-format=json", ready=False)
+    broker.wait_for_log("HTTP: listening on ")
+    assert broker.terminate() == 0
+    records = [json.loads(line) for line in broker.log]
+    assert all(list(record) == ["time", "level", "logger", "message"] for record in records)
+    assert [records[1]["message"].startswith("ID: "), records[-1]["message"]] == [True, "NSQ: bye"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

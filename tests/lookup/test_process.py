@@ -209,6 +209,16 @@ def test_it_imports_no_django() -> None:
 
 
 def test_the_docs_list_the_settings_there_are() -> None:
-    """docs/settings-nsqlookupd.md holds the table the declarations give; to mend it: python -m nsqwire.settings."""
+    """docs/settings-nsqlookupd.md holds the table the declarations give; ``make docs`` writes it anew."""
     page = Path(__file__).parents[2] / "docs" / "settings-nsqlookupd.md"
     assert page.read_text().endswith("\n\n" + markdown(LookupSettings))
+
+
+def test_the_log_can_be_json(start: Start) -> None:
+    """With --log-format=json every line is an object with time, level, logger and message."""
+    process = start("--log-format=json")
+    process.logged("HTTP: listening on ")
+    assert process.stop() == 0
+    records = [json.loads(line) for line in process.log]
+    assert all(list(record) == ["time", "level", "logger", "message"] for record in records)
+    assert records[0]["message"].startswith("nsqlookupd v1.3.0 (built w/")

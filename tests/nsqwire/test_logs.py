@@ -1,9 +1,11 @@
 """Log lines as nsqd writes them."""
 
+import json
 import logging
 import re
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -52,6 +54,25 @@ def test_one_record_is_one_line_whatever_a_client_sent(capsys: pytest.CaptureFix
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("x\\n2026/01/01 FATAL: forged\\r")
+
+
+def test_json_lines_are_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --log-format=json each record is one object: time in UTC, level, logger, message, traceback."""
+    logs.configure(LogLevel.DEBUG, "[unused] ", "json")
+    log = logging.getLogger("some.module")
+    log.warning("client said %s", 'x\n\udcff"ü')
+    try:
+        raise ValueError("what went wrong")
+    except ValueError:
+        log.exception("it failed")
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert list(first) == ["time", "level", "logger", "message"]
+    assert (first["level"], first["logger"]) == ("warn", "some.module")
+    assert first["message"] == 'client said x\n\udcff"ü'
+    moment = datetime.fromisoformat(first["time"])
+    assert abs(moment - datetime.now(UTC)) < timedelta(minutes=1)
+    assert second["level"] == "error"
+    assert second["exception"].endswith("ValueError: what went wrong")
 
 
 class _Broken:
