@@ -90,7 +90,7 @@ def fail_abandoned() -> list[int]:
                 run.fail(error="the worker died in the middle of the run", at=now())
         except (WrongState, ReportRun.DoesNotExist):
             continue
-        _remove_result(run_id)
+        _tidy(run_id, keep_result=False)
         closed.append(run_id)
     return closed
 
@@ -136,15 +136,14 @@ def _end(run_id: int, end: End) -> None:
             end(run)
     except WrongState as error:  # declared dead meanwhile, after a long pause of this worker
         logger.warning("a run's end came too late", extra={"run": run_id, "reason": str(error)})
-    if run.state != ReportRun.State.SUCCEEDED:
-        _remove_result(run_id)
+    _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
     logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
 
 
-def _remove_result(run_id: int) -> None:
-    """No half result is left, nor what was being written beside it."""
+def _tidy(run_id: int, *, keep_result: bool) -> None:
+    """Remove what was being written beside the result, and the scratch files; a run that failed keeps no result."""
     folder = Path(result_folder(run_id))
-    for leftover in (folder, *folder.parent.glob(f"{run_id}.*.writing*")):
+    for leftover in (*folder.parent.glob(f"{run_id}.*"), *(() if keep_result else (folder,))):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
@@ -158,6 +157,9 @@ class JobProcess:
         self.error: str | None = None
         self.told = 0
         self._log: deque[str] = deque(maxlen=400)
+        # Below the results, so that whatever a killed job leaves is found and removed.
+        scratch = Path(f"{result_folder(run.pk)}.scratch")
+        scratch.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "analytics", "run", run.job, "--exit-with-parent"),
@@ -169,7 +171,7 @@ class JobProcess:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env=_environment(),
+            env=_environment(scratch),
             start_new_session=True,
         )
         assert self._process.stdout is not None
@@ -239,11 +241,15 @@ class JobProcess:
             self.told += 1
 
 
-def _environment() -> dict[str, str]:
-    """Ours, with the analytics package in reach however we were started."""
+def _environment(scratch: Path) -> dict[str, str]:
+    """Ours, with the analytics package in reach however we were started, and temporary files in ``scratch``."""
     root = str(Path(analytics.__file__).parents[1])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH", "")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
     if settings.SPARK_MASTER:
         environment["SPARK_MASTER"] = settings.SPARK_MASTER
     return environment
