@@ -18,10 +18,11 @@ from brokerd.client import Client
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.log.commits import Commit
 from brokerd.log.log import Log
 from brokerd.settings import BrokerSettings
 from brokerd.timers import Handle, Timers
-from brokerd.topic import Topic, log_directory
+from brokerd.topic import Topic, id_head, log_directory
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 
@@ -67,6 +68,7 @@ class Broker:
         self.boot_id = secrets.token_hex(8)
         self.start_time = time.time()
         self.health_error: str | None = None
+        self.lost_message_count = 0
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
@@ -192,6 +194,16 @@ class Broker:
             logger.error("cannot keep messages: %s", error)
         self.health_error = str(error)
 
+    def lost(self, topic: Topic, commit: Commit) -> None:
+        """Tell of a batch that is not what was written."""
+        self.lost_message_count += commit.messages
+        logger.error(
+            "TOPIC(%s): %d messages from number %d on are damaged and are lost",
+            topic.name,
+            commit.messages,
+            commit.first_seq,
+        )
+
     def _snapshot(self) -> NodeState:
         state = NodeState()
         state.next_topic, state.next_channel = self._next_topic, self._next_channel
@@ -244,16 +256,15 @@ class Broker:
                 self._next_topic = max(self._next_topic, number + 1)
 
     def _restore_topic(self, state: TopicState) -> None:
-        log, cuts = Log.recover(log_directory(self._data_path, state.number, state.name))
-        for cut in cuts:
-            logger.warning(
-                "%s: %d bytes behind byte %d were not a whole batch and were cut",
-                cut.path,
-                cut.cut_bytes,
-                cut.kept_bytes,
+        directory = log_directory(self._data_path, state.number, state.name)
+        log, repairs = Log.recover(directory, id_head(self.node_id, state.number))
+        for path, repair in repairs:
+            logger.error(
+                "%s: commit records were damaged: %d written anew, %d dropped, %d messages lost", path, *repair
             )
         topic = Topic(self, state.number, state.name, log, min(max(state.routed_end, log.first_seq), log.next_seq))
         topic.paused = state.paused
+        topic.check_newest()
         self.topics[state.name] = topic
 
     def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
@@ -266,7 +277,7 @@ class Broker:
         channel.restore(
             (seq, attempts, now + max(0.0, (due_ns - wall_now) / 1e9) if due_ns else 0.0)
             for seq, (attempts, due_ns) in state.unfinished().items()
-            if topic.log.holds(seq)
+            if topic.can_deliver(seq)
         )
 
     def close(self) -> None:

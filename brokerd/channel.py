@@ -255,11 +255,18 @@ class Channel:
 
     def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
         window = self.window
-        stop = self._step_over_skips()
-        segment = self._segment
-        if segment is None or window.head >= segment.next_seq:
-            segment = self._segment = self.topic.log.segment_of(window.head)
-            self._offset = segment.end if window.head >= segment.next_seq else segment.offset_of(window.head)
+        while True:
+            stop = self._step_over_skips()
+            if window.head >= stop:
+                return
+            segment = self._segment
+            if segment is None or window.head >= segment.next_seq:
+                segment = self._segment = self.topic.log.segment_of(window.head)
+                self._offset = segment.offset_of(window.head)
+            if window.head < segment.checked_end:
+                break
+            self.topic.check_batches(segment, window.head)
+        stop = min(stop, segment.checked_end)
         first, start = window.head, self._offset
         count, self._offset = window.deliver(
             segment.map, start, segment.end, min(limit, stop - first), MAX_RUN_BYTES, client.number
@@ -319,6 +326,11 @@ class Channel:
     def _deliver_again(self, client: Client, now: float) -> None:
         seq = self._requeued.popleft()
         entry = self._aside[seq]
+        record = self.topic.log.record(seq)
+        if record is None:
+            del self._aside[seq]
+            self._journal(records.finished(self.number, [(seq, 1)]))
+            return
         entry.attempts = (entry.attempts + 1) & 0xFFFF
         entry.client = client
         entry.sent_at = now
@@ -328,7 +340,7 @@ class Channel:
         self._sent(client, 1)
         self._watch(seq, entry)
         self._journal_waiting(seq, entry)
-        frame = bytearray(self.topic.log.record(seq))
+        frame = bytearray(record)
         frame[ATTEMPTS] = entry.attempts.to_bytes(2)
         client.send(bytes(frame))
 

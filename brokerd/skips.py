@@ -17,19 +17,19 @@ class Skips:
         return bool(self._starts)
 
     def add(self, start: int, end: int) -> None:
-        """Add a range at the end: none that is there begins before ``start`` and reaches beyond ``end``.
-
-        It swallows those that lie within it.
-        """
-        position = bisect_left(self._starts, start)
-        if position and self._ends[position - 1] > start:
-            start = self._ends[position - 1]
-        del self._starts[position:], self._ends[position:], self._before[position:]
-        if start >= end:
-            return
-        self._before.append(self._before[-1] + self._ends[-1] - self._starts[-1] if position else 0)
-        self._starts.append(start)
-        self._ends.append(end)
+        """Add a range, which may lie over others."""
+        first = bisect_left(self._ends, start)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+        del self._before[first:]
+        covered = self._before[-1] + self._ends[first - 1] - self._starts[first - 1] if first else 0
+        for begin, stop in zip(self._starts[first:], self._ends[first:], strict=True):
+            self._before.append(covered)
+            covered += stop - begin
 
     def next_from(self, seq: int) -> tuple[int, int] | None:
         """The range that holds ``seq``, or else the first one above it."""

@@ -18,6 +18,7 @@ from nsqwire.names import is_ephemeral
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.log.segment import Segment
 
 SIZE_BYTES = 4
 """Of the length before each message in an MPUB body."""
@@ -37,7 +38,7 @@ class Topic:
         self.skips = Skips()
         self.message_count = 0
         self.message_bytes = 0
-        self.id_head = b"%06x" % (broker.node_id << 14 | number)
+        self.id_head = id_head(broker.node_id, number)
         self.timers = broker.timers
         self.journal = broker.journal_append
         self.wall_ns = broker.wall_ns
@@ -46,6 +47,7 @@ class Topic:
         self.mem_queue_size = broker.settings.mem_queue_size
         self._routed_end = routed_end
         self._held = False
+        self._damaged = Skips()
         self._holes: list[tuple[int, int]] = []
         self._unrouted: list[tuple[int, int, int]] = []  # (first seq, count, defer ms) of deferred publishes
 
@@ -59,7 +61,8 @@ class Topic:
     @property
     def depth(self) -> int:
         """Messages that wait in the topic, for a channel or for the end of its pause."""
-        return self.log.next_seq - self.routed_end
+        start, end = self.routed_end, self.log.next_seq
+        return end - start - self._damaged.count_between(start, end)
 
     @property
     def backend_depth(self) -> int:
@@ -129,10 +132,10 @@ class Topic:
 
         Those of them that had gone to no channel yet are taken up again.
         """
-        self._holes = holes
+        self._holes += holes
         end = self.routed_end
         deferred = list(self.log.deferred_from(self.low_water))
-        for start, stop in sorted([*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]):
+        for start, stop in [*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]:
             self.skips.add(start, stop)
         self._unrouted = [
             (commit.first_seq, commit.messages, commit.defer_ms) for commit in deferred if commit.first_seq >= end
@@ -229,6 +232,28 @@ class Topic:
 
     # -- storage --------------------------------------------------------------------------------------------------
 
+    def check_batches(self, segment: Segment, seq: int) -> None:
+        """Check what was written before this process started, before it is delivered; step over what is damaged."""
+        for commit in segment.damaged_below(seq):
+            self._broker.lost(self, commit)
+            self._damaged.add(commit.first_seq, commit.next_seq)
+            self.skips.add(commit.first_seq, commit.next_seq)
+            self._holes.append((commit.first_seq, commit.next_seq))
+
+    def check_newest(self) -> None:
+        """Check the newest segment, which is where a crash of the machine may have left something half written.
+
+        Older ones are checked as they are read, so that a large backlog does not keep the broker from starting.
+        """
+        if self.log.segments:
+            newest = self.log.segments[-1]
+            while newest.checked_end < newest.next_seq:
+                self.check_batches(newest, newest.checked_end)
+
+    def can_deliver(self, seq: int) -> bool:
+        """Tell whether message ``seq`` is there, and not known to be damaged."""
+        return self.log.holds(seq) and not self._damaged.count_between(seq, seq + 1)
+
     @property
     def low_water(self) -> int:
         """The lowest message that anybody may still need."""
@@ -250,6 +275,11 @@ class Topic:
     def _journal_own(self, record: bytes) -> None:
         if not self.ephemeral:
             self.journal(record)
+
+
+def id_head(node_id: int, number: int) -> bytes:
+    """The first six digits of the ids of a topic's messages: 10 bits of the node, 14 of the topic."""
+    return b"%06x" % (node_id << 14 | number)
 
 
 def log_directory(data_path: Path, number: int, name: str) -> Path:

@@ -1,9 +1,10 @@
 """Commit records: one for each batch that was appended, in the ``.idx`` file beside a segment.
 
 Layout, big-endian, 48 bytes each, zero-filled behind the last:
-``first_seq u64 | end u64 | timestamp_ns i64 | data_hash u64 | messages u32 | defer_ms u32 | reserved u32 | check u32``.
-``end`` is the byte offset in the ``.log`` behind the batch; it starts where the record before ends. ``data_hash`` is
-XXH3-64 of the batch's bytes, ``check`` the low half of XXH3-64 of the record's first 44 bytes.
+``first_seq u64 | end u64 | timestamp_ns i64 | data_hash u64 | messages u32 | defer_ms u32 | length u32 | check u32``.
+``end`` is the byte offset in the ``.log`` behind the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
+those bytes, ``check`` the low half of XXH3-64 of the record's first 44 bytes. A segment that is full is sealed by a
+record without messages whose ``data_hash`` is that of all the records before it.
 Source: our own; why they stand beside the log is in docs/architecture.md, "Segments".
 """
 
@@ -24,7 +25,7 @@ _FIRST_BYTES = 4096
 
 
 class Commit(NamedTuple):
-    """One batch. ``defer_ms`` is 0 for messages to be delivered at once."""
+    """One batch. ``defer_ms`` is 0 for messages to be delivered at once; one without messages holds nothing."""
 
     first_seq: int
     end: int
@@ -32,11 +33,21 @@ class Commit(NamedTuple):
     data_hash: int
     messages: int
     defer_ms: int
+    length: int
 
     @property
     def next_seq(self) -> int:
         """The number behind the batch's last message."""
         return self.first_seq + self.messages
+
+    @property
+    def start(self) -> int:
+        """Where the batch begins in the ``.log``."""
+        return self.end - self.length
+
+    def matches(self, log: memoryview) -> bool:
+        """Tell whether the batch in ``log`` is what was written."""
+        return xxh3_64_intdigest(log[self.start : self.end]) == self.data_hash
 
 
 class CommitIndex:
@@ -46,10 +57,13 @@ class CommitIndex:
         """Open or create. Raises OSError, also for a full disk: space is allocated before it is mapped."""
         self._path = path
         self._count = 0
+        self.was_cut = False
         if path is None:
             self._map = mmap.mmap(-1, _FIRST_BYTES)
         else:
             size = path.stat().st_size if path.exists() and not create else 0
+            # Files are made and grown to these sizes only, so another one means that something was cut off.
+            self.was_cut = not create and (size < _FIRST_BYTES or size & (size - 1) != 0)
             self._map = _mapped(path, max(size, _FIRST_BYTES))
 
     def __len__(self) -> int:
@@ -59,59 +73,53 @@ class CommitIndex:
         """The record at ``position``, which may be negative as in a list."""
         if position < 0:
             position += self._count
-        fields = _FIELDS.unpack_from(self._map, position * RECORD_BYTES)
-        return Commit(*fields[:6])
+        if not 0 <= position < self._count:
+            raise IndexError(position)
+        return Commit(*_FIELDS.unpack_from(self._map, position * RECORD_BYTES))
 
     def append(self, commit: Commit) -> None:
         """Add a record. Raises OSError if the disk is full; nothing was added then."""
-        offset = self._count * RECORD_BYTES
-        if offset + RECORD_BYTES > len(self._map):
+        if (self._count + 1) * RECORD_BYTES > len(self._map):
             self._grow()
-        _FIELDS.pack_into(self._map, offset, *commit, 0)
-        check = xxh3_64_intdigest(self._map[offset : offset + _FIELDS.size]) & 0xFFFFFFFF
-        _CHECK.pack_into(self._map, offset + _FIELDS.size, check)
+        self.replace(self._count, commit)
         self._count += 1
 
-    def recover(self, log: memoryview, first_seq: int) -> None:
-        """Take over the records up to the first that does not check, or whose batch does not.
+    def replace(self, position: int, commit: Commit) -> None:
+        """Write a record where there is room for one."""
+        offset = position * RECORD_BYTES
+        _FIELDS.pack_into(self._map, offset, *commit)
+        _CHECK.pack_into(self._map, offset + _FIELDS.size, self._check(offset))
 
-        A record checks if it follows on the one before and its two hashes hold. What is behind it is overwritten by the
-        next append; the caller compares lengths to learn whether anything was cut.
-        """
-        self._count = 0
-        end, next_seq = 0, first_seq
-        while (self._count + 1) * RECORD_BYTES <= len(self._map):
-            offset = self._count * RECORD_BYTES
-            (check,) = _CHECK.unpack_from(self._map, offset + _FIELDS.size)
-            if check != xxh3_64_intdigest(self._map[offset : offset + _FIELDS.size]) & 0xFFFFFFFF:
-                break
-            commit = self[self._count]
-            if commit.first_seq != next_seq or not end < commit.end <= len(log) or not commit.messages:
-                break
-            if xxh3_64_intdigest(log[end : commit.end]) != commit.data_hash:
-                break
-            end, next_seq = commit.end, commit.next_seq
-            self._count += 1
+    def seal(self) -> None:
+        """Vouch for all records at once: nothing comes after them. Raises OSError if the disk is full."""
+        if self._count:
+            last = self[-1]
+            digest = xxh3_64_intdigest(self._map[: self._count * RECORD_BYTES])
+            self.append(Commit(last.next_seq, last.end, last.timestamp, digest, 0, 0, 0))
 
-    def trust(self) -> None:
-        """Take over all records without reading the batches: the segment was sealed by a newer one."""
-        low, high = 0, len(self._map) // RECORD_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            if self[middle].messages:
-                low = middle + 1
-            else:
-                high = middle
-        self._count = low
+    def load(self) -> list[int]:
+        """Take over the records that are there. Returns the positions of those that do not check."""
+        used = len(self._map[:].rstrip(b"\0"))
+        self._count = min(-(-used // RECORD_BYTES), len(self._map) // RECORD_BYTES)
+        if self._count and self._checks(self._count - 1):
+            seal = self[-1]
+            if not seal.messages and seal.data_hash == xxh3_64_intdigest(self._map[: (self._count - 1) * RECORD_BYTES]):
+                return []
+        return [position for position in range(self._count) if not self._checks(position)]
 
-    def erase_behind(self) -> bool:
-        """Zero what lies behind the last record, so that it is never taken for one. True if anything was there."""
-        offset = self._count * RECORD_BYTES
-        rest = len(self._map) - offset
-        dirty = self._map[offset:].strip(b"\0") != b""
-        if dirty:
-            self._map[offset:] = bytes(rest)
-        return dirty
+    def truncate(self, count: int) -> None:
+        """Keep the first ``count`` records, and zero what is behind them so that it is never taken for one."""
+        self._count = count
+        offset = count * RECORD_BYTES
+        self._map[offset:] = bytes(len(self._map) - offset)
+
+    def _checks(self, position: int) -> bool:
+        offset = position * RECORD_BYTES
+        (check,) = _CHECK.unpack_from(self._map, offset + _FIELDS.size)
+        return bool(check == self._check(offset))
+
+    def _check(self, offset: int) -> int:
+        return xxh3_64_intdigest(self._map[offset : offset + _FIELDS.size]) & 0xFFFFFFFF
 
     def find(self, seq: int) -> int:
         """The position of the record of the batch that holds message ``seq``."""

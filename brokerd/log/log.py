@@ -6,10 +6,11 @@ import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from brokerd.log.commits import Commit
+from brokerd.log.mending import Repair
 from brokerd.log.segment import Segment
 
 FIRST_SEGMENT_BYTES = 256 * 1024
@@ -17,14 +18,6 @@ FIRST_SEGMENT_BYTES = 256 * 1024
 LAST_SEGMENT_BYTES = 64 * 1024 * 1024
 
 Write = Callable[[memoryview, int, int], int]
-
-
-class Cut(NamedTuple):
-    """What recovery took off a damaged tail."""
-
-    path: Path
-    kept_bytes: int
-    cut_bytes: int
 
 
 class Log:
@@ -39,19 +32,20 @@ class Log:
             directory.mkdir(parents=True, exist_ok=True)
 
     @classmethod
-    def recover(cls, directory: Path) -> tuple[Log, list[Cut]]:
-        """Open what is there. Returns the log and what had to be cut; raises OSError if a file cannot be read."""
-        log, cuts = cls(directory), []
+    def recover(cls, directory: Path, id_head: bytes) -> tuple[Log, list[tuple[Path, Repair]]]:
+        """Open what is there. Returns the log and what had to be mended; raises OSError if a file cannot be read."""
+        log, repairs = cls(directory), []
         paths = sorted(directory.glob("*.log"))
-        for path in paths:
-            segment, cut = Segment.open(path, sealed=path is not paths[-1])
-            if cut:
-                cuts.append(Cut(path, segment.end, cut))
+        for path, following in zip_longest(paths, paths[1:]):
+            next_first_seq = None if following is None else int(following.stem)
+            segment, repair = Segment.open(path, id_head, next_first_seq=next_first_seq)
+            if any(repair):
+                repairs.append((path, repair))
             log.segments.append(segment)
         if log.segments:
             log.next_seq = log.segments[-1].next_seq
             log._capacity = min(2 * len(log.segments[-1].map), LAST_SEGMENT_BYTES)
-        return log, cuts
+        return log, repairs
 
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges ``[start, end)`` that damage has taken out from between segments."""
@@ -79,8 +73,12 @@ class Log:
     def _roll(self, nbytes: int) -> Segment:
         capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
         segment = Segment.create(self.directory, self.next_seq, capacity)
-        if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
-            self.segments.pop().remove()
+        if self.segments:
+            last = self.segments[-1]
+            if last.next_seq == last.first_seq:
+                self.segments.pop().remove()
+            else:
+                last.commits.seal()
         self.segments.append(segment)
         self._capacity = min(2 * self._capacity, LAST_SEGMENT_BYTES)
         return segment
@@ -97,9 +95,13 @@ class Log:
         """When message ``seq`` was accepted, Unix ns; None if it is not held."""
         return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
 
-    def record(self, seq: int) -> bytes:
-        """The bytes of message ``seq``, which is held: its frame as at first delivery."""
+    def record(self, seq: int) -> bytes | None:
+        """The bytes of message ``seq``, its frame as at first delivery; None if they are not what was written."""
+        if not self.holds(seq):
+            return None
         segment = self.segment_of(seq)
+        if not segment.commits[segment.commits.find(seq)].matches(segment.map):
+            return None
         offset = segment.offset_of(seq)
         size = 4 + int.from_bytes(segment.map[offset : offset + 4])
         return bytes(segment.map[offset : offset + size])

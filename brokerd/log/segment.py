@@ -17,8 +17,11 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
+from brokerd.log.mending import Repair, mend
 
 SIZE = struct.Struct(">i")
+CHECKED_AHEAD = 64
+"""Batches that are checked at a time, when a cursor comes to one that was not yet."""
 
 
 class Segment:
@@ -32,6 +35,9 @@ class Segment:
         self.commits = commits
         self.end = 0
         self.next_seq = first_seq
+        self._unchecked_from: int | None = (
+            None  # position of the first commit whose batch was not checked since opening
+        )
 
     @classmethod
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
@@ -53,45 +59,54 @@ class Segment:
             raise
 
     @classmethod
-    def open(cls, path: Path, *, sealed: bool) -> tuple[Segment, int]:
-        """Open a segment that is there, and return it with the number of damaged bytes that were cut from its tail.
+    def open(cls, path: Path, id_head: bytes, *, next_first_seq: int | None) -> tuple[Segment, Repair]:
+        """Open a segment that is there, and return it with what was done about commit records that do not check.
 
-        A ``sealed`` segment, one that a newer one follows, is taken as its commit records say; of the newest, and of a
-        sealed one that is too short for them, each batch is checked and the first that does not hold ends it.
+        Their batches are read anew from the log where its frames allow it. Batches themselves are checked when they are
+        first read, by :meth:`damaged_below`. ``next_first_seq`` is the number that the segment after this one begins
+        with, None for the newest.
         """
-        first_seq = int(path.stem)
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            os.posix_fallocate(fd, 0, max(size, mmap.PAGESIZE))  # a file cut to nothing could not be mapped
-            map_ = mmap.mmap(fd, max(size, mmap.PAGESIZE))
+            found = os.fstat(fd).st_size
+            size = max(found, mmap.PAGESIZE)
+            os.posix_fallocate(fd, 0, size)  # a file cut to nothing could not be mapped
+            map_ = mmap.mmap(fd, size)
         finally:
             os.close(fd)
         commits = CommitIndex(path.with_suffix(".idx"), create=False)
-        segment = cls(path, first_seq, map_, commits)
-        if sealed:
-            commits.trust()
-        if not sealed or (commits and commits[-1].end > size):
-            commits.recover(segment.map, first_seq)
+        segment = cls(path, int(path.stem), map_, commits)
+        repair = mend(
+            commits, commits.load(), segment.map[:found], segment.first_seq, id_head, next_first_seq=next_first_seq
+        )
         if commits:
             last = commits[-1]
             segment.end, segment.next_seq = last.end, last.next_seq
-        cut = 0 if sealed else segment._cut_tail()
-        return segment, cut
+        segment._unchecked_from = 0 if commits else None
+        return segment, repair
 
-    def _cut_tail(self) -> int:
-        """Zero what stands behind the last good batch. Returns how many bytes of it were not zero already."""
-        dirty_index = self.commits.erase_behind()
-        cut, at = 0, self.end
-        while at < len(self.map):
-            chunk = bytes(self.map[at : at + 65536])
-            if chunk.count(0) != len(chunk):
-                cut += len(chunk) - chunk.count(0)
-                self.map[at : at + len(chunk)] = bytes(len(chunk))
-            elif not dirty_index and not cut:
-                break  # an untouched block behind an untorn tail: nothing was written further on
-            at += len(chunk)
-        return cut + dirty_index
+    def damaged_below(self, seq: int) -> list[Commit]:
+        """Check the batches up to message ``seq`` that were there when the segment was opened and were not checked yet.
+
+        Returns those that are not what was written: none of their messages can be delivered.
+        """
+        if self._unchecked_from is None:
+            return []
+        position = self._unchecked_from
+        stop = min(len(self.commits), self.commits.find(seq) + CHECKED_AHEAD)
+        damaged = []
+        while position < stop:
+            commit = self.commits[position]
+            if commit.messages and not commit.matches(self.map):
+                damaged.append(commit)
+            position += 1
+        self._unchecked_from = None if position == len(self.commits) else max(position, self._unchecked_from)
+        return damaged
+
+    @property
+    def checked_end(self) -> int:
+        """Messages below it need no ``damaged_below`` any more."""
+        return self.next_seq if self._unchecked_from is None else self.commits[self._unchecked_from].first_seq
 
     @property
     def room(self) -> int:
@@ -109,15 +124,14 @@ class Segment:
         start, first_seq = self.end, self.next_seq
         end = write(self.map, start, first_seq)
         data_hash = xxh3_64_intdigest(self.map[start:end])
-        self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms))
+        self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms, end - start))
         self.end, self.next_seq = end, first_seq + count
         return first_seq, end - start
 
     def offset_of(self, seq: int) -> int:
         """Where message ``seq``, which is in this segment, begins."""
-        position = self.commits.find(seq)
-        commit = self.commits[position]
-        offset = self.commits[position - 1].end if position else 0
+        commit = self.commits[self.commits.find(seq)]
+        offset = commit.start
         for _ in range(seq - commit.first_seq):
             offset += 4 + SIZE.unpack_from(self.map, offset)[0]
         return offset

@@ -1,0 +1,115 @@
+"""A damaged log is opened all the same: what is not damaged is read, and nothing damaged is taken for a message."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from brokerd.kernel import append_bodies
+from brokerd.log.log import Log
+
+ID_HEAD = b"9a4001"
+BATCHES = 60
+
+
+class Written:
+    """A log of several small segments, and what is in it: ``bodies`` by number, ``batches`` as ranges."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.bodies: dict[int, bytes] = {}
+        self.batches: list[range] = []
+        chance = random.Random(5)
+        log = Log(directory)
+        log._capacity = 4096  # several segments without megabytes of messages
+        for timestamp in range(BATCHES):
+            self._append(
+                log, timestamp, [chance.randbytes(chance.randint(1, 200)) for _ in range(chance.randint(1, 6))]
+            )
+        assert len(log.segments) > 2
+        log.close()
+
+    def _append(self, log: Log, timestamp: int, bodies: list[bytes]) -> None:
+        def write(map_: memoryview, offset: int, first_seq: int) -> int:
+            self.batches.append(range(first_seq, first_seq + len(bodies)))
+            self.bodies.update(enumerate(bodies, first_seq))
+            return append_bodies(map_, offset, bodies, timestamp, ID_HEAD, first_seq)
+
+        log.append(sum(map(len, bodies)) + 34 * len(bodies), len(bodies), timestamp, write)
+
+    def batch_of(self, seq: int) -> range:
+        return next(batch for batch in self.batches if seq in batch)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return Written(tmp_path_factory.mktemp("log") / "t.1")
+
+
+def read_all(directory: Path) -> dict[int, bytes]:
+    """Every message that a cursor from the beginning would be given."""
+    log, _ = Log.recover(directory, ID_HEAD)
+    damaged = {seq for start, end in log.gaps() for seq in range(start, end)}
+    for segment in log.segments:
+        while segment.checked_end < segment.next_seq:
+            for commit in segment.damaged_below(segment.checked_end):
+                damaged.update(range(commit.first_seq, commit.next_seq))
+    found = {seq: log.record(seq) for seq in range(log.first_seq, log.next_seq) if seq not in damaged}
+    log.close()
+    return {seq: frame[34:] for seq, frame in found.items() if frame is not None}
+
+
+def damaged_copies(written: Written, folder: Path, rounds: int, chance: random.Random) -> list[tuple[Path, Path]]:
+    copies = []
+    for number in range(rounds):
+        copy = folder / str(number)
+        shutil.copytree(written.directory, copy)
+        copies.append((copy, chance.choice(sorted(copy.iterdir()))))
+    return copies
+
+
+def test_an_undamaged_log_is_read_whole(written: Written) -> None:
+    """The ground the other tests stand on."""
+    assert read_all(written.directory) == written.bodies
+
+
+def test_a_flipped_bit_costs_one_batch_at_most(written: Written, tmp_path: Path) -> None:
+    """In a segment the batch it is in; in a side file nothing, since the frames tell what its record said."""
+    chance = random.Random(6)
+    for copy, file in damaged_copies(written, tmp_path, 250, chance):
+        data = bytearray(file.read_bytes())
+        at = chance.randrange(len(data.rstrip(b"\0")))
+        data[at] ^= 1 << chance.randrange(8)
+        file.write_bytes(data)
+        read = read_all(copy)
+        lost = written.bodies.keys() - read.keys()
+        assert all(written.bodies[seq] == body for seq, body in read.items()), (file.name, at)
+        if file.suffix == ".idx":
+            assert not lost, (file.name, at)
+        else:
+            assert not lost or lost <= set(written.batch_of(min(lost))), (file.name, at)
+        shutil.rmtree(copy)
+
+
+def test_a_cut_file_costs_what_was_cut(written: Written, tmp_path: Path) -> None:
+    """A cut segment loses no message that ended before the cut; a cut side file loses none at all."""
+    chance = random.Random(7)
+    for copy, file in damaged_copies(written, tmp_path, 250, chance):
+        at = chance.randrange(len(file.read_bytes().rstrip(b"\0")) + 1)
+        os.truncate(file, at)
+        read = read_all(copy)
+        lost = written.bodies.keys() - read.keys()
+        assert all(written.bodies[seq] == body for seq, body in read.items()), (file.name, at)
+        if file.suffix == ".idx":
+            assert not lost, (file.name, at)
+        else:
+            kept, seq = 0, int(file.stem)
+            while seq in written.bodies and kept + 34 + len(written.bodies[seq]) <= at:
+                kept += 34 + len(written.bodies[seq])
+                assert seq not in lost, (file.name, at, seq)
+                seq += 1
+        shutil.rmtree(copy)
