@@ -42,31 +42,52 @@ def mend(
         if last not in damaged:
             damaged.append(last)
         last -= 1
-    rebuilt = lost = 0
-    dropped = 0
-    for position in sorted(damaged):
-        before = commits[position - 1] if position else Commit(first_seq, 0, 0, 0, 0, 0, 0)
-        after = _next_sound(commits, damaged, position)
-        limit = after.start if after is not None else len(log)
-        commit = _read_batch(log, before.end, limit, before.next_seq, id_head)
-        if commit is None and after is None:
-            dropped = len(commits) - position
-            commits.truncate(position)
-            break
-        if commit is None and after is not None:
-            # The frames are damaged too. The first of such records stands for all messages up to the next sound one,
-            # with a hash that nothing matches; any further ones stand for none.
-            missing = max(0, after.first_seq - before.next_seq)
-            length = max(0, after.start - before.end)
-            commit = Commit(before.next_seq, before.end + length, after.timestamp, 0, missing, 0, length)
+    rebuilt = lost = dropped = 0
+    tail_damaged = False
+    for group in _runs(sorted(damaged)):
+        before = commits[group[0] - 1] if group[0] else Commit(first_seq, 0, 0, 0, 0, 0, 0)
+        if group[-1] + 1 < len(commits):
+            missing = _bridge(commits, group, before, commits[group[-1] + 1], log, id_head)
             lost += missing
+            rebuilt += 0 if missing else len(group)
         else:
-            rebuilt += 1
-        assert commit is not None
-        commits.replace(position, commit)
-    if commits.was_cut or next_first_seq is not None:
-        rebuilt += _read_on(commits, log, first_seq, id_head, next_first_seq)
+            dropped = len(group)
+            commits.truncate(group[0])
+            tail_damaged = True
+    if commits.was_cut or tail_damaged or next_first_seq is not None:
+        added = _read_on(commits, log, first_seq, id_head, next_first_seq)
+        rebuilt, dropped = rebuilt + added, max(0, dropped - added)
     return Repair(rebuilt, dropped, lost)
+
+
+def _runs(positions: list[int]) -> list[list[int]]:
+    """Group positions that follow one another."""
+    runs: list[list[int]] = []
+    for position in positions:
+        if runs and runs[-1][-1] + 1 == position:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs
+
+
+def _bridge(
+    commits: CommitIndex, group: list[int], before: Commit, after: Commit, log: memoryview, id_head: bytes
+) -> int:
+    """Replace damaged records between two sound ones. Returns how many messages are lost.
+
+    The first of them comes to stand for all messages in between, the others for none. If the frames do not lead from
+    one to the other they are damaged too, and it gets a hash that nothing matches.
+    """
+    read = _read_batch(log, before.end, after.start, before.next_seq, id_head, one_timestamp=False)
+    messages, length = after.first_seq - before.next_seq, after.start - before.end
+    whole = read is not None and (read.next_seq, read.end) == (after.first_seq, after.start)
+    if read is None or not whole:
+        read = Commit(before.next_seq, after.start, after.timestamp, 0, messages, 0, length)
+    commits.replace(group[0], read)
+    for position in group[1:]:
+        commits.replace(position, Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0))
+    return 0 if whole else messages
 
 
 def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, id_head: bytes, stop: int | None) -> int:
@@ -81,14 +102,9 @@ def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, id_head: byt
         added += 1
 
 
-def _next_sound(commits: CommitIndex, damaged: list[int], position: int) -> Commit | None:
-    for later in range(position + 1, len(commits)):
-        if later not in damaged:
-            return commits[later]
-    return None
-
-
-def _read_batch(log: memoryview, start: int, limit: int, first_seq: int, id_head: bytes) -> Commit | None:
+def _read_batch(
+    log: memoryview, start: int, limit: int, first_seq: int, id_head: bytes, *, one_timestamp: bool = True
+) -> Commit | None:
     """The batch whose frames begin at ``start``, with the number ``first_seq``; None if no whole frame is there.
 
     A batch was given one timestamp, so it ends where another begins. Its deferral, if it had one, is not in the frames.
@@ -98,7 +114,9 @@ def _read_batch(log: memoryview, start: int, limit: int, first_seq: int, id_head
         size, kind, stamp, attempts, message_id = MESSAGE_HEAD.unpack_from(log, at)
         sound = kind == MESSAGE and attempts == 1 and message_id == id_head + b"%010x" % (seq & SEQ_MASK)
         end = at + 4 + size
-        if not sound or size < MESSAGE_HEAD_BYTES - 4 or end > limit or (seq > first_seq and stamp != timestamp):
+        if not sound or size < MESSAGE_HEAD_BYTES - 4 or end > limit:
+            break
+        if one_timestamp and seq > first_seq and stamp != timestamp:
             break
         at, seq, timestamp = end, seq + 1, stamp
     if seq == first_seq:
