@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -54,6 +55,40 @@ def _wait_until() -> Callable[..., Any]:
     return wait_until
 
 
+class SecondNode:
+    """A broker that registers with the stack's registry; ``with`` starts and ends it. ``id`` is its row's key."""
+
+    def __init__(self, lookupd: str, data: Path, env: dict[str, str]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as tcp, socket.create_server(("127.0.0.1", 0)) as http:
+            tcp_address, self.id = (f"127.0.0.1:{each.getsockname()[1]}" for each in (tcp, http))
+        data.mkdir()
+        self._command = [sys.executable, "-m", "brokerd", f"--tcp-address={tcp_address}", f"--http-address={self.id}"]
+        self._command += [f"--lookupd-tcp-address={lookupd}", f"--data-path={data}", "--broadcast-address=127.0.0.1"]
+        self._env = env
+
+    def __enter__(self) -> SecondNode:
+        self._process = subprocess.Popen(self._command, cwd=ROOT, env=self._env, stderr=subprocess.DEVNULL)
+        return self
+
+    def publish(self, topic: str) -> None:
+        def answers() -> bool:
+            try:
+                return httpx.post(f"http://{self.id}/pub", params={"topic": topic}, content=b"x").is_success
+            except httpx.TransportError:
+                return False
+
+        wait_until(answers, "the second broker takes a message")
+
+    def freeze(self) -> None:
+        """It keeps its connections and answers nothing, as a machine that swaps or hangs does."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def __exit__(self, *_: object) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        self._process.wait(30)
+
+
 class Stack:
     """A running platform: the site, and the broker behind it as its HTTP side tells it."""
 
@@ -83,6 +118,10 @@ class Stack:
             return re.search(r"^Ready: ", self._log.read_text(), re.MULTILINE) is not None
 
         wait_until(ready, "nsq up says that it is ready", seconds=150)
+
+    def second_node(self) -> SecondNode:
+        """Another broker of the same cluster."""
+        return SecondNode(self.addresses["--lookupd-tcp-address"], self._log.parent / "second", self._env)
 
     def manage(self, *words: str) -> str:
         """Run ``manage.py WORDS`` to its end and return what it printed."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
+ROOT = Path(__file__).resolve().parents[2]
 PATHS = (
     "/",
     "/topics",
@@ -102,3 +105,19 @@ def test_times_are_the_viewers(visit, stack):
         entry = page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text="dawn")
         read.add(entry.locator("time").inner_text())
     assert len(read) == 2
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_screen_reader_can_use_every_page(live, stack, gallery, theme):
+    """axe finds nothing serious: names, roles, contrast, order of headings."""
+    axe = (ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js").read_text()
+    page = live("/", color_scheme=theme)
+    found = []
+    for path in PATHS:
+        page.goto(path.format(node=stack.addresses["--nsqd-http-address"].replace(":", "%3A")))
+        expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        page.wait_for_load_state("networkidle")
+        page.evaluate(axe)
+        for fault in page.evaluate("axe.run()")["violations"]:
+            found += [f"{path}: {fault['id']} ({fault['impact']}): {node['html'][:160]}" for node in fault["nodes"]]
+    assert found == [], "\n".join(found)

@@ -103,6 +103,12 @@ describe('the live picture', () => {
     expect(depths(store)).toEqual({ orders: 102 });
   });
 
+  test('a picture told twice is one beat of history', () => {
+    const { far, store } = live();
+    far.last().events.message(snapshot(1, [topic('orders', 5)]));
+    expect(store.history.recent(topicSeries('orders'), 'depth', 10)).toEqual([5]);
+  });
+
   test('three seconds of silence make it stale, and the next beat live again', () => {
     const { far, store } = live();
     vi.advanceTimersByTime(STALE_AFTER_MS - 1);
