@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -44,27 +45,38 @@ class Run:
     """A started ``nsq`` subcommand and everything it has printed."""
 
     def __init__(self, *words: str, env: dict[str, str]) -> None:
+        self._output, end = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "manage.py"), "nsq", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-            cwd=env["HOME"],
+            [sys.executable, str(ROOT / "manage.py"), "nsq", *words], stdout=end, stderr=end, env=env, cwd=env["HOME"]
         )
+        os.close(end)
         self.lines: list[str] = []
         self._changed = threading.Condition()
+        self._left = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        pending = b""
+        while not self._left.is_set():
+            readable, _, _ = select.select([self._output], [], [], 0.1)
+            if not readable:
+                continue
+            chunk = os.read(self._output, 65536)
+            if not chunk:
+                break
+            *lines, pending = (pending + chunk).split(b"\n")
             with self._changed:
-                self.lines.append(line.rstrip("\n"))
+                self.lines += [line.decode() for line in lines]
                 self._changed.notify_all()
+        os.close(self._output)
         with self._changed:
             self._changed.notify_all()
+
+    def leave(self) -> None:
+        """Read no further, as ``| head`` does."""
+        self._left.set()
+        self._reader.join()
 
     @property
     def output(self) -> str:

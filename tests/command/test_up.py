@@ -189,6 +189,16 @@ def test_a_second_signal_does_not_wait(up):
     assert not psutil.pid_exists(pid)
 
 
+def test_a_reader_that_leaves_stops_it_in_order(up, wait_until):
+    """``nsq up | head``: nothing keeps running unseen, and nothing is killed in the middle of its work."""
+    platform = up("--without", "redis,brokerd,collector,web,worker,beat")
+    platform.wait_for("^Ctrl-C stops everything")
+    pid = platform.running("lookup")
+    platform.leave()
+    os.kill(pid, signal.SIGKILL)  # something to tell of
+    assert platform.ended(30) == 0
+
+
 def test_a_long_path_does_not_keep_redis_from_starting(up, tmp_path):
     """A Unix socket's path ends at about 100 bytes; a home may be longer."""
     home = tmp_path / ("deep" * 30)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -11,12 +14,21 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_
 STATE_COLOURS = {"running": "green", "starting": "yellow", "stopping": "yellow", "restarting": "red", "stopped": "dim"}
 
 
+class PipeConsole(Console):
+    """A console whose reader may leave. rich would exit in the middle of whatever runs; this one asks for a stop."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        signal.raise_signal(signal.SIGTERM)
+
+
 class Screen:
     """Lines on standard output, coloured on a terminal unless ``NO_COLOR`` is set, plain in a pipe."""
 
     def __init__(self, names: Iterable[str]) -> None:
         names = list(names)
-        self._console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+        self._console = PipeConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
         self._width = max(map(len, names), default=0)
         self._colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
 
