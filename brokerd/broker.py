@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from brokerd import nsqd_import
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal import records
@@ -61,7 +62,8 @@ class Broker:
     ) -> None:
         """Lock the data path and recover what it holds.
 
-        Raises DataPathLocked, OSError, and CorruptState if the node's state cannot be read (nothing is changed then).
+        What nsqd left there is imported. Raises DataPathLocked, OSError, and CorruptState or ImportFailed if the state,
+        ours or nsqd's, cannot be read (nothing is changed then).
         """
         self.settings = settings
         self.node_id = settings.node_id
@@ -80,12 +82,18 @@ class Broker:
         self._data_path = Path(settings.data_path or ".").resolve()
         self._lock_fd = _lock(self._data_path, settings.data_path or ".")
         self._journal: Journal | None = None
+        nsqd_files = nsqd_import.stage(self._data_path)
         state, generation, oddities = recover(self._data_path)
         for oddity in oddities:
             logger.warning("%s", oddity)
+        self._settle_directories(state, importing=nsqd_files is not None)
+        if nsqd_files is not None:
+            nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
         self._restore(state)
         self._journal = Journal(self._data_path, generation, self._snapshot)
+        if nsqd_files is not None:
+            logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +232,6 @@ class Broker:
         return state
 
     def _restore(self, state: NodeState) -> None:
-        self._settle_directories(state)
         for topic_state in state.topics.values():
             self._restore_topic(topic_state)
         by_number = {topic.number: topic for topic in self.topics.values()}
@@ -233,17 +240,22 @@ class Broker:
         for number, topic in by_number.items():
             topic.recover_skips([*state.topics[number].holes, *topic.log.gaps()])
 
-    def _settle_directories(self, state: NodeState) -> None:
+    def _place(self, number: int, name: str) -> nsqd_import.Place:
+        return nsqd_import.Place(log_directory(self._data_path, number, name), id_head(self.node_id, number))
+
+    def _settle_directories(self, state: NodeState, *, importing: bool) -> None:
         """Make topics and directories agree: a crash may have come between the one and the other.
 
-        What a deletion left is removed. Messages of a topic of which no record is left are never thrown away: it is
-        taken back, without channels.
+        What a deletion left is removed, and so is what an import had written that is now done again. Messages of a
+        topic of which no record is left are otherwise never thrown away: it is taken back, without channels.
         """
         known = {log_directory(self._data_path, topic.number, topic.name) for topic in state.topics.values()}
         for directory in sorted((self._data_path / "topics").glob("*")):
             if directory.suffix == DELETED and directory.with_suffix("") in known:
                 directory.rename(directory.with_suffix(""))
-            elif directory.suffix == DELETED or (directory not in known and not any(directory.glob("*.log"))):
+            elif directory.suffix == DELETED or (
+                directory not in known and (importing or not any(directory.glob("*.log")))
+            ):
                 shutil.rmtree(directory)
             elif directory not in known:
                 name, _, digits = directory.name.rpartition(".")
@@ -253,7 +265,7 @@ class Broker:
                     continue
                 logger.warning("%s: no record of this topic is left; its messages are taken back", directory)
                 state.topics[number] = TopicState(number, name, 0)
-                self._next_topic = max(self._next_topic, number + 1)
+                state.next_topic = max(state.next_topic, number + 1)
 
     def _restore_topic(self, state: TopicState) -> None:
         directory = log_directory(self._data_path, state.number, state.name)

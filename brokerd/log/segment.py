@@ -20,6 +20,8 @@ from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.mending import Repair, mend
 
 SIZE = struct.Struct(">i")
+_TIMESTAMP = struct.Struct(">q")
+_TIMESTAMP_AT = 8  # in a frame: behind its size and its type
 CHECKED_AHEAD = 64
 """Batches that are checked at a time, when a cursor comes to one that was not yet."""
 
@@ -138,7 +140,7 @@ class Segment:
 
     def timestamp_of(self, seq: int) -> int:
         """When message ``seq`` was accepted, Unix nanoseconds."""
-        return self.commits[self.commits.find(seq)].timestamp
+        return int(_TIMESTAMP.unpack_from(self.map, self.offset_of(seq) + _TIMESTAMP_AT)[0])
 
     def remove(self) -> None:
         """Delete the files. Slices of the map that a socket still has to send stay readable until it has."""

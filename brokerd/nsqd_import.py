@@ -1,0 +1,189 @@
+"""Taking over a data directory that nsqd wrote: its topics, channels, pauses and queued messages.
+
+The files of nsqd are moved to ``nsqd-import/`` first, imported from there, and kept in ``nsqd-imported-<n>/`` once the
+node's state holds what was in them. Interrupted, the import is done again from the beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from brokerd.diskqueue import DiskQueue
+from brokerd.journal.journal import CorruptState
+from brokerd.journal.state import ChannelState, NodeState, TopicState
+from brokerd.log.log import Log
+from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message
+from nsqwire.names import is_ephemeral, is_valid_name
+
+METADATA = "nsqd.dat"
+STAGING = "nsqd-import"
+KEPT = "nsqd-imported-"
+_BATCH = 512
+
+logger = logging.getLogger("brokerd")
+
+
+class ImportFailed(CorruptState):
+    """nsqd's metadata cannot be read; the text names the file and the reason. Nothing was changed."""
+
+
+@dataclass
+class _Queue:
+    name: str
+    paused: bool
+    messages: dict[bytes, Message] = field(default_factory=dict)
+
+
+@dataclass
+class _Topic(_Queue):
+    channels: list[_Queue] = field(default_factory=list)
+
+
+class Place(NamedTuple):
+    """Where a topic's log is, and what its messages' ids begin with."""
+
+    directory: Path
+    id_head: bytes
+
+
+def stage(data_path: Path) -> Path | None:
+    """Move nsqd's files aside, if there are any, and return where they are; None if there is nothing to import.
+
+    Raises ImportFailed before anything is moved, if the metadata makes no sense.
+    """
+    staging = data_path / STAGING
+    metadata = data_path / METADATA
+    if not metadata.exists():
+        return staging if (staging / METADATA).exists() else None
+    _read_metadata(metadata)
+    staging.mkdir(exist_ok=True)
+    for file in sorted(data_path.glob("*.diskqueue.*")):
+        file.rename(staging / file.name)
+    metadata.rename(staging / METADATA)  # last: as long as it is here, an interrupted move is taken up again
+    return staging
+
+
+def import_into(state: NodeState, staging: Path, place: Callable[[int, str], Place]) -> None:
+    """Write the staged messages to our logs, and the topics and channels to ``state``. Raises OSError."""
+    for topic in _read_queues(staging):
+        taken = next((known for known in state.topics.values() if known.name == topic.name), None)
+        if taken is None:
+            taken = TopicState(state.next_topic, topic.name, 0)
+            state.next_topic += 1
+            state.topics[taken.number] = taken
+        _import_topic(state, taken, topic, place(taken.number, topic.name))
+
+
+def keep(staging: Path) -> Path:
+    """Give the imported files their last name, and return it."""
+    number = 1 + len(list(staging.parent.glob(f"{KEPT}*")))
+    kept = staging.with_name(f"{KEPT}{number}")
+    staging.rename(kept)
+    return kept
+
+
+def _read_metadata(path: Path) -> list[dict[str, Any]]:
+    try:
+        data = json.loads(path.read_bytes() or b"{}")
+        topics = data.get("topics") or []
+        return [topic for topic in topics if isinstance(topic["name"], str)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ImportFailed(f"failed to parse metadata in {path} - {error}") from error
+
+
+def _read_queues(staging: Path) -> list[_Topic]:
+    topics = []
+    for entry in _read_metadata(staging / METADATA):
+        if not _usable(entry["name"], "topic"):
+            continue
+        topic = _Topic(entry["name"], bool(entry.get("paused")))
+        topic.messages = _read_queue(staging, topic.name)
+        for each in entry.get("channels") or []:
+            if _usable(each.get("name"), "channel"):
+                channel = _Queue(each["name"], bool(each.get("paused")))
+                channel.messages = _read_queue(staging, f"{topic.name}:{channel.name}")
+                topic.channels.append(channel)
+        topics.append(topic)
+    return topics
+
+
+def _usable(name: object, kind: str) -> bool:
+    if isinstance(name, str) and is_valid_name(name) and not is_ephemeral(name):
+        return True
+    logger.warning("skipping creation of invalid %s %s", kind, name)
+    return False
+
+
+def _read_queue(staging: Path, name: str) -> dict[bytes, Message]:
+    queue = DiskQueue(staging, name)
+    messages = {message.id: message for message in queue.messages()}
+    for damage in queue.damage:
+        logger.error("DISKQUEUE(%s): %s", name, damage)
+    return messages
+
+
+def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Place) -> None:
+    """A channel that holds the newest messages, none of them delivered before, becomes a cursor; another remembers its
+    messages one by one. Messages that had gone to no channel come last in the log, as they do in time."""
+    known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
+    attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}
+    waiting = [message for message in topic.messages.values() if message.id not in known]
+    order = sorted(known.values(), key=lambda message: (message.id not in attempted, message.timestamp, message.id))
+    order += sorted(waiting, key=lambda message: (message.timestamp, message.id))
+    log, _ = Log.recover(place.directory, place.id_head)
+    first = log.next_seq
+    _append(log, order, place.id_head)
+    seqs = {message.id: seq for seq, message in enumerate(order, first)}
+    routed_end = first + len(known)
+    fresh = not any(channel.topic == taken.number for channel in state.channels.values())
+    taken.paused = taken.paused or topic.paused
+    taken.routed_end = routed_end if fresh else log.next_seq
+    if not fresh and order:
+        taken.holes.append((first, log.next_seq))
+    for queue in topic.channels:
+        held = dict(queue.messages)
+        if not fresh:
+            held |= topic.messages
+        existing = (c for c in state.channels.values() if c.topic == taken.number and c.name == queue.name)
+        channel = next(existing, None)
+        aside = {seqs[message.id]: (message.attempts, 0) for message in held.values()}
+        if channel is None:
+            head = log.next_seq
+            if fresh:
+                head = _cursor(aside, first + len(attempted), routed_end)
+            aside = {seq: entry for seq, entry in aside.items() if seq < head}
+            channel = ChannelState(state.next_channel, taken.number, queue.name, head, queue.paused)
+            state.channels[channel.number] = channel
+            state.next_channel += 1
+        channel.aside.update(aside)
+    log.close()
+    logger.info("TOPIC(%s): %d messages imported from nsqd", topic.name, len(order))
+
+
+def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:
+    """The lowest number from which a channel holds every message up to ``end``; ``end`` if it lacks some above."""
+    clean = sorted(seq for seq in held if seq >= first_fresh)
+    head = end - len(clean)
+    return head if not clean or clean[0] == head else end
+
+
+def _append(log: Log, messages: Sequence[Message], id_head: bytes) -> None:
+    for start in range(0, len(messages), _BATCH):
+        batch = messages[start : start + _BATCH]
+
+        def write(map_: memoryview, offset: int, first_seq: int, batch: Sequence[Message] = batch) -> int:
+            for seq, message in enumerate(batch, first_seq):
+                size = MESSAGE_HEAD_BYTES + len(message.body)
+                message_id = b"%b%010x" % (id_head, seq & ((1 << 40) - 1))
+                MESSAGE_HEAD.pack_into(map_, offset, size - 4, MESSAGE, message.timestamp, 1, message_id)
+                map_[offset + MESSAGE_HEAD_BYTES : offset + size] = message.body
+                offset += size
+            return offset
+
+        nbytes = sum(MESSAGE_HEAD_BYTES + len(message.body) for message in batch)
+        log.append(nbytes, len(batch), batch[0].timestamp, write)

@@ -1,0 +1,151 @@
+"""Starting on a data directory of nsqd: what it held is served, and its own files are kept aside."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Start = Callable[..., Any]
+BASE_NS = 1_700_000_000_000_000_000
+
+
+def message(number: int, *, attempts: int = 0) -> bytes:
+    """A message as nsqd has it on disk, the ``number``-th of its topic."""
+    return struct.pack(">qH", BASE_NS + number, attempts) + b"%016x" % (0xABC000 + number) + b"body %d" % number
+
+
+def queue(directory: Path, name: str, messages: Iterable[bytes], *, read: int = 0, files: int = 1) -> None:
+    """Write a disk queue of ``files`` files, of which the first ``read`` messages were read already."""
+    records = [struct.pack(">i", len(data)) + data for data in messages]
+    per_file = -(-len(records) // files)
+    for number in range(files):
+        part = b"".join(records[number * per_file : (number + 1) * per_file])
+        (directory / f"{name}.diskqueue.{number:06d}.dat").write_bytes(part)
+    read_offset = sum(map(len, records[:read]))
+    meta = f"{len(records) - read}\n0,{read_offset}\n{files - 1},{len(part)}\n"
+    (directory / f"{name}.diskqueue.meta.dat").write_text(meta)
+
+
+def metadata(directory: Path, *topics: tuple[str, bool, list[tuple[str, bool]]]) -> None:
+    """Write ``nsqd.dat``: (topic, paused, [(channel, paused)])."""
+    listed = [
+        {"name": name, "paused": paused, "channels": [{"name": c, "paused": p} for c, p in channels] or None}
+        for name, paused, channels in topics
+    ]
+    (directory / "nsqd.dat").write_text(json.dumps({"topics": listed, "version": "1.3.0"}))
+
+
+def drain(broker: Any, topic: str, channel: str, connect: Callable[..., Any]) -> list[tuple[int, bytes]]:
+    """``(attempts, body)`` of everything a channel holds."""
+    stats = broker.stats(topic=topic, channel=channel)["topics"][0]["channels"][0]
+    client = connect(broker)
+    client.ok(f"SUB {topic} {channel}\n".encode())
+    client.send(b"RDY 500\n")
+    return [client.message()[1:] for _ in range(stats["depth"])]
+
+
+def test_topics_channels_pauses_and_messages_are_taken_over(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """Two channels at different places of one topic, a paused topic's backlog, and one without channels."""
+    metadata(
+        tmp_path,
+        ("orders", False, [("ahead", False), ("behind", True)]),
+        ("held", True, [("c", False)]),
+        ("lonely", False, []),
+    )
+    queue(tmp_path, "orders:behind", [message(n) for n in range(10)], read=2, files=3)
+    queue(tmp_path, "orders:ahead", [message(n) for n in range(6, 10)])
+    queue(tmp_path, "held:c", [message(n) for n in range(3)])
+    queue(tmp_path, "held", [message(n) for n in range(3, 5)])
+    queue(tmp_path, "lonely", [message(n) for n in range(4)])
+    broker = start_broker(data_path=tmp_path)
+    topics = {topic["topic_name"]: topic for topic in broker.stats()["topics"]}
+    channels = {c["channel_name"]: c for topic in topics.values() for c in topic["channels"]}
+    assert {name: (topic["depth"], topic["paused"]) for name, topic in topics.items()} == {
+        "orders": (0, False),
+        "held": (2, True),
+        "lonely": (4, False),
+    }
+    assert {name: (channel["depth"], channel["paused"]) for name, channel in channels.items()} == {
+        "ahead": (4, False),
+        "behind": (8, True),
+        "c": (3, False),
+    }
+    assert drain(broker, "orders", "ahead", connect) == [(1, b"body %d" % n) for n in range(6, 10)]
+    assert not list(tmp_path.glob("*.dat"))
+    assert (tmp_path / "nsqd-imported-1" / "nsqd.dat").exists()
+
+
+def test_an_attempt_made_under_nsqd_counts(tmp_path: Path, start_broker: Start, connect: Callable[..., Any]) -> None:
+    """A message that was in flight when nsqd ended comes with one more attempt, in that channel only."""
+    metadata(tmp_path, ("t", False, [("tried", False), ("fresh", False)]))
+    queue(tmp_path, "t:tried", [message(0), message(2, attempts=3), message(1)])
+    queue(tmp_path, "t:fresh", [message(0), message(1)])
+    broker = start_broker(data_path=tmp_path)
+    assert sorted(drain(broker, "t", "tried", connect)) == [(1, b"body 0"), (1, b"body 1"), (4, b"body 2")]
+    assert sorted(drain(broker, "t", "fresh", connect)) == [(1, b"body 0"), (1, b"body 1")]
+
+
+def test_channels_that_hold_different_messages_keep_them_apart(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """No channel gets what it had finished, however the two are interleaved."""
+    metadata(tmp_path, ("t", False, [("even", False), ("odd", False)]))
+    queue(tmp_path, "t:even", [message(n) for n in range(0, 20, 2)])
+    queue(tmp_path, "t:odd", [message(n) for n in range(1, 20, 2)])
+    broker = start_broker(data_path=tmp_path)
+    broker.kill()
+    broker = start_broker(data_path=tmp_path)  # what was imported is as durable as what was published
+    assert sorted(drain(broker, "t", "even", connect)) == sorted((1, b"body %d" % n) for n in range(0, 20, 2))
+    assert sorted(drain(broker, "t", "odd", connect)) == sorted((1, b"body %d" % n) for n in range(1, 20, 2))
+
+
+def test_nsqd_having_run_again_in_between_adds_its_messages(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """Going back to nsqd and forth again loses nothing on either side."""
+    start_broker(data_path=tmp_path).terminate()
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(0)])
+    first = start_broker(data_path=tmp_path)
+    first.terminate()
+    metadata(tmp_path, ("t", False, [("c", False), ("new", False)]))
+    queue(tmp_path, "t:c", [message(1)])
+    queue(tmp_path, "t", [message(2)])
+    broker = start_broker(data_path=tmp_path)
+    assert sorted(body for _, body in drain(broker, "t", "c", connect)) == [b"body 0", b"body 1", b"body 2"]
+    assert sorted(body for _, body in drain(broker, "t", "new", connect)) == [b"body 2"]
+    assert (tmp_path / "nsqd-imported-2").is_dir()
+
+
+def test_a_damaged_queue_file_costs_its_rest_and_is_told(
+    tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
+) -> None:
+    """As in nsqd, what follows a broken record in a file is passed over; the next file is read."""
+    metadata(tmp_path, ("t", False, [("c", False)]))
+    queue(tmp_path, "t:c", [message(n) for n in range(6)], files=2)
+    file = tmp_path / "t:c.diskqueue.000000.dat"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3 : len(data) // 3 + 4] = b"\xff\xff\xff\xff"
+    file.write_bytes(data)
+    broker = start_broker(data_path=tmp_path)
+    assert [body for _, body in drain(broker, "t", "c", connect)] == [b"body 0", b"body 3", b"body 4", b"body 5"]
+    broker.wait_for_log(r"ERROR: DISKQUEUE\(t:c\): .*000000\.dat")
+
+
+def test_metadata_that_cannot_be_read_ends_the_start_and_changes_nothing(tmp_path: Path, start_broker: Start) -> None:
+    """One line names the file; the files are where they were."""
+    (tmp_path / "nsqd.dat").write_text("{")
+    queue(tmp_path, "t", [message(0)])
+    broker = start_broker(data_path=tmp_path, ready=False)
+    assert broker.wait_for_exit() == 1
+    broker.wait_for_log(r"FATAL: failed to load metadata - failed to parse metadata in .*nsqd\.dat - ")
+    assert sorted(path.name for path in tmp_path.glob("*.dat")) == [
+        "nsqd.dat",
+        "t.diskqueue.000000.dat",
+        "t.diskqueue.meta.dat",
+    ]
