@@ -15,11 +15,15 @@ import uvloop
 from brokerd import kernel
 from brokerd.broker import Broker, DataPathLocked
 from brokerd.journal.journal import CorruptState
+from brokerd.latency import LatencyWindows
 from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses
+from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
 from brokerd.net.peers import LookupPeers
+from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
+from brokerd.net.windows import turn_windows
 from brokerd.settings import BrokerSettings, InvalidSettings
 from nsqwire import logs
 from nsqwire.descriptors import occupy_standard_descriptors
@@ -125,9 +129,12 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
             version=NSQ_VERSION,
         ),
     )
+    windows = LatencyWindows(settings.e2e_processing_latency_percentile)
     tcp_server = await serve_tcp(broker, tcp.socket)
     log.info("TCP: listening on %s", tcp.shown)
-    router = broker_router(broker, peers, ports=ports, http_port=told_http_port, hostname=hostname, pauses=pauses)
+    router = broker_router(
+        broker, peers, windows, ports=ports, http_port=told_http_port, hostname=hostname, pauses=pauses
+    )
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
     http_server = HTTPServer(router.answer, limits=limits)
     http_listening = None
@@ -135,6 +142,11 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
         http_listening = await http.serve(http_server.protocol)
         log.info("HTTP: listening on %s", http.shown)
     peers.set_addresses(settings.lookupd_tcp_address)
+    background = Background()
+    if settings.e2e_processing_latency_percentile:
+        background.start(turn_windows(broker, windows, settings.e2e_processing_latency_window_time))
+    if settings.statsd_address:
+        background.start(Statsd(broker, windows, pauses, http_port=told_http_port).run())
 
     await stop.wait()
     tcp_server.close()
@@ -144,6 +156,7 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
         http_listening.close()
         await http_server.close()
     await peers.close()
+    await background.close()
 
 
 if __name__ == "__main__":

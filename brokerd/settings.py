@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from nsqwire.addresses import parse_host_port
 from nsqwire.logs import LOG_FORMATS, LogLevel
 from nsqwire.settings import Settings, setting
 
@@ -93,9 +94,13 @@ class BrokerSettings(Settings, env="BROKERD_"):
     statsd_exclude_ephemeral: bool = setting(False, "Leave ephemeral topics and channels out.")
 
     e2e_processing_latency_percentile: tuple[float, ...] = setting(
-        (), "A latency percentile to keep, 0 to 1; may be repeated.", key="e2e_processing_latency_percentiles"
+        (),
+        "A latency percentile to tell, above 0 and up to 1; may be repeated.",
+        key="e2e_processing_latency_percentiles",
     )
-    e2e_processing_latency_window_time: timedelta = setting("10m", "What the percentiles look back on.", min="1s")
+    e2e_processing_latency_window_time: timedelta = setting(
+        "10m", "How far the percentiles look back, at most; half of it at least.", min="1s"
+    )
 
     tls_cert: str = setting("", "PEM file of the certificate.")
     tls_key: str = setting("", "PEM file of its key.")
@@ -125,7 +130,14 @@ class BrokerSettings(Settings, env="BROKERD_"):
             raise InvalidSettings("--auth-http-request-method must be post or get")
         for percentile in self.e2e_processing_latency_percentile:
             if not 0 < percentile <= 1:
-                raise InvalidSettings(f"invalid E2E processing latency percentile: {percentile}")
+                raise InvalidSettings(
+                    f"invalid E2E processing latency percentile: {str(percentile).removesuffix('.0')}"
+                )
+        if self.statsd_address:
+            try:
+                parse_host_port(self.statsd_address)
+            except ValueError as error:
+                raise InvalidSettings(f"--statsd-address: {error}") from None
         self._refuse_what_is_not_built()
 
     def _refuse_what_is_not_built(self) -> None:
@@ -137,8 +149,6 @@ class BrokerSettings(Settings, env="BROKERD_"):
             "--tls-client-auth-policy": self.tls_client_auth_policy,
             "--tls-required": self.tls_required_code,
             "--auth-http-address": self.auth_http_address,
-            "--statsd-address": self.statsd_address,
-            "--e2e-processing-latency-percentile": self.e2e_processing_latency_percentile,
         }
         for flag, value in asked.items():
             if value:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
+from brokerd.latency import LatencyStats, LatencyWindows
 from brokerd.memory import MemoryStats
 from nsqwire.histogram import HistogramJSON
 
@@ -17,20 +18,6 @@ if TYPE_CHECKING:
     from brokerd.channel import Channel
     from brokerd.client import Client
     from brokerd.topic import Topic
-
-
-class Percentile(TypedDict):
-    """``value`` is in ns."""
-
-    quantile: float
-    value: float
-
-
-class LatencyStats(TypedDict):
-    """Latency over nsqd's window; ``percentiles`` is None while no percentile is configured."""
-
-    count: int
-    percentiles: list[Percentile] | None
 
 
 class PubCount(TypedDict):
@@ -139,9 +126,6 @@ class Stats(TypedDict):
     boot_id: NotRequired[str]
 
 
-_NO_PERCENTILES: Final[LatencyStats] = {"count": 0, "percentiles": None}
-
-
 @dataclass(frozen=True, kw_only=True)
 class StatsQuery:
     """What the picture is narrowed to: ``topic`` and ``channel`` are exact names, empty for all."""
@@ -176,27 +160,27 @@ def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | Non
     return [_client_stats(client, query.topic) for client in broker.clients if client.pub_counts] or None
 
 
-def topic_stats(topic: Topic, query: StatsQuery) -> TopicStats:
+def topic_stats(topic: Topic, query: StatsQuery, windows: LatencyWindows) -> TopicStats:
     """One topic and its channels as they are now."""
     names = sorted(topic.channels)
     if query.channel:
         names = [name for name in names if name == query.channel]
     stats: TopicStats = {
         "topic_name": topic.name,
-        "channels": [_channel_stats(topic.channels[name], query) for name in names],
+        "channels": [_channel_stats(topic.channels[name], query, windows) for name in names],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": _NO_PERCENTILES,
+        "e2e_processing_latency": windows.of_channels(topic.channels.values()),
     }
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
     return stats
 
 
-def _channel_stats(channel: Channel, query: StatsQuery) -> ChannelStats:
+def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows) -> ChannelStats:
     clients = None
     if query.include_clients:
         clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
@@ -217,7 +201,7 @@ def _channel_stats(channel: Channel, query: StatsQuery) -> ChannelStats:
         "client_count": len(channel.clients),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": _NO_PERCENTILES,
+        "e2e_processing_latency": windows.of_channels((channel,)),
         **latency,
     }
 

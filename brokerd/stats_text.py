@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from brokerd.stats import ClientStats, LatencyStats, Stats, TopicStats
+from brokerd.latency import LatencyStats
+from brokerd.stats import ClientStats, Stats, TopicStats
 from nsqwire.durations import format_duration
 
 

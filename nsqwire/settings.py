@@ -13,6 +13,7 @@ beats the environment, which beats the file, which beats the default. Flags are 
 import argparse
 import logging
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
@@ -149,13 +150,27 @@ def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
         try:
             if not declaration.repeatable:
                 return value_from_text(declaration, text)
-            # Go's list flag takes a word as it is; only the list of numbers splits it at commas.
-            parts = split_list(text) if declaration.kind is float else [text]
-            return [value_from_text(declaration, part) for part in parts]
+            if declaration.kind is float:
+                return _numbers(declaration, text)
+            return [value_from_text(declaration, text)]
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return read
+
+
+def _numbers(declaration: Declaration, text: str) -> list[float]:
+    """The reference's list of numbers is split at commas, where its other lists take a word as it is, and what is none
+    ends the process with a line of its own form and exit status 1."""
+    values: list[float] = []
+    for part in text.split(","):
+        try:
+            values.append(value_from_text(declaration, part.strip()))
+        except ValueError:
+            if sys.stderr is not None:
+                sys.stderr.write(f"{time.strftime('%Y/%m/%d %H:%M:%S')} Could not parse: {part}\n")
+            raise SystemExit(1) from None
+    return values
 
 
 def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str]) -> list[str]:
@@ -228,11 +243,16 @@ def load(cls: type[S], *, prog: str, argv: Sequence[str], environ: Mapping[str, 
     from_environment = _environment(parser, cls, environ)
     path = given.get("config") or from_environment.get("config") or ""
     from_file = _read_file(cls, path, prog) if path else {}
-    return cls(**{**from_file, **from_environment, **given, **{n: tuple(given[n]) for n in _lists(cls) & given.keys()}})
+    from_flags = {name: _listed(declarations(cls)[name], value) for name, value in given.items()}
+    return cls(**{**from_file, **from_environment, **from_flags})
 
 
-def _lists(cls: type[Settings]) -> set[str]:
-    return {name for name, declaration in declarations(cls).items() if declaration.repeatable}
+def _listed(declaration: Declaration, value: Any) -> Any:
+    """The value of a flag: a tuple for those that may be repeated, and numbers in falling order, as the reference has
+    them; in a file they stay as they are."""
+    if not declaration.repeatable:
+        return value
+    return tuple(sorted(value, reverse=True)) if declaration.kind is float else tuple(value)
 
 
 def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -244,7 +264,7 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
         text = environ[variable]
         try:
             if declaration.repeatable:
-                found[name] = tuple(value_from_text(declaration, part) for part in split_list(text))
+                found[name] = _listed(declaration, [value_from_text(declaration, part) for part in split_list(text)])
             else:
                 found[name] = value_from_text(declaration, text)
         except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import re
 import time
@@ -10,10 +9,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from brokerd.latency import LatencyWindows
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
+from brokerd.net.turns import in_turns
 from brokerd.stats import Stats, StatsQuery, TopicStats, chosen_topics, health_of, producer_stats, topic_stats
 from brokerd.stats_text import stats_text
 from nsqwire.durations import nanoseconds
@@ -44,8 +45,11 @@ class Ports:
 class Watching:
     """``/ping``, ``/info``, ``/stats`` and the debug endpoints."""
 
-    def __init__(self, broker: Broker, ports: Ports, hostname: str, pauses: CollectorPauses) -> None:
+    def __init__(
+        self, broker: Broker, windows: LatencyWindows, ports: Ports, hostname: str, pauses: CollectorPauses
+    ) -> None:
         self._broker = broker
+        self._windows = windows
         self._ports = ports
         self._hostname = hostname
         self._pauses = pauses
@@ -105,12 +109,9 @@ class Watching:
         return text_response(stats_text(stats, product=version_text("nsqd"), now=time.time(), uptime_ns=uptime_ns))
 
     async def _rows(self, topics: list[Topic], query: StatsQuery) -> AsyncIterator[TopicStats]:
-        """The topics' rows. Others get a turn now and then: a broker may have thousands."""
-        for number, topic in enumerate(topics, 1):
+        async for topic in in_turns(topics, _TOPICS_AT_ONCE):
             if self._broker.topics.get(topic.name) is topic:  # it may have been deleted meanwhile
-                yield topic_stats(topic, query)
-            if number % _TOPICS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                yield topic_stats(topic, query, self._windows)
 
     def _stats_json(self, query: StatsQuery, rows: bytes | None, include_memory: bool) -> Response:
         """The answer around rows that are JSON already."""
@@ -145,10 +146,17 @@ class Watching:
 
 
 def broker_router(
-    broker: Broker, peers: LookupPeers, *, ports: Ports, http_port: int, hostname: str, pauses: CollectorPauses
+    broker: Broker,
+    peers: LookupPeers,
+    windows: LatencyWindows,
+    *,
+    ports: Ports,
+    http_port: int,
+    hostname: str,
+    pauses: CollectorPauses,
 ) -> Router:
     """All endpoints; ``http_port`` is the one told to lookup."""
-    watching = Watching(broker, ports, hostname, pauses)
+    watching = Watching(broker, windows, ports, hostname, pauses)
     publishing = Publishing(broker)
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)

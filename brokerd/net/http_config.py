@@ -7,6 +7,7 @@ import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from brokerd.net.statsd import statsd_prefix
 from brokerd.settings import BrokerSettings
 from nsqwire import logs
 from nsqwire.durations import nanoseconds
@@ -66,16 +67,11 @@ class Config:
             case "tls_min_version":
                 return _TLS_VERSIONS.get(self._settings.tls_min_version, 0)
             case "statsd_prefix":
-                return self._statsd_prefix()
+                return statsd_prefix(self._settings, self._http_port)
         value = getattr(self._settings, _FIELDS[option])
         if isinstance(value, timedelta):
             return nanoseconds(value)
         return list(value) if isinstance(value, tuple) else value
-
-    def _statsd_prefix(self) -> str:
-        host_key = f"{self._settings.broadcast_address}:{self._http_port}".replace(".", "_").replace(":", "_")
-        prefix = self._settings.statsd_prefix.replace("%s", host_key)
-        return prefix if not prefix or prefix.endswith(".") else prefix + "."
 
 
 def _addresses(body: bytes) -> list[str]:

@@ -97,7 +97,17 @@ def test_lists_grow_with_each_flag(load_example: Load) -> None:
     """Address flags repeat; the list of numbers may also hold commas."""
     settings = load_example("--lookupd-address=a:1", "-lookupd-address", "b,c:2", "--percentile=0.5,0.99")
     assert settings.lookupd_address == ("a:1", "b,c:2")
-    assert settings.percentile == (0.5, 0.99)
+    assert settings.percentile == (0.99, 0.5), "in falling order, as the reference keeps it"
+
+
+def test_a_list_of_numbers_is_refused_in_the_references_own_way(
+    load_example: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 1, and a line without usage."""
+    with pytest.raises(SystemExit) as end:
+        load_example("--percentile=0.5,x")
+    assert end.value.code == 1
+    assert capsys.readouterr().err.endswith(" Could not parse: x\n")
 
 
 def test_flag_beats_environment_beats_file_beats_default(load_example: Load) -> None:
@@ -158,7 +168,6 @@ def test_a_file_takes_what_nsqds_file_takes(load_example: Load) -> None:
         (["--deflate=maybe"], "'maybe' is neither true nor false"),
         (["--log-level=loud"], "'loud' is not a log level"),
         (["--required=sometimes"], "'sometimes' is not one of false, true, tcp-https"),
-        (["--percentile=0.5,x"], "'x' is not a number"),
     ],
 )
 def test_a_bad_command_line_is_refused_by_name(

@@ -1,0 +1,175 @@
+"""Pushing the broker's numbers to a statsd daemon, in nsqd's names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from brokerd.memory import CollectorPauses, memory_stats
+from brokerd.net.turns import in_turns
+from brokerd.stats import ChannelStats, StatsQuery, TopicStats, topic_stats
+from nsqwire.addresses import parse_host_port
+from nsqwire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+    from brokerd.latency import LatencyStats, LatencyWindows
+    from brokerd.settings import BrokerSettings
+
+log = logging.getLogger("brokerd")
+
+_TOPICS_AT_ONCE: Final = 50
+_QUERY: Final = StatsQuery(include_clients=False)
+_QUIET_S: Final = 1.0
+"""At the end of an interval no datagrams are sent, so that those of two pushes never mix."""
+
+
+def statsd_prefix(settings: BrokerSettings, http_port: int) -> str:
+    """What every name begins with: ``%s`` is ``broadcast_address:http_port``, with ``_`` where statsd has no
+    character."""
+    host_key = f"{settings.broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
+    prefix = settings.statsd_prefix.replace("%s", host_key)
+    return prefix if not prefix or prefix.endswith(".") else prefix + "."
+
+
+class Statsd:
+    """One push per interval. Counters are sent as their increase since the last push, everything else as it is."""
+
+    def __init__(self, broker: Broker, windows: LatencyWindows, pauses: CollectorPauses, *, http_port: int) -> None:
+        """``http_port`` is the one told to lookup."""
+        self._broker = broker
+        self._windows = windows
+        self._pauses = pauses
+        self._settings = broker.settings
+        self._prefix = statsd_prefix(broker.settings, http_port)
+        self._last: dict[str, TopicStats] = {}
+        self._last_gc_runs = 0
+
+    async def run(self) -> None:
+        """Push until cancelled; what is still to be sent then goes out at once."""
+        interval = self._settings.statsd_interval.total_seconds()
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due += interval
+            await asyncio.sleep(due - loop.time())
+            await self._push(interval - _QUIET_S)
+
+    async def _push(self, spread: float) -> None:
+        address = self._settings.statsd_address
+        loop = asyncio.get_running_loop()
+        try:
+            # Resolved anew for each push: a daemon may move.
+            transport, _ = await loop.create_datagram_endpoint(_Sink, remote_addr=parse_host_port(address))
+        except OSError as error:
+            log.error("failed to create UDP socket to statsd(%s): %s", address, error)
+            return
+        log.info("STATSD: pushing stats to %s", address)
+        try:
+            lines = [line async for line in self._lines()]
+            datagrams = packed(lines, self._settings.statsd_udp_packet_size)
+            await _send_spread(transport, datagrams, spread)
+        finally:
+            transport.close()
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        rows: dict[str, TopicStats] = {}
+        names = sorted(self._broker.topics)
+        async for name in in_turns(names, _TOPICS_AT_ONCE):
+            topic = self._broker.topics.get(name)
+            if topic is None:
+                continue
+            row = rows[name] = topic_stats(topic, _QUERY, self._windows)
+            if not self._left_out(name):
+                for line in self._topic_lines(row, self._last.get(name)):
+                    yield line
+        self._last = rows
+        if self._settings.statsd_mem_stats:
+            for line in self._memory_lines():
+                yield line
+
+    def _left_out(self, name: str) -> bool:
+        return self._settings.statsd_exclude_ephemeral and is_ephemeral(name)
+
+    def _topic_lines(self, topic: TopicStats, last: TopicStats | None) -> Iterator[bytes]:
+        key = f"topic.{topic['topic_name']}."
+        yield self._count(f"{key}message_count", topic["message_count"] - (last["message_count"] if last else 0))
+        yield self._count(f"{key}message_bytes", topic["message_bytes"] - (last["message_bytes"] if last else 0))
+        yield self._gauge(f"{key}depth", topic["depth"])
+        yield self._gauge(f"{key}backend_depth", topic["backend_depth"])
+        yield from self._latency_lines(key, topic["e2e_processing_latency"])
+        before = {channel["channel_name"]: channel for channel in last["channels"]} if last else {}
+        for channel in topic["channels"]:
+            name = channel["channel_name"]
+            if not self._left_out(name):
+                yield from self._channel_lines(f"{key}channel.{name}.", channel, before.get(name))
+
+    def _channel_lines(self, key: str, channel: ChannelStats, last: ChannelStats | None) -> Iterator[bytes]:
+        yield self._count(f"{key}message_count", channel["message_count"] - (last["message_count"] if last else 0))
+        yield self._gauge(f"{key}depth", channel["depth"])
+        yield self._gauge(f"{key}backend_depth", channel["backend_depth"])
+        yield self._gauge(f"{key}in_flight_count", channel["in_flight_count"])
+        yield self._gauge(f"{key}deferred_count", channel["deferred_count"])
+        yield self._count(f"{key}requeue_count", channel["requeue_count"] - (last["requeue_count"] if last else 0))
+        yield self._count(f"{key}timeout_count", channel["timeout_count"] - (last["timeout_count"] if last else 0))
+        yield self._gauge(f"{key}clients", channel["client_count"])
+        yield from self._latency_lines(key, channel["e2e_processing_latency"])
+
+    def _latency_lines(self, key: str, latency: LatencyStats) -> Iterator[bytes]:
+        for each in latency["percentiles"] or ():
+            yield self._gauge(f"{key}e2e_processing_latency_{each['quantile'] * 100:.0f}", each["value"])
+
+    def _memory_lines(self) -> Iterator[bytes]:
+        memory = memory_stats(self._pauses)
+        yield self._gauge("mem.heap_objects", memory["heap_objects"])
+        yield self._gauge("mem.heap_idle_bytes", memory["heap_idle_bytes"])
+        yield self._gauge("mem.heap_in_use_bytes", memory["heap_in_use_bytes"])
+        yield self._gauge("mem.heap_released_bytes", memory["heap_released_bytes"])
+        yield self._gauge("mem.gc_pause_usec_100", memory["gc_pause_usec_100"])
+        yield self._gauge("mem.gc_pause_usec_99", memory["gc_pause_usec_99"])
+        yield self._gauge("mem.gc_pause_usec_95", memory["gc_pause_usec_95"])
+        yield self._gauge("mem.next_gc_bytes", memory["next_gc_bytes"])
+        runs = memory["gc_total_runs"]
+        yield self._count("mem.gc_runs", runs - self._last_gc_runs)
+        self._last_gc_runs = runs
+
+    def _count(self, name: str, value: int) -> bytes:
+        return f"{self._prefix}{name}:{value}|c\n".encode()
+
+    def _gauge(self, name: str, value: int) -> bytes:
+        return f"{self._prefix}{name}:{value}|g\n".encode()
+
+
+def packed(lines: Iterable[bytes], packet_size: int) -> list[bytes]:
+    """Whole lines, in order, as few datagrams of at most ``packet_size`` bytes as hold them; a line that is longer
+    goes alone."""
+    datagrams: list[bytes] = []
+    waiting = b""
+    for line in lines:
+        if waiting and len(waiting) + len(line) > packet_size:
+            datagrams.append(waiting)
+            waiting = b""
+        waiting += line
+    if waiting:
+        datagrams.append(waiting)
+    return datagrams
+
+
+async def _send_spread(transport: asyncio.DatagramTransport, datagrams: list[bytes], seconds: float) -> None:
+    """Send the first at once and the others evenly over ``seconds``; on cancellation, all the others at once."""
+    pause = seconds / max(1, len(datagrams))
+    rest = iter(datagrams)
+    try:
+        for datagram in rest:
+            transport.sendto(datagram)
+            await asyncio.sleep(pause)
+    except asyncio.CancelledError:
+        for datagram in rest:
+            transport.sendto(datagram)
+        raise
+
+
+class _Sink(asyncio.DatagramProtocol):
+    """Nobody answers, and a daemon that is not there must not disturb: errors of the socket go unheard."""
