@@ -196,6 +196,11 @@ class Broker:
         if self._journal is not None:
             self._journal.append(record)
 
+    @property
+    def journal_bytes(self) -> int:
+        """Bytes of changes since the last checkpoint."""
+        return 0 if self._journal is None else self._journal.used
+
     def storage_failed(self, error: OSError) -> None:
         """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""
         if self.health_error is None:

@@ -25,6 +25,7 @@ def make_router(registry: Registry, clock: Clock) -> Router:
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
     router.add("GET", "/info", lambda request: _INFO)
+    router.add("GET", "/metrics", handlers.metrics, quiet=True)
     router.add("GET", "/debug", handlers.debug)
     router.add("GET", "/lookup", handlers.lookup)
     router.add("GET", "/topics", handlers.topics)
@@ -63,6 +64,15 @@ class _Handlers:
             tombstones = [each.tombstoned for each in topics]
             nodes.append({**_peer(peer), "tombstones": tombstones, "topics": [each.topic for each in topics]})
         return json_response({"producers": nodes})
+
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus. The library is loaded by the first scrape, not by the start."""
+        from lookup.metrics import registry_metrics
+        from nsqwire.http.metrics import metrics_response, process_metrics
+
+        return await metrics_response(
+            [*registry_metrics(self._registry, self._clock()), *process_metrics("nsqlookupd")]
+        )
 
     def debug(self, request: Request) -> Response:
         entries = {_entry_name(r): [_producer(p) for p in producers] for r, producers in self._registry.entries()}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
@@ -29,3 +33,51 @@ def pytest_make_collect_report(collector: pytest.Collector):
     report = yield
     refuse_to_skip(report)
     return report
+
+
+TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
+ABBREVIATIONS = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "m", "h", "d"}
+NO_BASE_UNITS = {"milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "days", "kilobytes", "megabytes"}
+
+
+def metrics_problems(text: str) -> list[str]:
+    """What ``promtool check metrics`` would find wrong with an answer of ``/metrics``, and what its reader could not
+    use: series that come twice, histograms that fall."""
+    problems = []
+    declared = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
+    helped = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
+    for name, kind in declared:
+        words = name.split("_")
+        if not helped.get(name):
+            problems.append(f"{name}: no help text")
+        if (kind == "counter") != name.endswith("_total"):
+            problems.append(f"{name}: counters, and they alone, end in _total")
+        if kind not in ("histogram", "summary") and words[-1] in ("bucket", "count", "sum"):
+            problems.append(f"{name}: a {kind} named like a part of a histogram")
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            problems.append(f"{name}: not in snake case")
+        if TYPES & set(words) or (ABBREVIATIONS | NO_BASE_UNITS) & set(words):
+            problems.append(f"{name}: type, abbreviation or derived unit in the name")
+    if len(set(declared)) != len(declared):
+        problems.append("a metric is declared twice")
+    seen = set()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = (sample.name, *sorted(sample.labels.items()))
+            if key in seen:
+                problems.append(f"{key}: twice")
+            seen.add(key)
+            if any(not re.fullmatch(r"[a-z][a-z0-9_]*", label) for label in sample.labels):
+                problems.append(f"{key}: label not in snake case")
+        if family.type == "histogram":
+            buckets = [sample for sample in family.samples if sample.name.endswith("_bucket")]
+            for low, high in pairwise(buckets):
+                same = {**low.labels, "le": ""} == {**high.labels, "le": ""}
+                if same and not (low.value <= high.value and float(low.labels["le"]) < float(high.labels["le"])):
+                    problems.append(f"{family.name}: buckets fall")
+    return problems
+
+
+@pytest.fixture(name="metrics_problems", scope="session")
+def _metrics_problems() -> Callable[[str], list[str]]:
+    return metrics_problems

@@ -104,6 +104,11 @@ class Journal:
         _HEAD.pack_into(self._map, offset, len(record), xxh3_64_intdigest(record) & 0xFFFFFFFF)
         self._offset = end
 
+    @property
+    def used(self) -> int:
+        """Bytes in it since the last checkpoint."""
+        return self._offset
+
     def checkpoint(self) -> None:
         """Write the whole state and begin the next generation. Raises OSError; the one of before goes on then."""
         generation = self._generation + 1

@@ -130,6 +130,18 @@ class Watching:
         body = encode(head)[:-1] + b',"topics":' + topics + b"," + encode(tail)[1:]
         return Response(200, body, (JSON_HEADER, NSQ_HEADER))
 
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus. The library is loaded by the first scrape, not by the start."""
+        from brokerd.metrics import BrokerMetrics
+        from nsqwire.http.metrics import metrics_response, process_metrics
+
+        metrics = BrokerMetrics()
+        metrics.add_node(self._broker)
+        async for topic in in_turns(chosen_topics(self._broker, StatsQuery()) or (), _TOPICS_AT_ONCE):
+            if self._broker.topics.get(topic.name) is topic:
+                metrics.add_topic(topic)
+        return await metrics_response([*metrics.families, *process_metrics("nsqd")])
+
     def free_memory(self, request: Request) -> Response:
         """Collect garbage now. nsqd does so too, and then answers 500 by mistake."""
         gc.collect()
@@ -166,6 +178,7 @@ def broker_router(
     router.add("GET", "/ping", watching.ping)
     router.add("GET", "/info", watching.info)
     router.add("GET", "/stats", watching.stats)
+    router.add("GET", "/metrics", watching.metrics, quiet=True)
     # The names before NSQ 1.0 cost nothing to keep, and scripts of that age are still about.
     for path in ("/pub", "/put"):
         router.add("POST", path, publishing.pub, too_big="MSG_TOO_BIG", quiet=True)

@@ -1,0 +1,37 @@
+"""What Prometheus scrapes from a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+def test_the_registry_tells_prometheus_what_it_holds(
+    start: Callable[..., Any],
+    identify_command: Callable[..., bytes],
+    receive_reply: Callable[..., bytes],
+    metrics_problems: Callable[[str], list[str]],
+) -> None:
+    """Topics, channels, nodes and producers per topic, by Prometheus' own rules, with the process's figures."""
+    registry = start()
+    nsqd = registry.connect()
+    nsqd.sendall(b"  V1" + identify_command() + b"REGISTER t c\nREGISTER t d\nREGISTER u\n")
+    assert [receive_reply(nsqd) for _ in range(4)][1:] == [b"OK"] * 3
+    status, body = registry.get("/metrics")
+    nsqd.close()
+    text = body.decode()
+    assert status == 200
+    assert metrics_problems(text) == []
+    told = {
+        (sample.name, sample.labels.get("topic")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert told["nsq_lookup_topics", None] == 2
+    assert told["nsq_lookup_channels", None] == 2
+    assert told["nsq_lookup_nodes", None] == 1
+    assert told["nsq_lookup_tombstones", None] == 0
+    assert (told["nsq_lookup_producers", "t"], told["nsq_lookup_producers", "u"]) == (1, 1)
+    assert told["process_resident_memory_bytes", None] > 1_000_000
