@@ -65,6 +65,18 @@ class AuthDisabled(NSQError):
     """AUTH was sent to a broker without an auth server."""
 
 
+class AuthFirst(NSQError):
+    """A command that needs AUTH came before it."""
+
+
+class AuthFailed(NSQError):
+    """No auth server gave an answer that can be used; why is not for the client to know."""
+
+
+class Unauthorized(NSQError):
+    """The auth server's answer does not allow it."""
+
+
 class FinFailed(NSQError):
     """FIN named a message that is not in flight with this connection."""
 
@@ -110,6 +122,9 @@ REPLIES: dict[type[NSQError], Reply] = {
     SubFailed: Reply("E_SUB_FAILED", None, fatal=True),
     IdentifyFailed: Reply("E_IDENTIFY_FAILED", None, fatal=True),
     AuthDisabled: Reply("E_AUTH_DISABLED", None, fatal=True),
+    AuthFirst: Reply("E_AUTH_FIRST", None, fatal=True),
+    AuthFailed: Reply("E_AUTH_FAILED", None, fatal=True),
+    Unauthorized: Reply("E_UNAUTHORIZED", None, fatal=True),
     FinFailed: Reply("E_FIN_FAILED", None, fatal=False),
     ReqFailed: Reply("E_REQ_FAILED", None, fatal=False),
     TouchFailed: Reply("E_TOUCH_FAILED", None, fatal=False),

@@ -63,9 +63,13 @@ class Scanner(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimits:
-    """What a conversation may ask for; sizes in bytes, times in milliseconds."""
+    """What a conversation may ask for; sizes in bytes, times in milliseconds.
+
+    ``tls_required`` allows nothing but IDENTIFY until :meth:`Session.secured`.
+    """
 
     identify: IdentifyLimits
+    tls_required: bool = False
     max_msg_size: int
     max_body_size: int
     max_rdy_count: int
@@ -101,6 +105,13 @@ class Pub:
     topic: str
     body: memoryview
     defer_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Authorize:
+    """An MPUB is about to be read; comes before its Mpub, and only where an auth server is asked."""
+
+    topic: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,7 @@ class Cls:
     """CLS."""
 
 
-Command = IdentifyCommand | Auth | Sub | Pub | Mpub | Rdy | Fin | Req | Touch | Cls
+Command = IdentifyCommand | Auth | Sub | Pub | Authorize | Mpub | Rdy | Fin | Req | Touch | Cls
 
 
 class Session:
@@ -174,6 +185,7 @@ class Session:
         self._topics: dict[bytes, str] = {}
         self._incomplete_line = False
         self._awaits_magic = True
+        self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
 
     @property
     def awaits_magic(self) -> bool:
@@ -201,6 +213,22 @@ class Session:
             at += n
             if at < len(data):
                 self._make_room()
+
+    def hold(self) -> None:
+        """Keep what is unread in a buffer of this session's own: others will read before it is gone on with."""
+        if self._buffer is self._scratch:
+            rest = self._end - self._start
+            self._buffer = bytearray(rest + _FIRST_READ_BYTES)
+            self._buffer[:rest] = memoryview(self._scratch)[self._start : self._end]
+            self._start, self._end = 0, rest
+
+    def drop_unread(self) -> None:
+        """Forget what came with IDENTIFY: a client that changes to TLS or compression waits for the answer first."""
+        self._start = self._end
+
+    def secured(self) -> None:
+        """Say that TLS protects the conversation from now on."""
+        self._commands = _COMMANDS
 
     def eof(self) -> None:
         """The client closed its side: a command cut short in its body is answered with its error."""
@@ -293,9 +321,11 @@ class Session:
         line = bytes(memoryview(self._buffer)[start:newline])
         self._start = newline + 1
         params = line.removesuffix(b"\r").split(b" ")
-        handler = _COMMANDS.get(params[0])
+        handler = self._commands.get(params[0])
         if handler is None:
-            raise Invalid(f"invalid command {params[0].decode('utf-8', 'surrogateescape')}")
+            if self._commands is _IN_THE_CLEAR:
+                raise Invalid(f"cannot {_raw(params[0])} in current state (TLS required)")
+            raise Invalid(f"invalid command {_raw(params[0])}")
         return handler(self, params)
 
     def _in_state(self, command: str, *allowed: State) -> None:
@@ -439,7 +469,12 @@ class Session:
         if len(params) < 2:
             raise Invalid("MPUB insufficient number of parameters")
         topic = self._topic("MPUB", params[1], prefix="E_BAD_TOPIC ")
+        if self.limits.identify.auth_required:
+            self._resume = lambda: self._mpub_body(topic)
+            return Authorize(topic)
+        return self._mpub_body(topic)
 
+    def _mpub_body(self, topic: str) -> Command | None:
         def sized(length: int) -> Command | None:
             limit = self.limits.max_body_size
             if length <= 0:
@@ -497,6 +532,8 @@ _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
     b"CLS": Session._cls,
     b"NOP": Session._nop,
 }
+_IN_THE_CLEAR = {b"IDENTIFY": Session._identify}
+"""What a client may say before TLS where TLS is required."""
 
 
 def _raw(param: bytes) -> str:
