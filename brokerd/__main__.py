@@ -9,6 +9,8 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import uvloop
 
@@ -20,6 +22,7 @@ from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses
 from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
+from brokerd.net.https import HTTPSProtocol, refuse_plain
 from brokerd.net.peers import LookupPeers
 from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
@@ -28,15 +31,27 @@ from brokerd.settings import BrokerSettings, InvalidSettings
 from nsqwire import logs
 from nsqwire.descriptors import occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
-from nsqwire.listening import Listener, ListenFailed, listen
+from nsqwire.listening import Listener, ListenFailed, listen, listen_tcp
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
+
+if TYPE_CHECKING:
+    from brokerd.net.auth_client import AuthServers
+    from brokerd.net.tls import NewTLS
 
 log = logging.getLogger("brokerd")
 
 
 class DataPathFailed(Exception):
     """The data path cannot be read or written."""
+
+
+class Listeners(NamedTuple):
+    """What the faces listen on; None for a face that is off."""
+
+    tcp: Listener
+    http: Listener | None
+    https: Listener | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def serve(settings: BrokerSettings) -> None:
     """Run one broker until a signal.
 
-    Raises DataPathLocked, DataPathFailed, CorruptState or ListenFailed if it cannot start, and OSError if its state
-    could not be written at the end.
+    Raises InvalidSettings, DataPathLocked, DataPathFailed, CorruptState or ListenFailed if it cannot start, and OSError
+    if its state could not be written at the end.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -86,13 +101,16 @@ async def serve(settings: BrokerSettings) -> None:
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
     try:
+        tls, auth = _tls(settings), _auth_servers(settings)
         listeners = _listen(settings)
-    except ListenFailed:
+    except (InvalidSettings, ListenFailed):
         broker.close()
         raise
     try:
-        await _serve_on(broker, *listeners, stop)
+        await _serve_on(broker, listeners, tls, auth, stop)
     finally:
+        if auth is not None:
+            await auth.close()
         broker.close()
         for listener in listeners:
             if listener is not None:
@@ -100,19 +118,59 @@ async def serve(settings: BrokerSettings) -> None:
     log.info("NSQ: bye")
 
 
-def _listen(settings: BrokerSettings) -> tuple[Listener, Listener | None]:
-    """Bind both faces or neither."""
-    tcp = listen(settings.tcp_address)
+# What follows imports what costs a tenth of a second and more only where it is asked for.
+
+
+def _tls(settings: BrokerSettings) -> NewTLS | None:
+    """What begins a TLS conversation, or None without a certificate. Raises InvalidSettings."""
+    if not settings.has_tls:
+        return None
+    from brokerd.net.tls import TLSConfigFailed, TLSConversation, server_context
+
     try:
-        return tcp, listen(settings.http_address) if settings.http_address else None
+        return partial(TLSConversation, server_context(settings))
+    except TLSConfigFailed as error:
+        raise InvalidSettings(f"failed to build TLS config - {error}") from None
+
+
+def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
+    """The auth servers, or None if none are set. Raises InvalidSettings."""
+    if not settings.auth_http_address and not settings.tls_root_ca_file:
+        return None
+    from brokerd.net.client_tls import ClientTLSFailed, client_context
+
+    try:
+        context = client_context(settings)
+    except ClientTLSFailed as error:
+        raise InvalidSettings(f"failed to build client TLS config - {error}") from None
+    if not settings.auth_http_address:
+        return None
+    from brokerd.net.auth_client import AuthServers
+
+    return AuthServers(settings, context)
+
+
+def _listen(settings: BrokerSettings) -> Listeners:
+    """Bind every face or none."""
+    bound = [listen(settings.tcp_address)]
+    try:
+        http = listen(settings.http_address) if settings.http_address else None
+        if http is not None:
+            bound.append(http)
+        https = listen_tcp(settings.https_address) if settings.has_tls and settings.https_address else None
     except ListenFailed:
-        tcp.remove()
+        for listener in bound:
+            listener.remove()
         raise
+    return Listeners(bound[0], http, https)
 
 
-async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: asyncio.Event) -> None:
+async def _serve_on(
+    broker: Broker, listeners: Listeners, tls: NewTLS | None, auth: AuthServers | None, stop: asyncio.Event
+) -> None:
     """Serve clients and tell lookup of them until ``stop``; returns with every connection closed."""
     settings, hostname = broker.settings, socket.gethostname()
+    tcp, http, https = listeners
     ports = Ports(tcp=tcp.port, http=http.port if http else 0)
     told_http_port = settings.broadcast_http_port or max(0, ports.http)
     pauses = CollectorPauses()
@@ -130,17 +188,23 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
         ),
     )
     windows = LatencyWindows(settings.e2e_processing_latency_percentile)
-    tcp_server = await serve_tcp(broker, tcp.socket)
+    tcp_server = await serve_tcp(broker, tcp.socket, tls, auth)
     log.info("TCP: listening on %s", tcp.shown)
     router = broker_router(
         broker, peers, windows, ports=ports, http_port=told_http_port, hostname=hostname, pauses=pauses
     )
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
-    http_server = HTTPServer(router.answer, limits=limits)
-    http_listening = None
+    plain_is_refused = settings.tls_required_code == 2
+    answer = refuse_plain(https.port if https else 0) if plain_is_refused else router.answer
+    http_server = HTTPServer(answer, limits=limits)
+    https_server = HTTPServer(router.answer, limits=limits)
+    accepting = []
     if http is not None:
-        http_listening = await http.serve(http_server.protocol)
+        accepting.append(await http.serve(http_server.protocol))
         log.info("HTTP: listening on %s", http.shown)
+    if https is not None and tls is not None:
+        accepting.append(await https.serve(partial(HTTPSProtocol, tls, https_server.protocol)))
+        log.info("HTTPS: listening on %s", https.shown)
     peers.set_addresses(settings.lookupd_tcp_address)
     background = Background()
     if settings.e2e_processing_latency_percentile:
@@ -149,12 +213,11 @@ async def _serve_on(broker: Broker, tcp: Listener, http: Listener | None, stop: 
         background.start(Statsd(broker, windows, pauses, http_port=told_http_port).run())
 
     await stop.wait()
-    tcp_server.close()
+    for server in (tcp_server, *accepting):
+        server.close()
     for client in list(broker.clients):
         client.hang_up()
-    if http_listening is not None:
-        http_listening.close()
-        await http_server.close()
+    await asyncio.gather(http_server.close(), https_server.close())
     await peers.close()
     await background.close()
 

@@ -10,17 +10,19 @@ from nsqwire.identify import Terms
 from nsqwire.session import State
 
 if TYPE_CHECKING:
+    from brokerd.auth import Grant
     from brokerd.channel import Channel
+    from brokerd.net.tls import TLSInfo
 
 
 class Client:
     """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed."""
 
     __slots__ = (
-        "blocked", "channel", "client_id", "connect_ts", "deadlines", "finish_count", "hang_up", "held", "hostname",
-        "in_flight_count", "is_waiting", "message_count", "msg_timeout", "number", "pub_counts", "ready_count",
-        "remote_address", "requeue_count", "sample_rate", "send", "state", "topology_region", "topology_zone",
-        "touch_timeout", "user_agent",
+        "blocked", "channel", "client_id", "connect_ts", "deadlines", "deflate", "finish_count", "grant", "grant_until",
+        "hang_up", "held", "hostname", "in_flight_count", "is_waiting", "message_count", "msg_timeout", "number",
+        "pub_counts", "ready_count", "remote_address", "requeue_count", "sample_rate", "secret", "send", "snappy",
+        "state", "tls", "topology_region", "topology_zone", "touch_timeout", "user_agent",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +45,12 @@ class Client:
         self.state = State.INIT
         self.sample_rate = terms.sample_rate
         self.msg_timeout = self.touch_timeout = terms.msg_timeout / 1000
+        self.tls: TLSInfo | None = None
+        self.deflate = self.snappy = False
+        self.secret = b""
+        self.grant: Grant | None = None
+        """What the auth server last allowed it, asked anew after ``grant_until`` (monotonic seconds)."""
+        self.grant_until = 0.0
         self.channel: Channel | None = None
         self.ready_count = 0
         self.in_flight_count = 0
@@ -58,6 +66,11 @@ class Client:
         """``(monotonic deadline, first seq, count)`` of what it was sent, oldest first."""
         self.held: set[int] = set()
         """Numbers of the redelivered or touched messages in flight with it."""
+
+    @property
+    def is_authed(self) -> bool:
+        """True once an auth server has allowed it anything at all."""
+        return self.grant is not None and bool(self.grant.authorizations)
 
     @property
     def free(self) -> int:

@@ -128,6 +128,8 @@ class BrokerSettings(Settings, env="BROKERD_"):
             raise InvalidSettings("--node-id must be [0,1024)")
         if self.auth_http_request_method not in ("get", "post"):
             raise InvalidSettings("--auth-http-request-method must be post or get")
+        if self.tls_required_code and not self.has_tls:
+            raise InvalidSettings("cannot require TLS client connections without TLS key and cert")
         for percentile in self.e2e_processing_latency_percentile:
             if not 0 < percentile <= 1:
                 raise InvalidSettings(
@@ -138,23 +140,15 @@ class BrokerSettings(Settings, env="BROKERD_"):
                 parse_host_port(self.statsd_address)
             except ValueError as error:
                 raise InvalidSettings(f"--statsd-address: {error}") from None
-        self._refuse_what_is_not_built()
-
-    def _refuse_what_is_not_built(self) -> None:
-        """Someone who asks for TLS or auth and silently gets none is worse off than with no broker."""
-        asked = {
-            "--tls-cert": self.tls_cert,
-            "--tls-key": self.tls_key,
-            "--tls-root-ca-file": self.tls_root_ca_file,
-            "--tls-client-auth-policy": self.tls_client_auth_policy,
-            "--tls-required": self.tls_required_code,
-            "--auth-http-address": self.auth_http_address,
-        }
-        for flag, value in asked.items():
-            if value:
-                raise InvalidSettings(f"{flag} is not supported by this release")
 
     @property
     def tls_required_code(self) -> int:
-        """0 no, 1 for TCP and HTTPS only, 2 everywhere; nsqd's numbers in ``/config``."""
-        return 1 if self.tls_required == "tcp-https" else 2 if self.tls_required in _TRUE_WORDS else 0
+        """0 no, 1 for TCP and HTTPS only, 2 everywhere; nsqd's numbers in ``/config``. A policy on clients means 2."""
+        if self.tls_required == "tcp-https":
+            return 1
+        return 2 if self.tls_required in _TRUE_WORDS or self.tls_client_auth_policy else 0
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether there is a certificate, or at least someone meant there to be one."""
+        return bool(self.tls_cert or self.tls_key)

@@ -43,6 +43,9 @@ class ClientStats(TypedDict):
     deflate: bool
     snappy: bool
     user_agent: str
+    authed: NotRequired[bool]
+    auth_identity: NotRequired[str]
+    auth_identity_url: NotRequired[str]
     topology_zone: str
     topology_region: str
     pub_counts: NotRequired[list[PubCount]]
@@ -55,6 +58,12 @@ class ClientStats(TypedDict):
 
 class _PubCounts(TypedDict, total=False):
     pub_counts: list[PubCount]
+
+
+class _Authed(TypedDict, total=False):
+    authed: bool
+    auth_identity: str
+    auth_identity_url: str
 
 
 class _Localities(TypedDict, total=False):
@@ -219,6 +228,7 @@ def _localities(channel: Channel) -> _Localities:
 
 
 def _client_stats(client: Client, pub_topic: str) -> ClientStats:
+    tls = client.tls
     return {
         "client_id": client.client_id,
         "hostname": client.hostname,
@@ -232,18 +242,31 @@ def _client_stats(client: Client, pub_topic: str) -> ClientStats:
         "requeue_count": client.requeue_count,
         "connect_ts": int(client.connect_ts),
         "sample_rate": client.sample_rate,
-        "deflate": False,
-        "snappy": False,
+        "deflate": client.deflate,
+        "snappy": client.snappy,
         "user_agent": client.user_agent,
+        **_authed(client),
         "topology_zone": client.topology_zone,
         "topology_region": client.topology_region,
         **_pub_counts(client.pub_counts, pub_topic),
-        "tls": False,
-        "tls_cipher_suite": "",
-        "tls_version": "",
+        "tls": tls is not None,
+        "tls_cipher_suite": tls.cipher_suite if tls else "",
+        "tls_version": tls.version if tls else "",
         "tls_negotiated_protocol": "",
-        "tls_negotiated_protocol_is_mutual": False,
+        "tls_negotiated_protocol_is_mutual": tls is not None,
     }
+
+
+def _authed(client: Client) -> _Authed:
+    """What the auth server told of the client, as far as there is anything."""
+    told: _Authed = {}
+    if client.grant is not None and client.is_authed:
+        told["authed"] = True
+        if client.grant.identity:
+            told["auth_identity"] = client.grant.identity
+        if client.grant.identity_url:
+            told["auth_identity_url"] = client.grant.identity_url
+    return told
 
 
 def _pub_counts(counts: dict[str, int], pub_topic: str) -> _PubCounts:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nsqwire.errors import AuthDisabled, DpubFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
+from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
 from nsqwire.frame import RESPONSE, encode_frame
 from nsqwire.session import (
     CLOSE_WAIT,
@@ -28,32 +28,48 @@ if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
 
 
-def execute(connection: Connection, command: Command) -> None:
-    """Carry ``command`` out and queue its answer. Raises NSQError for the connection to refuse."""
-    _COMMANDS[type(command)](connection, command)
+class Waits(Exception):
+    """A command that cannot be carried out before ``until`` is done; ``then`` carries it out, or raises NSQError.
+
+    ``until`` may raise NSQError too. The client's later commands wait, in their order, meanwhile.
+    """
+
+    def __init__(self, until: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
+        super().__init__()
+        self.until = until
+        self.then = then
 
 
-def _identify(connection: Connection, command: IdentifyCommand) -> None:
+def identify(connection: Connection, command: IdentifyCommand) -> None:
     session, client, asked = connection.session, connection.client, command.asked
+    terms = session.terms
+    if terms.deflate and terms.snappy:
+        raise IdentifyFailed("cannot enable both deflate and snappy compression")
+    if (terms.tls and client.tls) or ((terms.deflate or terms.snappy) and (client.deflate or client.snappy)):
+        raise IdentifyFailed("IDENTIFY failed what it asks for is on already")
+    if terms.tls and (client.deflate or client.snappy):
+        raise IdentifyFailed("IDENTIFY failed TLS cannot begin inside a compression")
     client.client_id, client.hostname, client.user_agent = asked.client_id, asked.hostname, asked.user_agent
     client.topology_region, client.topology_zone = asked.topology_region, asked.topology_zone
-    client.touch_timeout = session.terms.msg_timeout / 1000
+    client.touch_timeout = terms.msg_timeout / 1000
     if not session.identified:  # a second IDENTIFY changes what is told, not how messages are delivered
         session.identified = True
         client.msg_timeout = client.touch_timeout
-        client.sample_rate = session.terms.sample_rate
+        client.sample_rate = terms.sample_rate
         connection.restart_heartbeat()
     if asked.feature_negotiation:
-        session.respond(encode_frame(RESPONSE, session.terms.reply(session.limits.identify)))
+        session.respond(encode_frame(RESPONSE, terms.reply(session.limits.identify)))
+        if terms.tls or terms.deflate or terms.snappy:
+            connection.upgrade()
     else:
         session.respond(OK)
 
 
-def _auth(connection: Connection, command: Auth) -> None:
+def auth(connection: Connection, command: Auth) -> None:
     raise AuthDisabled("AUTH disabled")
 
 
-def _sub(connection: Connection, command: Sub) -> None:
+def sub(connection: Connection, command: Sub) -> None:
     broker, client = connection.broker, connection.client
     channel = broker.topic(command.topic).channel(command.channel)
     limit = broker.settings.max_channel_consumers
@@ -64,7 +80,7 @@ def _sub(connection: Connection, command: Sub) -> None:
     connection.session.respond(OK)
 
 
-def _pub(connection: Connection, command: Pub) -> None:
+def pub(connection: Connection, command: Pub) -> None:
     deferred = command.defer_ms is not None
     try:
         topic = connection.broker.topic(command.topic)
@@ -75,7 +91,7 @@ def _pub(connection: Connection, command: Pub) -> None:
     connection.session.respond(OK)
 
 
-def _mpub(connection: Connection, command: Mpub) -> None:
+def mpub(connection: Connection, command: Mpub) -> None:
     try:
         connection.broker.topic(command.topic).publish_messages(command.messages, command.count)
     except PublishFailed as error:
@@ -84,21 +100,21 @@ def _mpub(connection: Connection, command: Mpub) -> None:
     connection.session.respond(OK)
 
 
-def _rdy(connection: Connection, command: Rdy) -> None:
+def rdy(connection: Connection, command: Rdy) -> None:
     client = connection.client
     client.ready_count = command.count
     if client.channel is not None:
         client.channel.offer(client)
 
 
-def _fin(connection: Connection, command: Fin) -> None:
+def fin(connection: Connection, command: Fin) -> None:
     channel = connection.client.channel
     assert channel is not None  # the session lets FIN, REQ and TOUCH pass only once SUB has succeeded
     for failure in channel.finish(connection.client, command.lines, command.count, connection.now_ns()):
         connection.session.refuse(failure)
 
 
-def _req(connection: Connection, command: Req) -> None:
+def req(connection: Connection, command: Req) -> None:
     channel = connection.client.channel
     assert channel is not None
     # The delay in ns is computed in wrapping 64-bit arithmetic, as in nsqd; a negative result is no delay.
@@ -108,27 +124,28 @@ def _req(connection: Connection, command: Req) -> None:
     channel.requeue(connection.client, command.message_id, delay, connection.broker.now())
 
 
-def _touch(connection: Connection, command: Touch) -> None:
+def touch(connection: Connection, command: Touch) -> None:
     channel = connection.client.channel
     assert channel is not None
     channel.touch(connection.client, command.message_id, connection.broker.now())
 
 
-def _cls(connection: Connection, command: Cls) -> None:
+def cls(connection: Connection, command: Cls) -> None:
     connection.client.ready_count = 0
     connection.client.state = connection.session.state = State.CLOSING
     connection.session.respond(CLOSE_WAIT)
 
 
-_COMMANDS: dict[type[Command], Callable[[Connection, Any], None]] = {
-    IdentifyCommand: _identify,
-    Auth: _auth,
-    Sub: _sub,
-    Pub: _pub,
-    Mpub: _mpub,
-    Rdy: _rdy,
-    Fin: _fin,
-    Req: _req,
-    Touch: _touch,
-    Cls: _cls,
+COMMANDS: Mapping[type[Command], Callable[[Connection, Any], None]] = {
+    IdentifyCommand: identify,
+    Auth: auth,
+    Sub: sub,
+    Pub: pub,
+    Mpub: mpub,
+    Rdy: rdy,
+    Fin: fin,
+    Req: req,
+    Touch: touch,
+    Cls: cls,
 }
+"""What carries each command out and queues its answer; it raises NSQError for the connection to refuse."""

@@ -6,12 +6,17 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from brokerd import kernel
 from brokerd.client import Client
-from brokerd.net.dispatch import execute
+from brokerd.net.dispatch import COMMANDS, Waits
+from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
+from brokerd.net.hold import Hold
+from brokerd.net.layers import Layers
 from nsqwire.errors import NSQError
 from nsqwire.identify import IdentifyLimits
 from nsqwire.session import HEARTBEAT_FRAME, SCRATCH_BYTES, Session, SessionLimits
@@ -19,6 +24,8 @@ from nsqwire.version import NSQ_VERSION
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.net.auth_client import AuthServers
+    from brokerd.net.tls import NewTLS
     from brokerd.settings import BrokerSettings
 
 logger = logging.getLogger("brokerd")
@@ -41,9 +48,14 @@ def session_limits(settings: BrokerSettings) -> SessionLimits:
             msg_timeout=_ms(settings.msg_timeout),
             max_msg_timeout=_ms(settings.max_msg_timeout),
             max_deflate_level=settings.max_deflate_level,
+            tls=settings.has_tls,
+            deflate=settings.deflate,
+            snappy=settings.snappy,
+            auth_required=bool(settings.auth_http_address),
             topology_region=settings.topology_region,
             topology_zone=settings.topology_zone,
         ),
+        tls_required=settings.tls_required_code > 0,
         max_msg_size=settings.max_msg_size,
         max_body_size=settings.max_body_size,
         max_rdy_count=settings.max_rdy_count,
@@ -56,14 +68,29 @@ def _ms(duration: timedelta) -> int:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One TCP connection."""
+    """One TCP connection. ``tls`` and ``auth`` are None where the broker has none."""
 
-    def __init__(self, broker: Broker, limits: SessionLimits, scratch: bytearray) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        limits: SessionLimits,
+        scratch: bytearray,
+        tls: NewTLS | None,
+        auth: AuthServers | None,
+    ) -> None:
         self.broker = broker
         self.session = Session(limits, scratch=scratch, scanner=kernel)
         self.client: Client
+        self.tls = tls
+        self.auth = auth
+        self.scratch = scratch
         self.now_ns = time.time_ns
+        self.holds = Hold(0)
+        self._commands = COMMANDS if auth is None else COMMANDS_WITH_AUTH
+        self._layers: Layers | None = None
+        self._waiting: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport
+        self._write: Callable[[bytes | memoryview], None]
         self._heartbeat: asyncio.TimerHandle | None = None
         self._last_read = 0.0
         self._blocked_since: float | None = None
@@ -72,6 +99,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._write = transport.write
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family != socket.AF_UNIX:
@@ -96,22 +124,13 @@ class Connection(asyncio.BufferedProtocol):
         self._last_read = self.broker.now()
         awaited_magic = session.awaits_magic
         session.received(nbytes)
-        try:
-            while (command := session.next_command()) is not None:
-                try:
-                    execute(self, command)
-                except NSQError as error:
-                    session.refuse(error)
-        except Exception:
-            logger.exception("PROTOCOL(V2): [%s] a command could not be carried out", self.client.remote_address)
-            session.closed = True
+        self.take_commands()
         if awaited_magic and not session.awaits_magic and self._heartbeat is None:
             self.restart_heartbeat()
-        self._flush()
 
     def eof_received(self) -> None:
         self.session.eof()
-        self._flush()
+        self.flush()
 
     def pause_writing(self) -> None:
         self.client.blocked = True
@@ -120,14 +139,16 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.client.blocked = False
         self._blocked_since = None
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self.release(Hold.OUTPUT)
         if self.client.channel is not None:
             self.client.channel.offer(self.client)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.session.closed = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
         client, channel = self.client, self.client.channel
         self.broker.clients.discard(client)
         if channel is not None:
@@ -135,22 +156,102 @@ class Connection(asyncio.BufferedProtocol):
             channel.topic.left(channel)
         logger.info("PROTOCOL(V2): [%s] closed%s", client.remote_address, f" - {exc}" if exc else "")
 
-    # -- output ---------------------------------------------------------------------------------------------------
+    # -- commands -------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
+    def take_commands(self) -> None:
+        """Carry out the commands that are there, up to one that has to wait, and send the answers."""
+        session, commands = self.session, self._commands
+        try:
+            while (command := session.next_command()) is not None:
+                try:
+                    commands[type(command)](self, command)
+                except NSQError as error:
+                    session.refuse(error)
+        except Waits as waits:
+            self._wait(waits)
+        except Exception:
+            self._broken()
+        self.flush()
+
+    def unpacked(self, plain: bytes) -> None:
+        """Take what a layer made of the bytes that arrived."""
+        self._last_read = self.broker.now()
+        self.session.feed(plain)
+        self.take_commands()
+
+    def upgrade(self) -> None:
+        """Begin TLS or compression as the session's terms have it, right behind the answer that is queued."""
+        self.flush()
+        self.session.drop_unread()
+        if self._layers is None:
+            self._layers = Layers(self, self._transport, self.scratch)
+            self._write = self.client.send = self._layers.write
+            self._transport.set_protocol(self._layers)
+        self._layers.add(self.session.terms)
+
+    def _wait(self, waits: Waits) -> None:
+        self.hold(Hold.COMMAND)
+        self.session.hold()
+        self._waiting = asyncio.ensure_future(waits.until)
+        self._waiting.add_done_callback(partial(self._go_on, waits.then))
+
+    def _go_on(self, then: Callable[[], None], done: asyncio.Future[None]) -> None:
+        self._waiting = None
+        if self.session.closed:
+            return
+        self._last_read = self.broker.now()
+        try:
+            done.result()
+            then()
+        except NSQError as error:
+            self.session.refuse(error)
+        except Exception:
+            self._broken()
+        self.take_commands()
+        if self._waiting is None:
+            self.release(Hold.COMMAND)
+
+    def _broken(self) -> None:
+        logger.exception("PROTOCOL(V2): [%s] a command could not be carried out", self.client.remote_address)
+        self.session.closed = True
+
+    # -- input and output -----------------------------------------------------------------------------------------
+
+    def hold(self, reason: Hold) -> None:
+        """Read no more from the client for now."""
+        self.holds |= reason
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def release(self, reason: Hold) -> None:
+        """Read on if there is no other reason not to."""
+        self.holds &= ~reason
+        if self.holds or self._transport.is_closing():
+            return
+        if self._layers is not None:
+            self._layers.go_on()
+        if not self.holds and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Send the answers, and close if the session is over."""
         output = self.session.take_output()
         if output:
-            self._transport.write(output)
+            self._write(output)
             if self.client.blocked and not self.session.closed:
-                # It asks for answers and reads none: hear no more of it till it does. Messages alone do not silence
-                # it, for its FINs are what lets them stop.
-                self._transport.pause_reading()
+                # Messages alone do not silence it, for its FINs are what lets them stop.
+                self.hold(Hold.OUTPUT)
         if self.session.closed:
-            self._transport.close()
+            self._close()
 
     def _hang_up(self) -> None:
         """The broker is done with the client: its topic or channel is gone, or the broker stops."""
         self.session.closed = True
+        self._close()
+
+    def _close(self) -> None:
+        if self._layers is not None and not self._transport.is_closing():
+            self._layers.end()
         self._transport.close()
 
     # -- heartbeats and deadlines ---------------------------------------------------------------------------------
@@ -168,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self.broker.now()
         limit = self.session.terms.heartbeat_interval / 1000
         silent = now - self._last_read
-        if limit and silent > 2 * limit:
+        if limit and silent > 2 * limit and self._waiting is None:
             logger.error("PROTOCOL(V2): [%s] silent for %.1f s", self.client.remote_address, silent)
             self._transport.abort()
             return
@@ -176,8 +277,8 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("PROTOCOL(V2): [%s] has not read for %.1f s", self.client.remote_address, limit)
             self._transport.abort()
             return
-        if self._blocked_since is None:
-            self._transport.write(HEARTBEAT_FRAME)
+        if self._blocked_since is None and not (self._layers and self._layers.in_handshake):
+            self._write(HEARTBEAT_FRAME)
         self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
 
 
@@ -189,14 +290,16 @@ def _shown(peer: object) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def serve_tcp(broker: Broker, listening: socket.socket) -> asyncio.Server:
+async def serve_tcp(
+    broker: Broker, listening: socket.socket, tls: NewTLS | None, auth: AuthServers | None
+) -> asyncio.Server:
     """Accept V2 clients on a bound socket, TCP or Unix."""
     limits = session_limits(broker.settings)
     scratch = bytearray(SCRATCH_BYTES)
     loop = asyncio.get_running_loop()
 
     def connection() -> Connection:
-        return Connection(broker, limits, scratch)
+        return Connection(broker, limits, scratch, tls, auth)
 
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(connection, sock=listening, backlog=4096)

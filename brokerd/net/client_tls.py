@@ -1,0 +1,35 @@
+"""TLS where the broker is the client: asking auth servers."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from brokerd.settings import BrokerSettings
+
+_VERSIONS: Final = {
+    "": ssl.TLSVersion.TLSv1,
+    "tls1.0": ssl.TLSVersion.TLSv1,
+    "tls1.1": ssl.TLSVersion.TLSv1_1,
+    "tls1.2": ssl.TLSVersion.TLSv1_2,
+    "tls1.3": ssl.TLSVersion.TLSv1_3,
+}
+
+
+class ClientTLSFailed(Exception):
+    """The authorities cannot be used; the text names the file."""
+
+
+def client_context(settings: BrokerSettings) -> ssl.SSLContext:
+    """Verifies servers by ``--tls-root-ca-file``, or by the system's authorities. Raises ClientTLSFailed."""
+    authorities = settings.tls_root_ca_file
+    try:
+        context = ssl.create_default_context(cafile=authorities or None)
+    except ssl.SSLError as error:
+        raise ClientTLSFailed(f"{authorities}: {(error.reason or str(error)).lower().replace('_', ' ')}") from None
+    except OSError as error:
+        raise ClientTLSFailed(f"open {authorities}: {os.strerror(error.errno or 0).lower()}") from None
+    context.minimum_version = _VERSIONS[settings.tls_min_version]
+    return context

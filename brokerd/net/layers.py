@@ -1,0 +1,184 @@
+"""TLS and compression between a socket and the Connection of a client that asked for them.
+
+A connection without either never meets this module: Layers takes the Connection's place as the transport's protocol
+when IDENTIFY has granted something, and hands on what it unpacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from brokerd.net.codec import Codec, Deflate, Snappy, StreamBroken
+from brokerd.net.hold import Hold
+from nsqwire.errors import IdentifyFailed
+from nsqwire.identify import Terms
+from nsqwire.session import OK
+
+if TYPE_CHECKING:
+    from brokerd.net.tcp import Connection
+    from brokerd.net.tls import TLSConversation
+
+TURN_BYTES: Final = 256 * 1024
+"""How much of what a client sent is unpacked before others have their turn."""
+HANDSHAKE_SECONDS: Final = 5.0
+
+logger = logging.getLogger("brokerd")
+
+
+class Layers(asyncio.BufferedProtocol):
+    """TLS outside, a compression inside; either may be missing. ``scratch`` is the sessions' shared buffer."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport, scratch: bytearray) -> None:
+        self.in_handshake = False
+        """True while nothing but the handshake may be sent."""
+        self._connection = connection
+        self._transport = transport
+        self._scratch = scratch
+        self._terms = connection.session.terms
+        self._tls: TLSConversation | None = None
+        self._codec: Codec | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pieces: Iterator[bytes] = iter(())
+
+    def add(self, terms: Terms) -> None:
+        """Begin what ``terms`` grant. Each layer answers OK through itself once it is there."""
+        self._terms = terms
+        if terms.tls:
+            assert self._connection.tls is not None, "TLS is granted only where there is a certificate"
+            self._tls = self._connection.tls()
+            self.in_handshake = True
+            self._timer = asyncio.get_running_loop().call_later(
+                HANDSHAKE_SECONDS, self._handshake_failed, "handshake: i/o timeout"
+            )
+        else:
+            self._compress()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send through the layers."""
+        if self._transport.is_closing():
+            return
+        if self._codec is not None:
+            data = self._codec.encode(data)
+        if self._tls is None:
+            self._transport.write(data)
+        else:
+            self._tls.write(data)
+            self._transport.write(self._tls.take_output())
+
+    def end(self) -> None:
+        """Say the end of the stream, where a layer has a word for it."""
+        if self._tls is not None:
+            self._tls.close()
+            self._transport.write(self._tls.take_output())
+
+    def go_on(self) -> None:
+        """Unpack the rest of what has arrived, unless the connection is held again."""
+        connection = self._connection
+        unpacked = 0
+        try:
+            for piece in self._pieces:
+                connection.unpacked(piece)
+                unpacked += len(piece)
+                if connection.session.closed or connection.holds:
+                    return
+                if unpacked >= TURN_BYTES:
+                    connection.hold(Hold.TURN)
+                    asyncio.get_running_loop().call_soon(connection.release, Hold.TURN)
+                    return
+        except StreamBroken as error:
+            logger.error("PROTOCOL(V2): [%s] %s", connection.client.remote_address, error)
+            connection.eof_received()
+
+    # -- asyncio's callbacks --------------------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self._scratch)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(memoryview(self._scratch)[:nbytes])
+        if self._tls is not None:
+            self._tls.received(data)
+            if self.in_handshake and not self._shake_hands(self._tls):
+                return
+        self._pieces = self._unpack(data)
+        self.go_on()
+
+    def eof_received(self) -> None:
+        if self.in_handshake:
+            self._handshake_failed("EOF")
+        else:
+            self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connection.connection_lost(exc)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _unpack(self, data: bytes) -> Iterator[bytes]:
+        if self._tls is None:
+            yield from self._decode(data)
+            return
+        for plain in self._tls.plaintext():
+            if not plain:
+                self._connection.eof_received()
+                return
+            yield from self._decode(plain)
+        if answer := self._tls.take_output():  # such as to a change of keys
+            self._transport.write(answer)
+
+    def _decode(self, data: bytes) -> Iterator[bytes]:
+        return iter((data,)) if self._codec is None else self._codec.decode(data)
+
+    def _shake_hands(self, tls: TLSConversation) -> bool:
+        """Go on with the handshake; True once TLS is there."""
+        try:
+            complete = tls.handshake()
+        except StreamBroken as error:
+            self._handshake_failed(f"handshake: {error}")
+            return False
+        if output := tls.take_output():
+            self._transport.write(output)
+        if not complete:
+            return False
+        self._end_of_handshake()
+        self._connection.client.tls = tls.info()
+        self._connection.session.secured()
+        self._connection.session.respond(OK)
+        self._connection.flush()
+        self._compress()
+        return True
+
+    def _handshake_failed(self, reason: str) -> None:
+        self._end_of_handshake()
+        if self._tls is not None and (alert := self._tls.take_output()):
+            self._transport.write(alert)
+        self._tls = None
+        self._connection.session.refuse(IdentifyFailed(f"IDENTIFY failed {reason}"))
+        self._connection.flush()
+
+    def _end_of_handshake(self) -> None:
+        self.in_handshake = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _compress(self) -> None:
+        client = self._connection.client
+        if self._terms.deflate:
+            self._codec, client.deflate = Deflate(self._terms.deflate_level), True
+        elif self._terms.snappy:
+            self._codec, client.snappy = Snappy(), True
+        else:
+            return
+        self._connection.session.respond(OK)
+        self._connection.flush()

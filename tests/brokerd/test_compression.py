@@ -1,0 +1,347 @@
+"""Deflate and snappy: what a client that asked for one of them gets, and what one that misuses it gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerd.net.codec import PIECE_BYTES, Codec, Deflate, Snappy, StreamBroken
+
+RESPONSE, ERROR = 0, 1
+IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+Connect = Callable[..., Any]
+
+
+class Packed(Protocol):
+    """A client's end of a compressed stream: as much of a socket as a V2Client uses."""
+
+    def sendall(self, data: bytes) -> None: ...
+    def recv(self, size: int) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class _Packed:
+    def __init__(self, under: socket.socket) -> None:
+        self.under = under
+        self._plain = b""
+
+    def sendall(self, data: bytes) -> None:
+        self.under.sendall(self.pack(data))
+
+    def recv(self, size: int) -> bytes:
+        while not self._plain:
+            data = self.under.recv(65536)
+            if not data:
+                return b""
+            self._plain = self.unpack(data)
+        part, self._plain = self._plain[:size], self._plain[size:]
+        return part
+
+    def close(self) -> None:
+        self.under.close()
+
+    def pack(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    def unpack(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+
+class Deflated(_Packed):
+    """Raw DEFLATE both ways."""
+
+    def __init__(self, under: socket.socket) -> None:
+        super().__init__(under)
+        self.packer, self._unpacker = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
+
+    def pack(self, data: bytes) -> bytes:
+        return self.packer.compress(data) + self.packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def unpack(self, data: bytes) -> bytes:
+        return self._unpacker.decompress(data)
+
+
+class Snapped(_Packed):
+    """The snappy framing format both ways; checks that the broker's stream begins with its identifier."""
+
+    def __init__(self, under: socket.socket) -> None:
+        super().__init__(under)
+        self._begun = False
+        self._rest = b""
+        self.chunks: list[int] = []
+
+    def pack(self, data: bytes) -> bytes:
+        stream = bytes(cramjam.snappy.compress(data))
+        begun, self._begun = self._begun, True
+        return stream[10:] if begun else stream
+
+    def unpack(self, data: bytes) -> bytes:
+        data = self._rest + data
+        plain = b""
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[1:4], "little")):
+            chunk, data = data[:end], data[end:]
+            if not self.chunks:
+                assert chunk == IDENTIFIER
+            else:
+                plain += bytes(cramjam.snappy.decompress(IDENTIFIER + chunk))
+            self.chunks.append(chunk[0])
+        self._rest = data
+        return plain
+
+
+CODECS = pytest.mark.parametrize(("name", "packed"), [("deflate", Deflated), ("snappy", Snapped)])
+
+
+def identify(**fields: object) -> bytes:
+    body = json.dumps({"feature_negotiation": True, **fields}).encode()
+    return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    return b"PUB %b\n" % topic.encode() + struct.pack(">i", len(body)) + body
+
+
+def mpub(topic: str, *bodies: bytes) -> bytes:
+    inner = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    return b"MPUB %b\n" % topic.encode() + struct.pack(">ii", 4 + len(inner), len(bodies)) + inner
+
+
+@pytest.fixture(scope="module")
+def shared(start_shared_broker: Callable[..., Any]) -> Any:
+    return start_shared_broker()
+
+
+@pytest.fixture
+def connect_packed(connect: Connect) -> Connect:
+    """``connect_packed(broker, "deflate", Deflated)``: a client whose upgrade has been answered with its OK."""
+
+    def open_(broker: Any, name: str, packed: Callable[[socket.socket], Packed], **fields: object) -> Any:
+        peer = connect(broker)
+        kind, data = peer.command(identify(**{name: True}, **fields))
+        assert (kind, json.loads(data)[name]) == (RESPONSE, True)
+        peer.socket = packed(peer.socket)
+        assert peer.frame() == (RESPONSE, b"OK")
+        return peer
+
+    return open_
+
+
+@CODECS
+def test_messages_go_both_ways_through_the_compression(shared, connect_packed, name, packed) -> None:
+    """Small, large, compressible and random bodies arrive as they were sent, and /stats shows what is on."""
+    topic = f"both-ways-{name}"
+    bodies = [b"x", b"abc" * 100_000, os.urandom(300_000), b"\n", *(b"%d" % number for number in range(500))]
+    peer = connect_packed(shared, name, packed)
+    peer.ok(pub(topic, bodies[0]))
+    peer.ok(mpub(topic, *bodies[1:]))
+    peer.ok(b"SUB %b ch\n" % topic.encode())
+    peer.send(b"RDY 2500\n")
+    received = []
+    for _ in bodies:
+        message_id, _attempts, body = peer.message()
+        received.append(body)
+        peer.send(b"FIN " + message_id + b"\n")
+    assert received == bodies
+    (told,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
+    assert {key: told[key] for key in ("deflate", "snappy", "tls")} == {
+        "deflate": name == "deflate",
+        "snappy": name == "snappy",
+        "tls": False,
+    }
+
+
+@CODECS
+def test_a_client_may_send_its_bytes_one_by_one(shared, connect_packed, name, packed) -> None:
+    """However the stream is cut on its way, the commands in it are the same."""
+    peer = connect_packed(shared, name, packed)
+    for byte in peer.socket.pack(pub(f"bytewise-{name}", b"the body") * 3):
+        peer.socket.under.sendall(bytes([byte]))
+    for _ in range(3):
+        assert peer.frame() == (RESPONSE, b"OK")
+
+
+@CODECS
+def test_heartbeats_and_errors_come_compressed_too(shared, connect_packed, name, packed) -> None:
+    """Whatever the broker says after the upgrade goes through it."""
+    peer = connect_packed(shared, name, packed, heartbeat_interval=1000)
+    data = b""
+    while len(data) < 19:
+        data += peer.socket.recv(19 - len(data))
+    assert data == struct.pack(">ii", 15, RESPONSE) + b"_heartbeat_"
+    assert peer.command(b"BOGUS\n") == (ERROR, b"E_INVALID invalid command BOGUS")
+    assert peer.is_closed()
+
+
+def test_what_cannot_be_compressed_is_sent_as_it_is(shared, connect_packed) -> None:
+    """In snappy's uncompressed chunks."""
+    peer = connect_packed(shared, "snappy", Snapped)
+    peer.ok(pub("as-it-is", os.urandom(5000)))
+    peer.ok(b"SUB as-it-is ch\n")
+    peer.socket.chunks[1:] = []
+    peer.send(b"RDY 1\n")
+    peer.message()
+    assert peer.socket.chunks == [0xFF, 0x01]
+
+
+def test_both_at_once_cannot_be_had(shared, connect) -> None:
+    """Unless only one of them is granted."""
+    peer = connect(shared)
+    assert peer.command(identify(deflate=True, snappy=True)) == (
+        ERROR,
+        b"E_IDENTIFY_FAILED cannot enable both deflate and snappy compression",
+    )
+    assert peer.is_closed()
+
+
+def test_without_negotiation_nothing_is_compressed(shared, connect) -> None:
+    """The fields count only with feature_negotiation."""
+    peer = connect(shared)
+    peer.ok(identify(feature_negotiation=False, deflate=True, snappy=True))
+    peer.ok(pub("plain", b"body"))
+
+
+@CODECS
+def test_a_compression_that_is_on_is_not_begun_again(shared, connect_packed, name, packed) -> None:
+    """A second IDENTIFY may change names, not the stream under it."""
+    peer = connect_packed(shared, name, packed)
+    kind, data = peer.command(identify(client_id="another"))
+    assert (kind, json.loads(data)[name]) == (RESPONSE, False)
+    assert peer.command(identify(deflate=True)) == (
+        ERROR,
+        b"E_IDENTIFY_FAILED IDENTIFY failed what it asks for is on already",
+    )
+
+
+def test_a_switched_off_codec_is_not_granted(start_broker, connect) -> None:
+    """--snappy=false: a client that asks for both gets deflate."""
+    peer = connect(start_broker("--snappy=false"))
+    _kind, data = peer.command(identify(deflate=True, snappy=True))
+    assert (json.loads(data)["deflate"], json.loads(data)["snappy"]) == (True, False)
+    peer.socket = Deflated(peer.socket)
+    assert peer.frame() == (RESPONSE, b"OK")
+
+
+def test_commands_sent_before_the_upgrade_was_answered_are_lost(shared, connect) -> None:
+    """They came together with IDENTIFY, in the clear."""
+    peer = connect(shared)
+    _kind, data = peer.command(identify(deflate=True) + pub("too-early", b"lost"))
+    assert json.loads(data)["deflate"]
+    peer.socket = Deflated(peer.socket)
+    assert peer.frame() == (RESPONSE, b"OK")
+    peer.ok(pub("in-time", b"kept"))
+    names = [topic["topic_name"] for topic in shared.stats()["topics"]]
+    assert "in-time" in names
+    assert "too-early" not in names
+
+
+def test_a_stream_that_inflates_without_end_costs_bounded_memory(broker, connect_packed) -> None:
+    """Half a megabyte that would unpack to half a gigabyte of one command line: hung up on, and nothing was held."""
+
+    def peak_kib() -> int:
+        with open(f"/proc/{broker.process.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+    peer = connect_packed(broker, "deflate", Deflated)
+    before = peak_kib()
+    zeros = bytes(1 << 20)
+    packed = [peer.socket.packer.compress(zeros) for _ in range(512)] + [peer.socket.packer.flush(zlib.Z_SYNC_FLUSH)]
+    with suppress(ConnectionError):
+        peer.socket.under.sendall(b"".join(packed))
+    assert peer.is_closed()
+    assert peak_kib() - before < 32 * 1024
+    assert broker.request("GET", "/ping").text == "OK"
+
+
+def test_others_are_served_while_a_small_read_unpacks_to_much(broker, connect_packed) -> None:
+    """A few kilobytes that hold a million commands do not keep anyone else waiting till the last of them."""
+    peer = connect_packed(broker, "deflate", Deflated)
+    peer.socket.under.sendall(peer.socket.pack(b"NOP\n" * 1_000_000 + pub("last", b"of all")))
+    assert broker.request("GET", "/ping").text == "OK"
+    peer.socket.under.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.socket.under.recv(1)
+    peer.socket.under.settimeout(60)
+    assert peer.frame() == (RESPONSE, b"OK")
+
+
+SNAPPED = bytes(cramjam.snappy.compress(b"NOP\n" * 10))
+
+
+@pytest.mark.parametrize(
+    ("name", "garbage"),
+    [
+        pytest.param("deflate", b"\xff" * 100, id="no deflate stream"),
+        pytest.param("snappy", SNAPPED[10:], id="no stream identifier"),
+        pytest.param("snappy", b"\xff\x06\x00\x00sNaPpy" + SNAPPED[10:], id="another identifier"),
+        pytest.param("snappy", SNAPPED[:-1] + b"\x55", id="another last byte"),
+        pytest.param("snappy", SNAPPED[:15] + bytes([SNAPPED[15] ^ 1]) + SNAPPED[16:], id="wrong checksum"),
+        pytest.param("snappy", IDENTIFIER + b"\x00\xff\xff\xff" + bytes(100), id="a chunk of sixteen megabytes"),
+        pytest.param("snappy", IDENTIFIER + b"\x02\x01\x00\x00x", id="a reserved chunk that must be understood"),
+        pytest.param("snappy", bytes(range(256)), id="anything"),
+    ],
+)  # fmt: skip
+def test_a_stream_that_is_none_ends_the_connection_alone(broker, connect_packed, name, garbage) -> None:
+    """The log says why; everybody else goes on."""
+    other = connect_packed(broker, name, {"deflate": Deflated, "snappy": Snapped}[name])
+    peer = connect_packed(broker, name, {"deflate": Deflated, "snappy": Snapped}[name])
+    peer.socket.under.sendall(garbage)
+    assert peer.is_closed()
+    broker.wait_for_log(rf"ERROR: PROTOCOL\(V2\): \[127.0.0.1:\d+\] {name}: ")
+    other.ok(pub("goes-on", b"body"))
+
+
+def test_chunks_that_may_be_skipped_are_skipped(shared, connect_packed) -> None:
+    """Padding and the reserved types above it, whatever their length, and a repeated identifier."""
+    peer = connect_packed(shared, "snappy", Snapped)
+    for kind in (0x80, 0xFD, 0xFE):
+        peer.socket.under.sendall(bytes([kind]) + (100_000).to_bytes(3, "little") + os.urandom(100_000))
+        peer.socket.under.sendall(IDENTIFIER)
+        peer.ok(pub("skipped", b"body"))
+
+
+def test_a_stream_that_ends_inside_a_body_is_answered(shared, connect_packed) -> None:
+    """As a connection that ends there would be."""
+    peer = connect_packed(shared, "deflate", Deflated)
+    peer.socket.under.sendall(
+        peer.socket.packer.compress(b"PUB cut\n" + struct.pack(">i", 10) + b"half") + peer.socket.packer.flush()
+    )
+    assert peer.frame() == (ERROR, b"E_BAD_MESSAGE PUB failed to read message body")
+    assert peer.is_closed()
+
+
+@given(
+    writes=st.lists(st.binary(max_size=300) | st.integers(0, 3 * PIECE_BYTES).map(bytes), max_size=6),
+    cuts=st.lists(st.integers(0, 1000), max_size=8),
+    codec=st.sampled_from([lambda: Deflate(6), lambda: Deflate(1), Snappy]),
+)
+def test_what_is_encoded_decodes_to_itself_however_it_is_cut(
+    writes: list[bytes], cuts: list[int], codec: Callable[[], Codec]
+) -> None:
+    """In pieces of at most 64 KiB."""
+    sender, receiver = codec(), codec()
+    stream = b"".join(sender.encode(write) for write in writes)
+    at, pieces = 0, []
+    for cut in [*cuts, len(stream)]:
+        pieces += list(receiver.decode(stream[at : at + cut]))
+        at += cut
+    assert b"".join(pieces) == b"".join(writes)
+    assert all(len(piece) <= PIECE_BYTES for piece in pieces)
+
+
+@given(data=st.binary(max_size=200), codec=st.sampled_from([lambda: Deflate(6), Snappy]))
+def test_no_bytes_do_worse_than_break_the_stream(data: bytes, codec: Callable[[], Codec]) -> None:
+    """Whatever a client sends, decoding it gives pieces or StreamBroken."""
+    with suppress(StreamBroken):
+        for piece in codec().decode(IDENTIFIER + data if codec is Snappy else data):
+            assert len(piece) <= PIECE_BYTES
