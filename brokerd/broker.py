@@ -91,7 +91,7 @@ class Broker:
             nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
         self._restore(state)
-        self._journal = Journal(self._data_path, generation, self._snapshot)
+        self._journal = Journal(self._data_path, generation, self._snapshot, self.storage_failed)
         if nsqd_files is not None:
             logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
 

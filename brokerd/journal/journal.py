@@ -2,7 +2,9 @@
 
 A journal is a preallocated, mapped file of ``length u32 | check u32 | record``, zero-filled behind the last; ``check``
 is the low half of the record's XXH3-64. Being mapped, it keeps every record when the process is killed. When it is full
-the node's whole state goes into a new checkpoint and a journal of the next generation begins.
+the next generation begins, in a file that was allocated before it was needed, and the node's whole state goes into a
+new checkpoint. Should that fail for want of space, the old journal stays: recovery reads the checkpoint, and then every
+journal of its generation and later ones.
 
 A checkpoint is two lines, ``<XXH3-64 of the rest, 16 hex digits> <generation>`` and the state as JSON, written aside,
 synced, and renamed: the checkpoint of before stands until the new one is whole.
@@ -10,14 +12,17 @@ synced, and renamed: the checkpoint of before stands until the new one is whole.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
+from brokerd.journal.records import KINDS
 from brokerd.journal.state import NodeState
 from brokerd.log.log import sync_directory
 
@@ -25,6 +30,8 @@ JOURNAL_BYTES = 16 * 1024 * 1024
 CHECKPOINT = "checkpoint"
 
 _HEAD = struct.Struct(">II")
+_MAX_RECORD_BYTES = 1024 * 1024
+_RETRY_S = 1.0
 
 
 class CorruptState(Exception):
@@ -49,54 +56,97 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
             state, generation = NodeState.from_json(text.decode()), int(number)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptState(f"{checkpoint} cannot be read: {error}") from error
-    journal = directory / f"journal.{generation}"
-    if journal.exists():
-        data = journal.read_bytes()
-        end = 0
-        for end, record in _records(data):
-            try:
-                state.apply(record)
-            except (KeyError, struct.error, UnicodeDecodeError, IndexError) as error:
-                raise CorruptState(f"{journal}: a record before byte {end} cannot be applied: {error!r}") from error
-        torn = len(data[end:].rstrip(b"\0"))
-        if torn:
-            oddities.append(f"{journal}: {torn} bytes behind the last whole record, at byte {end}, were passed over")
+    later = (int(path.suffix[1:]) for path in directory.glob("journal.*") if path.suffix[1:].isdigit())
+    for each in sorted(each for each in later if each >= generation):
+        generation = each
+        _replay(directory / f"journal.{each}", state, oddities)
     return state, generation, oddities
 
 
-def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield ``(offset behind it, record)`` up to the first that does not check."""
-    offset = 0
-    while offset + _HEAD.size <= len(data):
-        length, check = _HEAD.unpack_from(data, offset)
-        end = offset + _HEAD.size + length
-        if not length or end > len(data):
-            return
-        record = data[offset + _HEAD.size : end]
-        if xxh3_64_intdigest(record) & 0xFFFFFFFF != check:
-            return
-        offset = end
-        yield offset, record
+def _replay(journal: Path, state: NodeState, oddities: list[str]) -> None:
+    """Apply a journal's records. Damaged ones are passed over, and so is what makes no sense without them."""
+    damaged = passed_over = 0
+    for record in _records(journal.read_bytes()):
+        if record is None:
+            damaged += 1
+            continue
+        try:
+            state.apply(record)
+        except (KeyError, struct.error, UnicodeDecodeError, IndexError) as error:
+            if not damaged:
+                raise CorruptState(f"{journal}: {record[:40]!r} cannot be applied: {error!r}") from error
+            passed_over += 1
+    if damaged:
+        oddities.append(f"{journal}: damaged in {damaged} places; {passed_over} later records depended on what is lost")
+
+
+def _records(data: bytes) -> Iterator[bytes | None]:
+    """Yield the records; None where some bytes are none, before going on behind them."""
+    offset, used = 0, len(data.rstrip(b"\0"))
+    while offset < used:
+        record = _record_at(data, offset)
+        if record is None:
+            yield None
+            offset += 1
+            while offset < used and _record_at(data, offset) is None:
+                offset += 1
+        else:
+            yield record
+            offset += _HEAD.size + len(record)
+
+
+def _record_at(data: bytes, offset: int) -> bytes | None:
+    if offset + _HEAD.size > len(data):
+        return None
+    length, check = _HEAD.unpack_from(data, offset)
+    start = offset + _HEAD.size
+    if not 0 < length <= _MAX_RECORD_BYTES or start + length > len(data) or data[start] not in KINDS:
+        return None
+    record = data[start : start + length]
+    return record if xxh3_64_intdigest(record) & 0xFFFFFFFF == check else None
 
 
 class Journal:
-    """An open journal. ``snapshot`` gives the node's whole state whenever a checkpoint is due."""
+    """An open journal.
 
-    def __init__(self, directory: Path, generation: int, snapshot: Callable[[], NodeState]) -> None:
+    ``snapshot`` gives the node's whole state whenever a checkpoint is due; ``failed`` hears of each error of the disk.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        generation: int,
+        snapshot: Callable[[], NodeState],
+        failed: Callable[[OSError], None],
+    ) -> None:
         """Begin a generation after ``generation``, with a checkpoint. Raises OSError."""
         self._directory = directory
         self._generation = generation
         self._snapshot = snapshot
+        self._failed = failed
         self._map = mmap.mmap(-1, mmap.PAGESIZE)
         self._offset = 0
         self._length = 0
+        self._spare: mmap.mmap | None = None
+        self._retry_at = 0.0
         self.checkpoint()
 
     def append(self, record: bytes) -> None:
-        """Keep a change. Raises OSError if a checkpoint is due and the disk has no room for it."""
+        """Keep a change.
+
+        With the journal full and a full disk a change is not kept, ``failed`` hears of it, and consumers go on: until a
+        checkpoint succeeds, which is tried once a second, a crash would have such messages delivered again.
+        """
         if self._offset + _HEAD.size + len(record) > self._length:
-            # The state that is written includes the change, but for one too long for any journal there is no need.
-            self.checkpoint()
+            if time.monotonic() < self._retry_at:
+                return
+            try:
+                self.checkpoint()
+            except OSError as error:
+                self._failed(error)
+                if self._offset + _HEAD.size + len(record) > self._length:
+                    self._retry_at = time.monotonic() + _RETRY_S
+                    return
         offset = self._offset
         start = offset + _HEAD.size
         end = start + len(record)
@@ -110,22 +160,30 @@ class Journal:
         return self._offset
 
     def checkpoint(self) -> None:
-        """Write the whole state and begin the next generation. Raises OSError; the one of before goes on then."""
+        """Begin the next generation and write the whole state. Raises OSError; nothing is lost by it."""
         generation = self._generation + 1
+        map_ = self._spare or self._allocate(generation)
+        self._map.close()
+        self._map, self._offset, self._length, self._spare = map_, 0, JOURNAL_BYTES, None
+        self._generation = generation
+        self._write_checkpoint(generation)
+        for old in self._directory.glob("journal.*"):
+            if old.suffix[1:].isdigit() and int(old.suffix[1:]) < generation:
+                old.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it is tried again when it is needed
+            self._spare = self._allocate(generation + 1)
+
+    def _allocate(self, generation: int) -> mmap.mmap:
         path = self._directory / f"journal.{generation}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, JOURNAL_BYTES)
-            map_ = mmap.mmap(fd, JOURNAL_BYTES)
+            return mmap.mmap(fd, JOURNAL_BYTES)
+        except OSError:
+            path.unlink()
+            raise
         finally:
             os.close(fd)
-        self._write_checkpoint(generation)
-        self._map.close()
-        self._map, self._offset, self._length = map_, 0, JOURNAL_BYTES
-        self._generation = generation
-        for old in self._directory.glob("journal.*"):
-            if old != path:
-                old.unlink(missing_ok=True)
 
     def _write_checkpoint(self, generation: int) -> None:
         text = self._snapshot().to_json().encode()

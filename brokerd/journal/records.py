@@ -22,6 +22,7 @@ DELIVERED: Final = 9
 FINISHED: Final = 10
 WAITING: Final = 11
 SKIPPED: Final = 12
+KINDS: Final = range(TOPIC_CREATED, SKIPPED + 1)
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")

@@ -38,7 +38,7 @@ def left(start: Start, tmp_path: Path) -> Path:
 
 
 def the_only(directory: Path, pattern: str) -> Path:
-    [file] = directory.glob(pattern)
+    [file] = (path for path in directory.glob(pattern) if path.read_bytes().strip(b"\0"))  # a spare one is all zeros
     return file.relative_to(directory)
 
 

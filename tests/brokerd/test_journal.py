@@ -1,0 +1,125 @@
+"""The journal: what it was told comes back, whatever happened to its files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from brokerd.journal import journal as journal_module
+from brokerd.journal import records
+from brokerd.journal.journal import CorruptState, Journal, recover
+from brokerd.journal.state import ChannelState, NodeState, TopicState
+
+
+def node() -> NodeState:
+    """One topic with one channel of which nothing was delivered yet."""
+    state = NodeState()
+    state.topics[3] = TopicState(3, "t", 0)
+    state.channels[7] = ChannelState(7, 3, "c", 0)
+    return state
+
+
+def fail(error: OSError) -> None:
+    raise AssertionError(error)
+
+
+def written(directory: Path) -> Journal:
+    """A journal in which 100 messages were delivered, one by one, and every second one finished."""
+    journal = Journal(directory, 0, node, fail)
+    for seq in range(100):
+        journal.append(records.delivered(7, seq + 1))
+        if seq % 2:
+            journal.append(records.finished(7, [(seq, 1)]))
+    return journal
+
+
+def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
+    """Nothing was closed, as after a kill: the messages that were not finished are owed again, after one attempt."""
+    written(tmp_path)
+    state, _, oddities = recover(tmp_path)
+    assert not oddities
+    assert state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
+
+
+def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
+    """The last word on a message holds, also across a checkpoint."""
+    journal = written(tmp_path)
+    journal.append(records.waiting(7, 4, 3, 0))
+    journal.append(records.waiting(7, 6, 2, 123_456))
+    journal.append(records.waiting(7, 8, 2, 99))
+    journal.append(records.finished(7, [(8, 1)]))
+    state, generation, _ = recover(tmp_path)
+    again = Journal(tmp_path, generation, lambda: state, fail)
+    again.append(records.waiting(7, 4, 4, 0))
+    unfinished = recover(tmp_path)[0].channels[7].unfinished()
+    assert (unfinished[4], unfinished[6], 8 in unfinished) == ((4, 0), (2, 123_456), False)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> None:
+    """All other records are applied; a message is delivered again rather than forgotten."""
+    written(tmp_path)
+    [file] = (path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0"))
+    data = bytearray(file.read_bytes())
+    chance = random.Random(seed)
+    at = chance.randrange(len(data.rstrip(b"\0")))
+    data[at] ^= 1 << chance.randrange(8)
+    file.write_bytes(data)
+    state, _, oddities = recover(tmp_path)
+    assert len(oddities) == 1
+    owed = set(range(0, 100, 2))
+    unfinished = set(state.channels[7].unfinished())
+    assert owed - {98} <= unfinished
+    assert len(unfinished - owed) <= 1
+
+
+def test_a_damaged_checkpoint_is_told_and_nothing_is_touched(tmp_path: Path) -> None:
+    """The error names the file; a second look finds everything as it was."""
+    written(tmp_path)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes().replace(b'"t"', b'"u"'))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CorruptState, match="checkpoint is damaged"):
+        recover(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_journal_goes_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generations change over without a record being lost, and old files go."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    state = node()
+    journal = Journal(tmp_path, 0, lambda: state, fail)
+    for seq in range(1000):
+        record = records.delivered(7, seq + 1)
+        state.apply(record)
+        journal.append(record)
+    assert recover(tmp_path)[0].channels[7].head == 1000
+    assert len(list(tmp_path.glob("journal.*"))) == 2
+
+
+def test_a_full_disk_costs_no_record_until_the_spare_journal_is_full_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints fail, the spare takes the changes, and recovery reads one journal after the other."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    errors: list[OSError] = []
+    state = node()
+    journal = Journal(tmp_path, 0, lambda: state, errors.append)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Journal, "_write_checkpoint", refuse)
+    head = 0
+    while not errors:
+        head += 1
+        state.channels[7].head = head
+        journal.append(records.delivered(7, head))
+    for later in range(head + 1, head + 100):
+        journal.append(records.delivered(7, later))
+    assert recover(tmp_path)[0].channels[7].head == head + 99
+    monkeypatch.undo()
+    journal.checkpoint()
+    assert not [path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0")]
