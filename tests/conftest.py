@@ -1,4 +1,4 @@
-"""What holds for every test: in continuous integration nothing is skipped."""
+"""What holds for every test: in continuous integration nothing is skipped, and browsers come last."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: Playwright keeps an event loop running in the main thread, where no other can run then."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 def refuse_to_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
