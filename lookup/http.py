@@ -9,6 +9,7 @@ from lookup.producer import Peer, Producer
 from lookup.registration import Registration
 from lookup.registry import EVERY, Registry
 from nsqwire.http import HTTPError, Request, Response, Router, empty, json_response, text_response
+from nsqwire.http.profiling import add_profiling
 from nsqwire.names import is_valid_name
 from nsqwire.version import NSQ_VERSION
 
@@ -27,6 +28,7 @@ def make_router(registry: Registry, clock: Clock) -> Router:
     router.add("GET", "/info", lambda request: _INFO)
     router.add("GET", "/metrics", handlers.metrics, quiet=True)
     router.add("GET", "/debug", handlers.debug)
+    add_profiling(router, index="/debug/pprof")
     router.add("GET", "/lookup", handlers.lookup)
     router.add("GET", "/topics", handlers.topics)
     router.add("GET", "/channels", handlers.channels)

@@ -20,6 +20,7 @@ from brokerd.stats_text import stats_text
 from nsqwire.durations import nanoseconds
 from nsqwire.http import Request, Response, Router, empty, encode, json_response, text_response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqwire.http.profiling import add_profiling
 from nsqwire.version import NSQ_VERSION, version_text
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def broker_router(
         router.add("POST", f"/channel/{path}", handler)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE")
+    add_profiling(router, index="/debug/pprof/")
     router.add("POST", "/debug/freememory", watching.free_memory)
     router.add("PUT", "/debug/setblockrate", watching.set_block_rate)
     return router

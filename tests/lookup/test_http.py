@@ -76,3 +76,14 @@ def test_deleting_or_tombstoning_what_is_not_there_is_fine(world: Any) -> None:
     """Scripts that clean up may run twice; these two never check the name."""
     world.post("/topic/delete?topic=unknown$")
     world.post("/topic/tombstone?topic=unknown&node=a:1")
+
+
+def test_the_registry_can_be_looked_into(world: Any) -> None:
+    """Go's debug paths answer here too; the index has no slash, unlike nsqd's, and /debug stays the database."""
+    index = world.request("GET", "/debug/pprof")
+    assert index.status == 200
+    assert b'href="/debug/pprof/goroutine"' in index.body
+    redirect = world.request("GET", "/debug/pprof/")
+    assert (redirect.status, b"Location: /debug/pprof\r\n" in redirect.head) == (301, True)
+    assert b"thread MainThread" in world.request("GET", "/debug/pprof/threadcreate").body
+    assert world.get("/debug") == {}

@@ -1,0 +1,254 @@
+"""``/debug/pprof``: where Go programs offer their profiles, these offer what there is to look into a Python process.
+
+The paths are Go's, the answers are text for people. Nothing here stops the service: what takes longer goes in
+portions, and every answer is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import signal
+import sys
+import threading
+import time
+import traceback
+import tracemalloc
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from nsqwire.http.messages import HTML_HEADER, HTTPError, Request, Response, text_response
+from nsqwire.http.router import Handler, Router
+
+MAX_SECONDS: Final = 300.0
+_DEFAULT_SECONDS: Final = 30.0
+_PERIOD_S: Final = 0.01
+_MAX_ROWS: Final = 100
+_MAX_DEPTH: Final = 64
+_OBJECTS_AT_ONCE: Final = 50_000
+
+_PAGES: Final = {
+    "goroutine": "what every task and thread is waiting for or doing",
+    "profile": "CPU profile; ?seconds=30, and &format=folded for a flame graph",
+    "heap": "objects by type; ?seconds=10 traces allocations for that long (which slows the process down)",
+    "threadcreate": "the threads",
+    "block": "nothing: Python has no profile of blocking",
+    "cmdline": "the command line",
+    "symbol": "nothing: names are in the answers already",
+}
+
+
+def add_profiling(router: Router, *, index: str) -> None:
+    """Add the endpoints; ``index`` is the path of the list of them, ``/debug/pprof`` with or without a slash."""
+    profiling = _Profiling()
+    router.add("GET", index, _index, quiet=True)
+    pages: dict[str, Handler] = {
+        "goroutine": profiling.goroutine,
+        "profile": profiling.profile,
+        "heap": profiling.heap,
+        "threadcreate": profiling.threads,
+        "block": lambda request: text_response("Python has no profile of blocking.\n"),
+        "cmdline": lambda request: text_response("\0".join([sys.executable, *sys.argv]).encode(errors="replace")),
+        "symbol": _symbol,
+    }
+    for name, handler in pages.items():
+        router.add("GET", f"/debug/pprof/{name}", handler, quiet=True)
+    router.add("POST", "/debug/pprof/symbol", _symbol, quiet=True)
+
+
+def _index(request: Request) -> Response:
+    rows = "".join(f'<li><a href="/debug/pprof/{name}">{name}</a>: {what}</li>\n' for name, what in _PAGES.items())
+    page = f"<!doctype html>\n<title>/debug/pprof/</title>\n<h1>/debug/pprof/</h1>\n<ul>\n{rows}</ul>\n"
+    return Response(200, page.encode(), (HTML_HEADER,))
+
+
+def _symbol(request: Request) -> Response:
+    return text_response("num_symbols: 0\n")
+
+
+class _Profiling:
+    """The endpoints that measure; one measurement at a time."""
+
+    def __init__(self) -> None:
+        self._measuring = False
+
+    def goroutine(self, request: Request) -> Response:
+        """Every task and thread with its stack; the same stacks together, as Go's are."""
+        tasks = Counter("\n".join(_task_lines(task)) for task in asyncio.all_tasks())
+        parts = [f"tasks: {tasks.total()}\n"]
+        parts += [f"\n{count} x {stack}\n" for stack, count in tasks.most_common(_MAX_ROWS)]
+        if len(tasks) > _MAX_ROWS:
+            parts.append(f"\n{len(tasks) - _MAX_ROWS} more stacks are left out\n")
+        return text_response("".join(parts) + "\n" + _thread_stacks())
+
+    def threads(self, request: Request) -> Response:
+        """Every thread with its stack."""
+        return text_response(_thread_stacks())
+
+    async def profile(self, request: Request) -> Response:
+        """What the event loop spent its processor time on while it went on working."""
+        seconds = _seconds(request, _DEFAULT_SECONDS)
+        async with self._measurement():
+            sampler = _Sampler()
+            sampler.start()
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                sampler.stop()
+        return text_response(sampler.folded() if request.params.get("format") == "folded" else sampler.table())
+
+    async def heap(self, request: Request) -> Response:
+        """What the objects are that the garbage collector knows; with ``seconds``, where they were made as well."""
+        traced = ""
+        if "seconds" in request.params:
+            seconds = _seconds(request, _DEFAULT_SECONDS)
+            async with self._measurement():
+                tracemalloc.start()
+                try:
+                    await asyncio.sleep(seconds)
+                    traced = _allocations(seconds)
+                finally:
+                    tracemalloc.stop()
+        objects = gc.get_objects()
+        total = len(objects)
+        types: Counter[type] = Counter()
+        for start in range(0, total, _OBJECTS_AT_ONCE):
+            types.update(map(type, objects[start : start + _OBJECTS_AT_ONCE]))
+            await asyncio.sleep(0)
+        del objects
+        lines = [f"{sys.getallocatedblocks()} blocks allocated, {total} objects known to the garbage collector\n"]
+        lines += [f"{n:>10}  {t.__module__}.{t.__qualname__}" for t, n in types.most_common(_MAX_ROWS)]
+        return text_response(traced + "\n".join(lines) + "\n")
+
+    @asynccontextmanager
+    async def _measurement(self) -> AsyncIterator[None]:
+        if self._measuring or tracemalloc.is_tracing():
+            raise HTTPError(409, "PROFILE_RUNNING")
+        self._measuring = True
+        try:
+            yield
+        finally:
+            self._measuring = False
+
+
+def _seconds(request: Request, default: float) -> float:
+    text = request.params.get("seconds")
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= MAX_SECONDS:
+        raise HTTPError(400, "INVALID_ARG_SECONDS")
+    return seconds
+
+
+def _task_lines(task: asyncio.Task[Any]) -> Iterator[str]:
+    """Where a task stands, outermost call first."""
+    yield "task"
+    awaiting: Any = task.get_coro()
+    for _ in range(_MAX_DEPTH):
+        frame = next((f for name in _FRAMES if (f := getattr(awaiting, name, None)) is not None), None)
+        if frame is not None:
+            yield _place(frame.f_code, frame.f_lineno)
+        following = next((a for name in _AWAITS if (a := getattr(awaiting, name, None)) is not None), None)
+        if following is None:
+            if frame is None and awaiting is not None:
+                yield f"    awaits {type(awaiting).__name__}"
+            return
+        awaiting = following
+
+
+_FRAMES: Final = ("cr_frame", "gi_frame", "ag_frame")
+_AWAITS: Final = ("cr_await", "gi_yieldfrom", "ag_await")
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"    {code.co_qualname} ({code.co_filename}:{line})"
+
+
+def _thread_stacks() -> str:
+    frames = sys._current_frames()
+    parts = [f"threads: {len(frames)}\n"]
+    for thread in threading.enumerate()[:_MAX_ROWS]:
+        frame = frames.get(thread.ident or 0)
+        if frame is not None:
+            stack = traceback.extract_stack(frame, limit=-_MAX_DEPTH)
+            parts.append(f"\nthread {thread.name}{' (daemon)' if thread.daemon else ''}\n")
+            parts += [f"    {each.name} ({each.filename}:{each.lineno})\n" for each in stack]
+    return "".join(parts)
+
+
+def _allocations(seconds: float) -> str:
+    lines = [f"allocated in {seconds:g} s and still there, by the line that did it\n"]
+    for each in tracemalloc.take_snapshot().statistics("lineno")[:_MAX_ROWS]:
+        frame = each.traceback[0]
+        lines.append(f"{each.size:>12} bytes in {each.count:>8} blocks  {frame.filename}:{frame.lineno}")
+    return "\n".join(lines) + "\n\n"
+
+
+class _Sampler:
+    """Notes the main thread's stack at every hundredth of a second of processor time, as Go's profiler does.
+
+    A signal interrupts the thread wherever it is, between two bytecodes. (A thread that looks at another sees it only
+    where it waits: it gets its turn when the other has nothing to do.) The process is as fast as ever meanwhile, where
+    a tracing profiler would slow each call down.
+    """
+
+    def __init__(self) -> None:
+        self._samples: Counter[tuple[CodeType, ...]] = Counter()
+        self._started_at = self._elapsed = self._busy = 0.0
+
+    def start(self) -> None:
+        """Begin; call it in the main thread."""
+        signal.signal(signal.SIGPROF, self._note)
+        signal.siginterrupt(signal.SIGPROF, False)
+        self._started_at, self._busy = time.monotonic(), time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, _PERIOD_S, _PERIOD_S)
+
+    def stop(self) -> None:
+        """End the measurement."""
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        self._elapsed, self._busy = time.monotonic() - self._started_at, time.process_time() - self._busy
+        # A signal may still be on its way; SIGPROF's default would end the process.
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._samples[_stack(frame)] += 1
+
+    def table(self) -> str:
+        """Functions by the samples in themselves, and in what they called."""
+        own: Counter[CodeType] = Counter()
+        total: Counter[CodeType] = Counter()
+        for stack, count in self._samples.items():
+            own[stack[-1]] += count
+            for code in set(stack):
+                total[code] += count
+        lines = [
+            f"{self._busy:.3f} s of processor time in {self._elapsed:.3f} s, {self._samples.total()} samples\n",
+            "   self   total  function",
+        ]
+        ordered = sorted(total, key=lambda code: (-own[code], -total[code]))
+        lines += [f"{own[code]:7} {total[code]:7} {_place(code, code.co_firstlineno)}" for code in ordered[:_MAX_ROWS]]
+        return "\n".join(lines) + "\n"
+
+    def folded(self) -> str:
+        """``outermost;…;innermost samples``, which flame graph tools read."""
+        rows = []
+        for stack, count in self._samples.most_common():
+            names = ";".join(f"{code.co_filename.rpartition('/')[2]}:{code.co_name}" for code in stack)
+            rows.append(f"{names} {count}\n")
+        return "".join(rows)
+
+
+def _stack(frame: FrameType | None) -> tuple[CodeType, ...]:
+    codes: list[CodeType] = []
+    while frame is not None and len(codes) < _MAX_DEPTH:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    return tuple(reversed(codes))
