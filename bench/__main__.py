@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
-from rich.table import Table
 
 from bench.errors import BenchError
-from bench.processes import Cores
-from bench.rows import ROWS, Options, Row, run
+from bench.measure import Options, Row
+from bench.processes import Cores, raise_descriptor_limit
+from bench.rows import ROWS, run, run_beside
+from bench.table import table
 
 FASTEST = 2_000_000
 """Messages a second we allow for when asking whether the disk has room."""
@@ -56,8 +57,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=positive_seconds, default=3.0, help="load per row (default 3)")
     parser.add_argument("--size", type=positive_count, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=positive_count, default=200, help="messages in an MPUB (default 200)")
+    parser.add_argument("--messages", type=positive_count, default=10_000_000, help="in backlog (default 10,000,000)")
+    parser.add_argument("--connections", type=positive_count, default=1000, help="idle ones in idle (default 1,000)")
+    parser.add_argument("--channels", type=positive_count, default=10_000, help="in timers (default 10,000)")
+    parser.add_argument("--topics", type=positive_count, default=1000, help="in topics (default 1,000)")
     parser.add_argument("--data-path", type=Path, help="directory whose disk to use (default: the temporary one)")
-    parser.add_argument("--twin", action="store_true", help="use the pure-Python kernel")
+    parser.add_argument(
+        "--twin",
+        nargs="?",
+        const="only",
+        choices=("only", "beside"),
+        help="use the pure-Python kernel; with 'beside' each row is measured with both",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     given = parser.parse_args()
     if unknown := [name for name in given.rows if name not in ROWS]:
@@ -66,62 +77,13 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--data-path {given.data_path} is not a directory")
     if given.batch * (given.size + 4) + 8 > 5_242_880:
         parser.error(f"a batch of {given.batch} × {given.size} B is more than the broker's 5 MiB limit on a body")
-    need = math.ceil(given.seconds * FASTEST * (given.size + 34))
+    given.rows = given.rows or list(ROWS)
+    most = max(given.seconds * FASTEST, given.messages if "backlog" in given.rows else 0)
+    need = math.ceil(most * (given.size + 34))
     disk = given.data_path or Path(tempfile.gettempdir())
     if (free := shutil.disk_usage(disk).free) < need:
-        parser.error(f"{disk} has {free >> 20} MiB free and a row may need {need >> 20}; use --data-path or --seconds")
+        parser.error(f"{disk} has {free >> 20} MiB free and a row may need {need >> 20}; use --data-path or less load")
     return given
-
-
-def number(value: float | None, digits: int = 0) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
-def percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0%}"
-
-
-def table(options: Options) -> Table:
-    kernel = "pure-Python kernel" if options.twin else "kernel as installed"
-    title = f"brokerd, {options.seconds:g} s a row, {options.size} B messages, {kernel}"
-    grid = Table(title=title, title_justify="left")
-    grid.add_column("row")
-    grid.add_column("load")
-    for heading in (
-        "messages/s",
-        "MB/s",
-        "broker\nµs/msg",
-        "floor\nmessages/s",
-        "floor\nµs/msg",
-        "of\nfloor",
-        "cost,\n1 channel = 1",
-        "p50 µs",
-        "p99 µs",
-        "broker\nbusy",
-        "load\nbusy",
-        "anon\nMB",
-    ):
-        grid.add_column(heading, justify="right")
-    return grid
-
-
-def add(grid: Table, row: Row) -> None:
-    grid.add_row(
-        row.name,
-        row.what,
-        number(row.per_second),
-        number(row.mb_per_second, 1),
-        number(row.broker_us, 2),
-        number(row.floor_per_second),
-        number(row.floor_us, 2),
-        percent(row.floor_ratio),
-        number(row.cost_ratio, 2),
-        number(row.p50_us),
-        number(row.p99_us),
-        percent(row.broker_busy),
-        percent(row.load_busy),
-        number(row.anonymous_mb),
-    )
 
 
 def main() -> None:
@@ -130,18 +92,24 @@ def main() -> None:
         seconds=given.seconds,
         size=given.size,
         batch=given.batch,
+        backlog=given.messages,
+        connections=given.connections,
+        channels=given.channels,
+        topics=given.topics,
         data_path=given.data_path,
-        twin=given.twin,
+        twin=given.twin == "only",
         cores=Cores.available(),
     )
     console = Console(width=None if sys.stdout.isatty() else 190)
     progress = Console(stderr=True)
+    measured = run_beside if given.twin == "beside" else run
     rows: list[Row] = []
+    raise_descriptor_limit()
     try:
         with progress.status("measuring") as status:
-            for name in given.rows or ROWS:
+            for name in given.rows:
                 status.update(f"measuring {name}")
-                rows.extend(run([name], options))
+                rows.extend(measured(name, options))
     except BenchError as error:
         fail(str(error))
     except OSError as error:
@@ -153,16 +121,13 @@ def main() -> None:
             "seconds": options.seconds,
             "size": options.size,
             "batch": options.batch,
-            "twin": options.twin,
             "cores": os.cpu_count(),
             "rows": [row.as_json() for row in rows],
         }
         print(json.dumps(document, indent=2))
         return
-    grid = table(options)
-    for row in rows:
-        add(grid, row)
-    console.print(grid)
+    kernel = {None: "kernel as installed", "only": "pure-Python kernel", "beside": "both kernels"}[given.twin]
+    console.print(table(rows, options, kernel))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any
 from bench import wire
 from bench.errors import BenchError
 from bench.ledger import Ledger
-from bench.rows import ask
+from bench.measure import ask
 from bench.server import Address, Server, start_brokerd
 
 TOPICS = ("orders", "reminders")

@@ -175,6 +175,8 @@ def consume(
 ) -> Load:
     """Receive and FIN until ``expected`` messages are finished or ``seconds`` are over.
 
+    Raises BenchError when nothing comes for SILENCE_SECONDS while more is expected.
+
     Every body has ``size`` bytes, so frames lie at a fixed stride and a whole buffer's FINs are built by one strided
     copy of the ids. ``CLS`` goes out behind the last FIN and its ``CLOSE_WAIT`` stops the clock: by then the server
     has worked through every FIN.
@@ -189,10 +191,19 @@ def consume(
     with sock:
         clock, until = Clock(), time.perf_counter() + seconds
         sock.sendall(GREETING + f"SUB {topic} {channel}\nRDY {ready_count}\n".encode())
+        sock.settimeout(min(SILENCE_SECONDS, max(seconds, 0.1)))
         filled = finished = 0
         closing = False
         while True:
-            nbytes = sock.recv_into(view[filled:])
+            try:
+                nbytes = sock.recv_into(view[filled:])
+            except TimeoutError:
+                if closing or time.perf_counter() < until:
+                    raise BenchError(f"nothing came for {sock.gettimeout():.0f} s, after {finished} messages") from None
+                closing = True
+                sock.settimeout(SILENCE_SECONDS)
+                sock.sendall(b"CLS\n")
+                continue
             if not nbytes:
                 raise BenchError("the server closed the connection")
             filled += nbytes

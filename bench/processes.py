@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -55,6 +55,21 @@ def anonymous_bytes(pid: int) -> int | None:
     return None
 
 
+def resident_bytes(pid: int) -> int:
+    """All memory of a process that is in memory, mapped files included."""
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process and those it starts have as many open files as the system allows."""
+    with suppress(ImportError):  # Windows has no such limit to raise
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(OSError, ValueError):  # macOS says "unlimited" and takes less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class LoadProcesses:
     """Processes of their own for the load, so that a generator's work never shows as the server's."""
 
@@ -69,7 +84,7 @@ class LoadProcesses:
 
 
 @contextmanager
-def load_processes(cores: Cores, count: int = 2) -> Iterator[LoadProcesses]:
+def load_processes(cores: Cores, count: int) -> Iterator[LoadProcesses]:
     """``count`` fresh interpreters pinned to the load's cores; they end with the block."""
     spawn = multiprocessing.get_context("spawn")  # forked ones would inherit the parent's sockets and buffers
     with ProcessPoolExecutor(count, spawn, initializer=pin, initargs=(0, cores.load)) as pool:

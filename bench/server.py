@@ -120,10 +120,10 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
 
 
 @contextmanager
-def brokerd(cores: Cores, below: Path | None, *, twin: bool = False) -> Iterator[Server]:
-    """A brokerd with a fresh data path in ``below`` (or the system's temporary directory), removed afterwards."""
+def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -> Iterator[Server]:
+    """A brokerd with ``flags`` and a data path of its own below ``below`` (or the system's temporary directory)."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
-        server = start_brokerd(Path(data_path), twin=twin)
+        server = start_brokerd(Path(data_path), *flags, twin=twin)
         try:
             pin(server.pid, cores.server)
             yield server

@@ -12,6 +12,9 @@ import pytest
 from bench.errors import BenchError
 from bench.server import start_brokerd
 
+SMALL = ("--messages=10000", "--connections=20", "--channels=100", "--topics=10")
+"""Enough to see that a row works; its figures mean nothing."""
+
 
 def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=120)
@@ -19,21 +22,38 @@ def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess
 
 def test_every_row_reports_what_it_measured(tmp_path: Path) -> None:
     """Each row carries its rate, the broker's cost, and the floor of the same run; the data path is left empty."""
-    done = bench("--seconds=0.2", "--json", f"--data-path={tmp_path}")
+    done = bench("--seconds=0.2", "--json", f"--data-path={tmp_path}", *SMALL)
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
-    assert list(rows) == ["pub", "pub1", "sub", "http", "mpub", "fanout 1", "fanout 10", "fanout 50"]
-    for row in rows.values():
-        assert row["messages"] > 0
-        assert row["per_second"] == pytest.approx(row["messages"] / row["seconds"])
-        assert row["mb_per_second"] == pytest.approx(row["per_second"] * 200 / (1 << 20))
+    assert " ".join(rows) == (
+        "pub pub1 sub sync pub sync pub1 sync sub http mpub fanout 1 fanout 10 fanout 50 mixed idle 0 idle 20 "
+        "timers defer timers timeout backlog in backlog out topics start"
+    )
+    for name in rows.keys() - {"start"}:
+        assert rows[name]["messages"] > 0
+        assert rows[name]["per_second"] == pytest.approx(rows[name]["messages"] / rows[name]["seconds"])
+    assert rows["pub"]["mb_per_second"] == pytest.approx(rows["pub"]["per_second"] * 200 / (1 << 20))
     for name in ("pub", "pub1", "sub", "http", "mpub"):
         assert rows[name]["floor_ratio"] == pytest.approx(rows[name]["per_second"] / rows[name]["floor_per_second"])
     assert rows["fanout 1"]["cost_ratio"] == 1
     assert rows["fanout 1"]["messages"] == rows["fanout 50"]["messages"]
-    for name in ("pub1", "http", "mpub"):
+    for name in ("pub1", "http", "mpub", "timers defer", "topics"):
         assert 0 < rows[name]["p50_us"] <= rows[name]["p99_us"]
+    assert rows["idle 0"]["messages"] == rows["idle 20"]["messages"]
+    assert rows["mixed"]["also"]["finished/s"] > 0
+    assert rows["backlog out"]["messages"] == rows["backlog in"]["messages"] == 10_000
+    assert rows["backlog out"]["also"]["/ping after kill -9, s"] > 0
+    assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
+    """With --twin beside each row comes twice, once with each kernel."""
+    done = bench("pub", "sync", "--twin=beside", "--seconds=0.1", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    assert [(row["name"], row["twin"]) for row in json.loads(done.stdout)["rows"]] == [
+        (name, twin) for name in ("pub", "sync pub", "sync pub1", "sync sub") for twin in (False, True)
+    ]
 
 
 def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
@@ -48,11 +68,16 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["pubb"], "no row called 'pubb'; there are pub, pub1, sub, http, mpub, fanout"),
+        (
+            ["pubb"],
+            "no row called 'pubb'; there are pub, pub1, sub, sync, http, mpub, fanout, mixed, idle, "
+            "timers, backlog, topics, start",
+        ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
         (["--data-path=/nowhere/at/all"], "--data-path /nowhere/at/all is not a directory"),
         (["--batch=100000"], "a batch of 100000 × 200 B is more than the broker's 5 MiB limit on a body"),
+        (["--twin", "pub"], "argument --twin: invalid choice: 'pub' (choose from 'only', 'beside')"),
         (["--fast"], "unrecognized arguments: --fast"),
     ],
 )

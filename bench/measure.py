@@ -1,0 +1,213 @@
+"""What every row is made of: its options, the line it becomes, and how a server is asked and held to its word."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench import load, wire
+from bench.errors import BenchError
+from bench.load import Load
+from bench.processes import Cores, LoadProcesses
+from bench.server import Address, Server
+
+TOPIC, CHANNEL = "bench", "work"
+READY_COUNT = 2500
+PATIENCE_SECONDS = 600.0
+"""How long a consumer may take over what was published before the row is given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How long, how large, how many and where."""
+
+    seconds: float
+    size: int
+    batch: int
+    backlog: int
+    connections: int
+    channels: int
+    topics: int
+    data_path: Path | None
+    twin: bool
+    cores: Cores
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self.size)
+
+    @property
+    def batch_command(self) -> bytes:
+        return wire.mpub(TOPIC, [self.body] * self.batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table. The ``floor_`` figures and those of the generator are of the same run."""
+
+    name: str
+    what: str
+    twin: bool
+    size: int
+    messages: int = 0
+    """What the row counts: messages mostly, requests for ``topics``; 0 where nothing is counted."""
+    seconds: float = math.nan
+    broker_us: float | None = None
+    """Processor time of the broker per message, in µs; ``floor_us`` is the floor's."""
+    broker_busy: float | None = None
+    load_busy: float | None = None
+    """Processor time over wall time. A generator near 1 is itself the limit: the broker could do more."""
+    floor_per_second: float | None = None
+    floor_us: float | None = None
+    cost_ratio: float | None = None
+    """``broker_us`` over that of the row's first variant: fan-out to one channel, a pair without a crowd."""
+    p50_us: float | None = None
+    p99_us: float | None = None
+    anonymous_mb: float | None = None
+    also: Mapping[str, float] = field(default_factory=dict)
+    """What no other row has, by its name and unit."""
+
+    @property
+    def per_second(self) -> float | None:
+        return self.messages / self.seconds if self.messages else None
+
+    @property
+    def mb_per_second(self) -> float | None:
+        """Of bodies, in MiB, as bench_writer and bench_reader count."""
+        return self.per_second * self.size / (1 << 20) if self.per_second and self.size else None
+
+    @property
+    def floor_ratio(self) -> float | None:
+        return self.per_second / self.floor_per_second if self.per_second and self.floor_per_second else None
+
+    def as_json(self) -> dict[str, Any]:
+        derived = {name: getattr(self, name) for name in ("per_second", "mb_per_second", "floor_ratio")}
+        seconds = self.seconds if self.messages else None
+        return asdict(self) | derived | {"seconds": seconds}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A load's own figures and what its server spent meanwhile."""
+
+    load: Load
+    server_seconds: float
+    anonymous: int | None
+
+    @property
+    def us_per_message(self) -> float:
+        return self.server_seconds / max(self.load.messages, 1) * 1e6
+
+    def row(
+        self,
+        name: str,
+        what: str,
+        options: Options,
+        floor: Measured | None = None,
+        *,
+        cost_ratio: float | None = None,
+        also: Mapping[str, float] | None = None,
+    ) -> Row:
+        return Row(
+            name=name,
+            what=what,
+            twin=options.twin,
+            size=options.size,
+            messages=self.load.messages,
+            seconds=self.load.seconds,
+            broker_us=self.us_per_message,
+            broker_busy=self.server_seconds / self.load.seconds,
+            load_busy=self.load.processor_seconds / self.load.seconds,
+            floor_per_second=floor.load.messages / floor.load.seconds if floor else None,
+            floor_us=floor.us_per_message if floor else None,
+            cost_ratio=cost_ratio,
+            p50_us=self.load.p50_us,
+            p99_us=self.load.p99_us,
+            anonymous_mb=mebibytes(self.anonymous),
+            also=also or {},
+        )
+
+
+def mebibytes(nbytes: int | None) -> float | None:
+    return None if nbytes is None else nbytes / (1 << 20)
+
+
+def measure(server: Server, run: Callable[[], Load]) -> Measured:
+    before = server.processor_seconds()
+    done = run()
+    if not done.messages:
+        raise BenchError("not one message went through")
+    return Measured(done, server.processor_seconds() - before, server.anonymous_bytes())
+
+
+def ask(address: Address, method: str, path: str) -> bytes:
+    """One HTTP request to the broker; raises BenchError unless it answers 200."""
+    [body] = ask_all(address, method, [path])
+    return body
+
+
+def ask_all(address: Address, method: str, paths: Iterable[str]) -> list[bytes]:
+    """As ``ask``, one after the other on one connection."""
+    connection = http.client.HTTPConnection(*address, timeout=load.SILENCE_SECONDS)
+    bodies = []
+    try:
+        for path in paths:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            bodies.append(answer.read())
+            if answer.status != 200:
+                text = bodies[-1].decode(errors="replace")
+                raise BenchError(f"{method} {path} answered {answer.status} {text}")
+    except http.client.HTTPException as error:
+        raise BenchError(f"{method} {path} was not answered: {error!r}") from error
+    finally:
+        connection.close()
+    return bodies
+
+
+def create(server: Server, topics: Mapping[str, Iterable[str]]) -> None:
+    """Create topics and their channels."""
+    ask_all(server.http, "POST", (f"/topic/create?topic={topic}" for topic in topics))
+    pairs = ((topic, channel) for topic, channels in topics.items() for channel in channels)
+    ask_all(server.http, "POST", (f"/channel/create?topic={topic}&channel={channel}" for topic, channel in pairs))
+
+
+def create_work(server: Server, channels: int = 1) -> None:
+    """Create the topic of the load and its channels; the first is the one a consumer drains."""
+    create(server, {TOPIC: [CHANNEL, *(f"idle{i}" for i in range(1, channels))]})
+
+
+def check_counts(server: Server, published: int, finished: int) -> None:
+    """Hold what the generators counted against the broker's own figures; a fast broker that loses is no use."""
+    counted, left = counts(server)
+    if counted != published or left != published - finished:
+        raise BenchError(
+            f"{published} messages were acknowledged and {finished} finished, but the broker counts "
+            f"{counted} with {left} left"
+        )
+
+
+def counts(server: Server) -> tuple[int, int]:
+    """How many messages the broker took since its start, and how many of the work channel's are unfinished."""
+    stats = json.loads(ask(server.http, "GET", f"/stats?format=json&topic={TOPIC}"))
+    topic = stats["topics"][0]
+    [channel] = [each for each in topic["channels"] if each["channel_name"] == CHANNEL]
+    return topic["message_count"], channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
+
+
+def drain(options: Options, processes: LoadProcesses, address: Address, expected: float, seconds: float) -> Load:
+    return processes.run(
+        load.consume,
+        address,
+        TOPIC,
+        CHANNEL,
+        expected=expected,
+        size=options.size,
+        ready_count=READY_COUNT,
+        seconds=seconds,
+    )

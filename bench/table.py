@@ -1,0 +1,68 @@
+"""The rows as a table for a terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from bench.measure import Options, Row
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def short(value: float) -> str:
+    """Three digits where it is small, whole where it is large."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(rows: list[Row], options: Options, kernel: str) -> Table:
+    title = f"brokerd, {options.seconds:g} s a row, {options.size} B messages, {kernel}"
+    grid = Table(title=title, title_justify="left")
+    grid.add_column("row")
+    grid.add_column("load")
+    for heading in (
+        "messages/s",
+        "MB/s",
+        "broker\nµs/msg",
+        "floor\nmessages/s",
+        "floor\nµs/msg",
+        "of\nfloor",
+        "cost,\nfirst = 1",
+        "p50 µs",
+        "p99 µs",
+        "broker\nbusy",
+        "load\nbusy",
+        "anon\nMB",
+    ):
+        grid.add_column(heading, justify="right")
+    for row in rows:
+        add(grid, row)
+    return grid
+
+
+def add(grid: Table, row: Row) -> None:
+    """One line, and one more for what only this row has."""
+    cells = [
+        f"{row.name}, twin" if row.twin else row.name,
+        row.what,
+        number(row.per_second),
+        number(row.mb_per_second, 1),
+        number(row.broker_us, 2),
+        number(row.floor_per_second),
+        number(row.floor_us, 2),
+        percent(row.floor_ratio),
+        number(row.cost_ratio, 2),
+        number(row.p50_us),
+        number(row.p99_us),
+        percent(row.broker_busy),
+        percent(row.load_busy),
+        number(row.anonymous_mb),
+    ]
+    if row.also:
+        cells[1] += "\n" + "\n".join(f"  {name}: {short(value)}" for name, value in row.also.items())
+    grid.add_row(*cells)
