@@ -6,6 +6,7 @@ nsqd's form is ``<prefix>YYYY/MM/DD HH:MM:SS.micros LEVEL: text``; the other is 
 import enum
 import json
 import logging
+import os
 import sys
 import time
 from typing import Final
@@ -94,8 +95,13 @@ class StderrHandler(logging.Handler):
         if stream is None:  # the process was started with descriptor 2 closed
             return
         try:
-            stream.write(self.format(record) + "\n")
-            stream.flush()
+            line = self.format(record) + "\n"
+            if stream is sys.__stderr__:
+                # Past the stream's buffer: what a full disk did not take would fail again, and count, at exit.
+                os.write(stream.fileno(), line.encode(errors="backslashreplace"))
+            else:
+                stream.write(line)
+                stream.flush()
         except (OSError, ValueError):  # harnesses close or break our stderr; there is nowhere left to complain to
             return
         except Exception:  # a log call with wrong arguments: say so, where the standard library says it

@@ -49,11 +49,11 @@ def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(until_done())
-    except BrokenPipeError:
-        # Whoever read our output has left, as head does. Standard output must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except BrokenPipeError:  # whoever read our output has left, as head does
+        _discard_output()
         return 1
     except OSError as error:
+        _discard_output()
         note(prog, reason_of(error))
         return 1
     except ToolFailed as error:
@@ -62,6 +62,11 @@ def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
     except (ClientError, NSQError) as error:
         note(prog, str(error))
         return 1
+
+
+def _discard_output() -> None:
+    """What could not be written to standard output must not be tried, and fail, once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _open_standard_files() -> None:
