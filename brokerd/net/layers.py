@@ -164,7 +164,9 @@ class Layers(asyncio.BufferedProtocol):
         if self._tls is not None and (alert := self._tls.take_output()):
             self._transport.write(alert)
         self._tls = None
-        self._connection.session.refuse(IdentifyFailed(f"IDENTIFY failed {reason}"))
+        error = IdentifyFailed(f"IDENTIFY failed {reason}")
+        logger.error("PROTOCOL(V2): [%s] %s", self._connection.client.remote_address, error)
+        self._connection.session.refuse(error)
         self._connection.flush()
 
     def _end_of_handshake(self) -> None:

@@ -266,20 +266,25 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
 
     def _beat(self, interval: float) -> None:
+        if self._layers is None or not self._layers.in_handshake:  # that has a deadline of its own
+            if reason := self._given_up():
+                logger.error("PROTOCOL(V2): [%s] %s", self.client.remote_address, reason)
+                self._transport.abort()
+                return
+            if self._blocked_since is None:
+                self._write(HEARTBEAT_FRAME)
+        self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
+
+    def _given_up(self) -> str:
+        """Why the client is taken to be gone; empty while it is not."""
         now = self.broker.now()
         limit = self.session.terms.heartbeat_interval / 1000
         silent = now - self._last_read
         if limit and silent > 2 * limit and self._waiting is None:
-            logger.error("PROTOCOL(V2): [%s] silent for %.1f s", self.client.remote_address, silent)
-            self._transport.abort()
-            return
+            return f"silent for {silent:.1f} s"
         if limit and self._blocked_since is not None and now - self._blocked_since > limit:
-            logger.error("PROTOCOL(V2): [%s] has not read for %.1f s", self.client.remote_address, limit)
-            self._transport.abort()
-            return
-        if self._blocked_since is None and not (self._layers and self._layers.in_handshake):
-            self._write(HEARTBEAT_FRAME)
-        self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
+            return f"has not read for {limit:.1f} s"
+        return ""
 
 
 def _shown(peer: object) -> str:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
@@ -19,10 +20,12 @@ from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+import cramjam
 import pytest
 
 DEADLINE_S = 10.0
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
+SNAPPY_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
 
 class Answer(NamedTuple):
@@ -199,6 +202,77 @@ class V2Client:
         return data
 
 
+class PackedSocket:
+    """A client's end of a compressed stream: as much of a socket as a V2Client uses."""
+
+    def __init__(self, under: socket.socket) -> None:
+        self.under = under
+        self._plain = b""
+
+    def sendall(self, data: bytes) -> None:
+        self.under.sendall(self.pack(data))
+
+    def recv(self, size: int) -> bytes:
+        while not self._plain:
+            data = self.under.recv(65536)
+            if not data:
+                return b""
+            self._plain = self.unpack(data)
+        part, self._plain = self._plain[:size], self._plain[size:]
+        return part
+
+    def close(self) -> None:
+        self.under.close()
+
+    def pack(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+    def unpack(self, data: bytes) -> bytes:
+        raise NotImplementedError
+
+
+class DeflatedSocket(PackedSocket):
+    """Raw DEFLATE both ways."""
+
+    def __init__(self, under: socket.socket) -> None:
+        super().__init__(under)
+        self.packer, self._unpacker = zlib.compressobj(wbits=-15), zlib.decompressobj(wbits=-15)
+
+    def pack(self, data: bytes) -> bytes:
+        return self.packer.compress(data) + self.packer.flush(zlib.Z_SYNC_FLUSH)
+
+    def unpack(self, data: bytes) -> bytes:
+        return self._unpacker.decompress(data)
+
+
+class SnappySocket(PackedSocket):
+    """The snappy framing format both ways; checks that the broker's stream begins with its identifier."""
+
+    def __init__(self, under: socket.socket) -> None:
+        super().__init__(under)
+        self._begun = False
+        self._rest = b""
+        self.chunks: list[int] = []
+
+    def pack(self, data: bytes) -> bytes:
+        stream = bytes(cramjam.snappy.compress(data))
+        begun, self._begun = self._begun, True
+        return stream[10:] if begun else stream
+
+    def unpack(self, data: bytes) -> bytes:
+        data = self._rest + data
+        plain = b""
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[1:4], "little")):
+            chunk, data = data[:end], data[end:]
+            if not self.chunks:
+                assert chunk == SNAPPY_IDENTIFIER
+            else:
+                plain += bytes(cramjam.snappy.decompress(SNAPPY_IDENTIFIER + chunk))
+            self.chunks.append(chunk[0])
+        self._rest = data
+        return plain
+
+
 StartBroker = Callable[..., BrokerProcess]
 
 
@@ -247,6 +321,12 @@ def connect() -> Iterator[Callable[..., V2Client]]:
     yield open_
     for client in opened:
         client.socket.close()
+
+
+@pytest.fixture
+def packed_socket() -> Callable[[str, socket.socket], PackedSocket]:
+    """Put a compression over a socket: ``packed_socket("deflate", peer.socket)``, or ``"snappy"``."""
+    return lambda codec, under: {"deflate": DeflatedSocket, "snappy": SnappySocket}[codec](under)
 
 
 @pytest.fixture
