@@ -98,7 +98,7 @@ class StderrHandler(logging.Handler):
             line = self.format(record) + "\n"
             if stream is sys.__stderr__:
                 # Past the stream's buffer: what a full disk did not take would fail again, and count, at exit.
-                os.write(stream.fileno(), line.encode(errors="backslashreplace"))
+                os.write(2, line.encode(errors="backslashreplace"))
             else:
                 stream.write(line)
                 stream.flush()
