@@ -1,0 +1,591 @@
+"""AUTH: what the auth server is asked, what its answer allows, and how long it holds."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import trustme
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brokerd.auth import BadGrant, read_grant
+
+RESPONSE, ERROR = 0, 1
+DEADLINE_S = 10.0
+Connect = Callable[..., Any]
+Eventually = Callable[[Callable[[], Any]], Any]
+
+EVERYTHING = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
+
+
+def sized(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def identify(**fields: object) -> bytes:
+    return b"IDENTIFY\n" + sized(json.dumps({"feature_negotiation": True, **fields}).encode())
+
+
+def auth(secret: bytes = b"secret") -> bytes:
+    return b"AUTH\n" + sized(secret)
+
+
+def pub(topic: str, body: bytes = b"body") -> bytes:
+    return b"PUB %b\n" % topic.encode() + sized(body)
+
+
+def dpub(topic: str) -> bytes:
+    return b"DPUB %b 5\n" % topic.encode() + sized(b"body")
+
+
+def mpub(topic: str) -> bytes:
+    return b"MPUB %b\n" % topic.encode() + sized(struct.pack(">i", 1) + sized(b"body"))
+
+
+class AuthServer:
+    """A real HTTP server that answers as it is told, and notes what it was asked."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.status = 200
+        self.answer: Any = {"ttl": 3600, "identity": "", "identity_url": "", "authorizations": [EVERYTHING]}
+        self.requests: list[tuple[str, str, Any, bytes]] = []
+        """Method, path, headers and body of each."""
+        self.gate = threading.Event()
+        """Answers wait for it."""
+        self.gate.set()
+        self.asked = threading.Event()
+        told = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                told.requests.append((self.command, self.path, self.headers, body))
+                told.asked.set()
+                told.gate.wait(DEADLINE_S)
+                content = told.answer if isinstance(told.answer, bytes) else json.dumps(told.answer).encode()
+                self.send_response(told.status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_port
+        self.address = f"127.0.0.1:{self.port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+
+    def allow(self, *authorizations: dict[str, Any], **fields: Any) -> None:
+        """Answer with these entries from now on."""
+        self.answer = {"ttl": 3600, "authorizations": list(authorizations), **fields}
+
+    def close(self) -> None:
+        self.gate.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def start_auth() -> Iterator[Callable[..., AuthServer]]:
+    """Start auth servers; all are stopped at the end."""
+    started: list[AuthServer] = []
+
+    def start(tls: ssl.SSLContext | None = None) -> AuthServer:
+        started.append(AuthServer(tls))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[AuthServer]:
+    """The auth server of the shared broker."""
+    server = AuthServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def guarded(server: AuthServer, start_shared_broker: Callable[..., Any]) -> Any:
+    """A broker that asks ``server``."""
+    return start_shared_broker(f"--auth-http-address={server.address}")
+
+
+@pytest.fixture(autouse=True)
+def fresh(server: AuthServer) -> None:
+    """Each test begins with a server that allows everything and has been asked nothing."""
+    server.status = 200
+    server.allow(EVERYTHING)
+    server.gate.set()
+    server.asked.clear()
+    server.requests.clear()
+
+
+@pytest.fixture
+def authed(connect: Connect) -> Connect:
+    """``authed(broker)``: a client whose AUTH was accepted."""
+
+    def open_(broker: Any, secret: bytes = b"secret") -> Any:
+        peer = connect(broker)
+        kind, data = peer.command(auth(secret))
+        assert kind == RESPONSE, data
+        return peer
+
+    return open_
+
+
+# -- the conversation -------------------------------------------------------------------------------------------------
+
+
+def test_auth_is_answered_with_who_one_is_and_how_much_one_may(server, guarded, connect) -> None:
+    """nsqd's keys in nsqd's order; IDENTIFY has said that it is needed."""
+    server.allow(EVERYTHING, EVERYTHING, identity="consumer <7>", identity_url="http://id/7?a&b")
+    peer = connect(guarded)
+    _kind, told = peer.command(identify())
+    assert json.loads(told)["auth_required"] is True
+    assert peer.command(auth()) == (
+        RESPONSE,
+        b'{"identity":"consumer \\u003c7\\u003e","identity_url":"http://id/7?a\\u0026b","permission_count":2}',
+    )
+    peer.ok(b"SUB told ch\n")
+    (client,) = guarded.stats(topic="told")["topics"][0]["channels"][0]["clients"]
+    assert (client["authed"], client["auth_identity"]) == (True, "consumer <7>")
+    assert client["auth_identity_url"] == "http://id/7?a&b"
+    keys = list(client)
+    assert keys[keys.index("user_agent") :][:4] == ["user_agent", "authed", "auth_identity", "auth_identity_url"]
+
+
+def test_stats_leave_out_what_there_is_not(server, guarded, authed) -> None:
+    """An identity that the server does not give has no key."""
+    peer = authed(guarded)
+    peer.ok(b"SUB nobody ch\n")
+    (client,) = guarded.stats(topic="nobody")["topics"][0]["channels"][0]["clients"]
+    assert client["authed"] is True
+    assert "auth_identity" not in client
+    assert "auth_identity_url" not in client
+
+
+def test_everything_works_for_who_may_do_everything(guarded, authed) -> None:
+    """Each way to publish, and consuming."""
+    peer = authed(guarded)
+    peer.ok(pub("works"))
+    peer.ok(mpub("works"))
+    peer.ok(dpub("works"))
+    peer.ok(b"SUB works ch\n")
+    peer.send(b"RDY 5\n")
+    assert [peer.message()[2] for _ in range(3)] == [b"body"] * 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "command"),
+    [("SUB", b"SUB t ch\n"), ("PUB", pub("t")), ("DPUB", dpub("t")), ("MPUB", b"MPUB t\n")],
+)
+def test_auth_comes_first(guarded, connect, verb, command) -> None:
+    """MPUB hears of it before its body is sent, the others after theirs."""
+    peer = connect(guarded)
+    assert peer.command(command) == (ERROR, b"E_AUTH_FIRST AUTH required before %b" % verb.encode())
+    assert peer.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("commands", "error"),
+    [
+        pytest.param(b"AUTH x\n", b"E_INVALID AUTH invalid number of parameters", id="a parameter"),
+        pytest.param(b"AUTH\n" + struct.pack(">i", 0), b"E_BAD_BODY AUTH invalid body size 0", id="no secret"),
+        pytest.param(
+            b"AUTH\n" + struct.pack(">i", 6_000_000), b"E_BAD_BODY AUTH body too big 6000000 > 5242880", id="a long one"
+        ),
+        pytest.param(b"SUB \xff ch\n", b'E_BAD_TOPIC SUB topic name "\\xff" is not valid', id="names before auth"),
+        pytest.param(
+            b"MPUB t?\n", b'E_BAD_TOPIC E_BAD_TOPIC MPUB topic name "t?" is not valid', id="names before auth, MPUB"
+        ),
+        pytest.param(
+            b"PUB t\n" + struct.pack(">i", 0), b"E_BAD_MESSAGE PUB invalid message body size 0", id="sizes before auth"
+        ),
+    ],
+)
+def test_what_is_malformed_is_told_before_auth_is_asked_for(server, guarded, connect, commands, error) -> None:
+    """In nsqd's order of checks; the auth server hears nothing of it."""
+    peer = connect(guarded)
+    assert peer.command(commands) == (ERROR, error)
+    assert peer.is_closed()
+    assert server.requests == []
+
+
+def test_auth_twice_is_refused(guarded, authed) -> None:
+    """Also after SUB, where it is refused for the state."""
+    peer = authed(guarded)
+    assert peer.command(auth()) == (ERROR, b"E_INVALID AUTH already set")
+    assert peer.is_closed()
+    peer = authed(guarded)
+    peer.ok(b"SUB twice ch\n")
+    assert peer.command(auth()) == (ERROR, b"E_INVALID cannot AUTH in current state")
+
+
+def test_http_is_not_subject_to_auth(server, guarded) -> None:
+    """As in nsqd: who reaches the port may publish."""
+    assert guarded.request("POST", "/pub?topic=over-http", b"body").text == "OK"
+    assert server.requests == []
+
+
+# -- what the server is asked -----------------------------------------------------------------------------------------
+
+
+def test_the_server_is_asked_with_get(server, guarded, authed) -> None:
+    """Sorted parameters, form-encoded, bytes as they are; nsqd's Accept header."""
+    authed(guarded, b"s\xe9cret &=+ ~/")
+    ((method, path, headers, _body),) = server.requests
+    assert method == "GET"
+    assert path == "/auth?common_name=&remote_ip=127.0.0.1&secret=s%E9cret+%26%3D%2B+~%2F&tls=false"
+    assert headers["Accept"] == "application/vnd.nsq; version=1.0"
+
+
+def test_the_server_can_be_asked_with_post(start_auth, start_broker, authed) -> None:
+    """The same as JSON, each value in a list, to a URL of one's own."""
+    server = start_auth()
+    broker = start_broker(
+        f"--auth-http-address=http://{server.address}/some/where?x=1", "--auth-http-request-method=post"
+    )
+    authed(broker, b"secret")
+    ((method, path, headers, body),) = server.requests
+    assert (method, path) == ("POST", "/some/where?x=1")
+    assert headers["Content-Type"] == "application/json"
+    assert json.loads(body) == {"common_name": [""], "remote_ip": ["127.0.0.1"], "secret": ["secret"], "tls": ["false"]}
+
+
+def test_the_server_is_told_of_the_clients_certificate(start_auth, start_broker, connect, tmp_path) -> None:
+    """Its common name, and that there is TLS."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "broker.pem")
+    client = authority.issue_cert("c@example.org", common_name="consumer 7").private_key_and_cert_chain_pem
+    client.write_to_path(tmp_path / "client.pem")
+    server = start_auth()
+    broker = start_broker(
+        f"--auth-http-address={server.address}",
+        f"--tls-cert={tmp_path}/broker.pem",
+        f"--tls-key={tmp_path}/broker.pem",
+        f"--tls-root-ca-file={tmp_path}/ca.pem",
+        "--tls-client-auth-policy=require-verify",
+        "--https-address=",
+    )
+    peer = connect(broker)
+    peer.command(identify(tls_v1=True))
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    context.load_cert_chain(tmp_path / "client.pem")
+    peer.socket = context.wrap_socket(peer.socket, server_hostname="127.0.0.1")
+    assert peer.frame() == (RESPONSE, b"OK")
+    assert peer.command(auth())[0] == RESPONSE
+    asked = parse_qs(urlsplit(server.requests[0][1]).query, keep_blank_values=True)
+    assert (asked["common_name"], asked["tls"]) == (["consumer 7"], ["true"])
+
+
+def test_a_server_that_wants_https_is_asked_there(start_auth, start_broker, connect, tmp_path) -> None:
+    """403 with the port, as nsqd answers it too; its certificate is checked against --tls-root-ca-file."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    secure, plain = start_auth(context), start_auth()
+    plain.status, plain.answer = 403, {"message": "TLS_REQUIRED", "https_port": secure.port}
+    broker = start_broker(f"--auth-http-address={plain.address}", f"--tls-root-ca-file={tmp_path}/ca.pem")
+    assert connect(broker).command(auth())[0] == RESPONSE
+    assert secure.requests[0][1] == plain.requests[0][1]
+    distrustful = start_broker(f"--auth-http-address=https://{secure.address}/auth")
+    assert connect(distrustful).command(auth()) == (ERROR, b"E_AUTH_FAILED AUTH failed")
+    distrustful.wait_for_log("WARNING: .* AUTH failed against https://.*certificate verify failed")
+
+
+def test_one_server_that_answers_is_enough(start_auth, start_broker, connect) -> None:
+    """Whichever is asked first: those that are down, refuse or talk nonsense are passed over."""
+    gone, broken, sound = start_auth(), start_auth(), start_auth()
+    gone.close()
+    broken.answer = b"nonsense"
+    addresses = [f"--auth-http-address={server.address}" for server in (gone, broken, sound)]
+    broker = start_broker(*addresses)
+    for _ in range(20):
+        peer = connect(broker)
+        assert peer.command(auth())[0] == RESPONSE
+        peer.ok(pub("t"))
+    assert len(sound.requests) == 20
+    assert 0 < len(broken.requests) < 20  # each of twenty started at a random one
+
+
+def test_a_server_that_does_not_answer_in_time_is_given_up(start_auth, start_broker, connect) -> None:
+    """--http-client-request-timeout; the secret does not get into the log."""
+    server = start_auth()
+    server.gate.clear()
+    broker = start_broker(
+        f"--auth-http-address={server.address}", "--http-client-request-timeout=200ms", "--log-level=debug"
+    )
+    assert connect(broker).command(auth(b"hunter2")) == (ERROR, b"E_AUTH_FAILED AUTH failed")
+    broker.wait_for_log("no answer in time")
+    assert not [line for line in broker.log if "hunter2" in line]
+
+
+# -- what its answer allows -------------------------------------------------------------------------------------------
+
+PUBLISHING = {"permissions": ["publish"]}
+CONSUMING = {"permissions": ["subscribe"]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "command", "allowed"),
+    [
+        pytest.param({"topic": "^t$", "channels": [".*"], **PUBLISHING}, pub("t"), True, id="publish"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **PUBLISHING}, mpub("t"), True, id="publish many"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **PUBLISHING}, dpub("t"), True, id="publish later"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **PUBLISHING}, pub("other"), False, id="another topic"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **PUBLISHING}, b"SUB t ch\n", False, id="no consuming"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **CONSUMING}, b"SUB t ch\n", True, id="consume"),
+        pytest.param({"topic": "^t$", "channels": ["^ch$"], **CONSUMING}, b"SUB t other\n", False, id="its channel"),
+        pytest.param({"topic": "^t$", "channels": [], **CONSUMING}, b"SUB t ch\n", False, id="no channel"),
+        pytest.param({"topic": "^t$", "channels": [".*"], **CONSUMING}, mpub("t"), False, id="no publishing"),
+        pytest.param({"topic": "a", "channels": [""], **PUBLISHING}, pub("bar"), True, id="found anywhere"),
+        pytest.param({"topic": ".*", "channels": ["ch"], **PUBLISHING}, pub("t"), False, id="publishing, a channel"),
+        pytest.param({"topic": ".*", "channels": [], **PUBLISHING}, pub("t"), False, id="publishing, no channels"),
+        pytest.param(
+            {"topic": r"^\pL{2}\d\z", "channels": [".*"], **PUBLISHING}, pub("ab1"), True, id="Go's own syntax"
+        ),
+        pytest.param({"topic": "(a+)+$", "channels": [".*"], **PUBLISHING}, pub("a" * 60 + "-"), False, id="slow one"),
+        pytest.param({"TOPIC": "^t$", "Channels": [".*"], "permissions": ["publish"]}, pub("t"), True, id="keys' case"),
+    ],
+)  # fmt: skip
+def test_an_entry_allows_what_its_patterns_are_found_in(server, guarded, connect, entry, command, allowed) -> None:
+    """Permission, topic and one of the channels; patterns are Go's, and searched for."""
+    server.allow(entry)
+    peer = connect(guarded)
+    assert peer.command(auth())[0] == RESPONSE
+    kind, data = peer.command(command)
+    if allowed:
+        assert (kind, data) == (RESPONSE, b"OK")
+        return
+    words = command.split(b"\n")[0].split(b" ")
+    channel = words[2] if words[0] == b"SUB" else b""
+    assert (kind, data) == (
+        ERROR,
+        b'E_UNAUTHORIZED AUTH failed for %b on "%b" "%b"' % (words[0], words[1], channel),
+    )
+    assert peer.is_closed()
+
+
+def test_any_entry_is_enough(server, guarded, connect) -> None:
+    """They add up."""
+    server.allow(
+        {"topic": "^a$", "channels": [".*"], "permissions": ["publish"]},
+        {"topic": "^b$", "channels": ["^ch$"], "permissions": ["subscribe"]},
+    )
+    peer = connect(guarded)
+    assert b'"permission_count":2' in peer.command(auth())[1]
+    peer.ok(pub("a"))
+    peer.ok(b"SUB b ch\n")
+    assert peer.command(pub("b"))[1] == b'E_UNAUTHORIZED AUTH failed for PUB on "b" ""'
+
+
+def test_a_denied_publish_leaves_nothing_behind(server, guarded, connect) -> None:
+    """Not even the topic."""
+    server.allow({"topic": "^mine$", "channels": [".*"], "permissions": ["publish"]})
+    for command in (pub("theirs"), dpub("theirs"), mpub("theirs"), b"SUB theirs ch\n"):
+        peer = connect(guarded)
+        assert peer.command(auth())[0] == RESPONSE
+        assert peer.command(command)[0] == ERROR
+    assert guarded.stats(topic="theirs")["topics"] is None
+
+
+def test_no_authorizations_is_no_access(server, guarded, connect) -> None:
+    """Told at once, at AUTH."""
+    for entries in ([], None):
+        server.answer = {"ttl": 10, "authorizations": entries}
+        peer = connect(guarded)
+        assert peer.command(auth()) == (ERROR, b"E_UNAUTHORIZED AUTH no authorizations found")
+        assert peer.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        pytest.param(500, {"ttl": 1, "authorizations": [EVERYTHING]}, id="status 500"),
+        pytest.param(201, {"ttl": 1, "authorizations": [EVERYTHING]}, id="status 201"),
+        pytest.param(403, {"message": "no"}, id="status 403 without a port"),
+        pytest.param(200, b"", id="nothing"),
+        pytest.param(200, b"[" * 100_000, id="deep nonsense"),
+        pytest.param(200, [1], id="a list"),
+        pytest.param(200, {"ttl": 0, "authorizations": [EVERYTHING]}, id="ttl 0"),
+        pytest.param(200, {"ttl": -1, "authorizations": [EVERYTHING]}, id="ttl -1"),
+        pytest.param(200, {"ttl": 1.5, "authorizations": [EVERYTHING]}, id="ttl 1.5"),
+        pytest.param(200, {"ttl": True, "authorizations": [EVERYTHING]}, id="ttl true"),
+        pytest.param(200, {"authorizations": [EVERYTHING]}, id="no ttl"),
+        pytest.param(200, {"ttl": 1, "authorizations": [{**EVERYTHING, "permissions": ["own"]}]}, id="a permission"),
+        pytest.param(200, {"ttl": 1, "authorizations": [{**EVERYTHING, "topic": "("}]}, id="a topic pattern"),
+        pytest.param(200, {"ttl": 1, "authorizations": [{**EVERYTHING, "channels": ["a(?=b)"]}]}, id="a channel's"),
+        pytest.param(200, {"ttl": 1, "authorizations": [{**EVERYTHING, "channels": [1]}]}, id="channels of numbers"),
+        pytest.param(200, {"ttl": 1, "authorizations": ["all"]}, id="an entry that is none"),
+        pytest.param(200, {"ttl": 1, "identity": 7, "authorizations": [EVERYTHING]}, id="an identity of number"),
+        pytest.param(200, b'{"ttl":1,"authorizations":[]}' + b" " * 2_000_000, id="two megabytes"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_cannot_be_used_is_no_answer(server, guarded, connect, status, answer) -> None:
+    """The client is not told why; the log is."""
+    server.status, server.answer = status, answer
+    logged = len(guarded.log)
+    peer = connect(guarded)
+    assert peer.command(auth()) == (ERROR, b"E_AUTH_FAILED AUTH failed")
+    assert peer.is_closed()
+    guarded.wait_for_log(
+        r"WARNING: PROTOCOL\(V2\): \[127.0.0.1:\d+\] AUTH failed against http://\S+ - .+", after=logged
+    )
+
+
+# -- how long it holds ------------------------------------------------------------------------------------------------
+
+
+def wait_past_ttl() -> None:
+    """Let one second, the shortest ttl there is, pass."""
+    deadline = time.monotonic() + 1.1
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def test_an_answer_is_used_until_its_ttl_has_passed(server, guarded, connect) -> None:
+    """Then the next publish asks again, with the secret of AUTH, and what was taken away is gone."""
+    server.allow({"topic": "^kept$|^lost$", "channels": [".*"], "permissions": ["publish"]}, ttl=1)
+    peer = connect(guarded)
+    assert peer.command(auth(b"the secret"))[0] == RESPONSE
+    for _ in range(10):
+        peer.ok(pub("kept"))
+    peer.ok(pub("lost"))
+    asked = len(server.requests)
+    wait_past_ttl()
+    server.allow({"topic": "^kept$", "channels": [".*"], "permissions": ["publish"]}, ttl=3600)
+    peer.ok(pub("kept"))
+    peer.ok(mpub("kept"))
+    assert [parse_qs(urlsplit(path).query)["secret"] for _, path, _, _ in server.requests[asked:]] == [["the secret"]]
+    assert peer.command(pub("lost"))[1] == b'E_UNAUTHORIZED AUTH failed for PUB on "lost" ""'
+
+
+@pytest.mark.parametrize("command", [b"SUB t ch\n", pub("t"), dpub("t"), mpub("t")], ids=["SUB", "PUB", "DPUB", "MPUB"])
+def test_a_server_that_fails_later_ends_what_it_allowed(server, guarded, connect, command) -> None:
+    """Nothing is allowed on an old answer; having nothing to allow any more is told as a denial."""
+    for status, answer, error in (
+        (500, b"", b"E_AUTH_FAILED AUTH failed"),
+        (200, {"ttl": 9, "authorizations": []}, b"E_UNAUTHORIZED AUTH failed for "),
+    ):
+        server.status = 200
+        server.allow(EVERYTHING, ttl=1)
+        peer = connect(guarded)
+        assert peer.command(auth())[0] == RESPONSE
+        wait_past_ttl()
+        server.status, server.answer = status, answer
+        kind, data = peer.command(command)
+        assert (kind, data[: len(error)]) == (ERROR, error)
+        assert peer.is_closed()
+
+
+def test_commands_wait_for_the_server_in_their_order_and_nobody_else_does(server, guarded, connect) -> None:
+    """While it thinks, messages go on being delivered, and other clients are served."""
+    server.allow(EVERYTHING, ttl=1)
+    peer, other = connect(guarded), connect(guarded)
+    for client in (peer, other):
+        assert client.command(auth())[0] == RESPONSE
+    wait_past_ttl()
+    other.ok(pub("order", b"0"))
+    server.gate.clear()
+    server.asked.clear()
+    bodies = [b"%d" % number + b"x" * 5000 for number in range(1, 200)]
+    peer.send(b"".join(pub("order", body) for body in bodies) + mpub("order") + b"SUB order ch\nRDY 500\n")
+    assert server.asked.wait(DEADLINE_S)
+    assert guarded.request("GET", "/ping").text == "OK"
+    assert guarded.stats(topic="order")["topics"][0]["message_count"] == 1
+    server.gate.set()
+    for _ in range(len(bodies) + 2):
+        assert peer.frame() == (RESPONSE, b"OK")
+    assert [peer.message()[2] for _ in range(len(bodies) + 2)] == [b"0", *bodies, b"body"]
+
+
+def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guarded, connect, eventually) -> None:
+    """The broker goes on."""
+    server.allow(EVERYTHING, ttl=1)
+    peer = connect(guarded)
+    assert peer.command(auth())[0] == RESPONSE
+    wait_past_ttl()
+    server.gate.clear()
+    server.asked.clear()
+    logged = len(guarded.log)
+    peer.send(pub("abandoned"))
+    assert server.asked.wait(DEADLINE_S)
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.socket.close()  # by a reset, which nobody hears before the next read or write
+    server.gate.set()
+    guarded.wait_for_log(r"PROTOCOL\(V2\): \[127.0.0.1:\d+\] closed", after=logged)
+    assert guarded.request("GET", "/ping").text == "OK"
+
+
+def test_the_broker_stops_while_a_server_thinks(start_auth, start_broker, connect) -> None:
+    """At once, with exit status 0."""
+    server = start_auth()
+    server.gate.clear()
+    broker = start_broker(f"--auth-http-address={server.address}")
+    peer = connect(broker)
+    peer.send(auth())
+    assert server.asked.wait(DEADLINE_S)
+    assert broker.terminate() == 0
+    assert not [line for line in broker.log if "Traceback" in line or "ERROR" in line]
+
+
+def test_a_running_subscription_is_not_checked_again(server, guarded, connect) -> None:
+    """FIN and RDY need no answer from the server, as in nsqd."""
+    server.allow(EVERYTHING, ttl=1)
+    peer = connect(guarded)
+    assert peer.command(auth())[0] == RESPONSE
+    peer.ok(b"SUB running ch\n")
+    peer.send(b"RDY 1\n")
+    wait_past_ttl()
+    server.allow()
+    assert guarded.request("POST", "/pub?topic=running", b"body").text == "OK"
+    message_id, _attempts, body = peer.message()
+    assert body == b"body"
+    peer.send(b"FIN " + message_id + b"\n")
+    assert len(server.requests) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["ttl", "identity", "authorizations", "topic", "channels", "permissions", "TTL", "x"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_answer_does_worse_than_be_refused(answer: Any) -> None:
+    """Whatever JSON an auth server sends gives a grant or BadGrant."""
+    try:
+        grant = read_grant(json.dumps(answer).encode())
+    except BadGrant:
+        return
+    assert grant.ttl > 0
+    assert grant.allows("topic", "") in (True, False)
