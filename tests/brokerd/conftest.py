@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import select
 import signal
 import socket
 import struct
@@ -24,6 +25,7 @@ import cramjam
 import pytest
 
 DEADLINE_S = 10.0
+SILENCE_S = 0.15
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 SNAPPY_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
@@ -182,6 +184,14 @@ class V2Client:
         kind, data = self.frame()
         assert kind == MESSAGE, (kind, data)
         return data[10:26], int.from_bytes(data[8:10], "big"), data[26:]
+
+    def bodies(self, number: int) -> list[bytes]:
+        """The bodies of the next messages."""
+        return [self.message()[2] for _ in range(number)]
+
+    def is_silent(self, seconds: float = SILENCE_S) -> bool:
+        """True when nothing arrives for ``seconds``: the one thing that only waiting can show."""
+        return not select.select([self.socket], [], [], seconds)[0]
 
     def is_closed(self) -> bool:
         """True once the broker has closed the connection; reads and drops whatever comes before."""

@@ -1,0 +1,174 @@
+"""FIN, REQ, TOUCH and the message timeout."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bench.wire import ERROR, mpub, pub
+
+EARLY_S = 0.02
+"""How much sooner than due the clocks of two processes may make an event look."""
+UNWATCHED_S = 0.15
+"""How long after its delivery a message's clock may be started here."""
+
+Board = Any
+Eventually = Callable[[Callable[[], Any]], Any]
+Subscribe = Callable[..., Any]
+
+
+def test_a_finished_message_is_gone(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
+    """A second FIN of it is refused, without losing the connection."""
+    peer = subscribe(1)
+    publisher.ok(pub(topic, b"x"))
+    message_id = peer.message()[0]
+    peer.send(b"FIN %b\n" % message_id)
+    expected = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
+    assert peer.command(b"FIN %b\n" % message_id) == (ERROR, expected)
+    channel = board.channel()
+    assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (0, 0, 1)
+    assert channel["clients"][0]["finish_count"] == 1
+
+
+def test_finishing_out_of_order(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
+    """Every second one, then the rest backwards; nothing is left and nothing comes again."""
+    peer = subscribe(2500)
+    publisher.ok(mpub(topic, [b"%d" % i for i in range(500)]))
+    ids = [peer.message()[0] for _ in range(500)]
+    for message_id in [*ids[1::2], *reversed(ids[0::2])]:
+        peer.send(b"FIN %b\n" % message_id)
+    peer.ok(pub(topic + "-barrier", b"x"))
+    assert (board.channel()["depth"], board.channel()["in_flight_count"]) == (0, 0)
+    assert peer.is_silent()
+
+
+@pytest.mark.parametrize(("command", "rest"), [(b"FIN", b""), (b"REQ", b" 0"), (b"TOUCH", b"")])
+def test_only_the_owner_may_answer_for_a_message(
+    command: bytes, rest: bytes, topic: str, subscribe: Subscribe, publisher: Any
+) -> None:
+    """Another consumer of the channel is refused, and the owner still can."""
+    owner, other = subscribe(1), subscribe()
+    publisher.ok(pub(topic, b"x"))
+    message_id = owner.message()[0]
+    expected = b"E_%b_FAILED %b %b failed client does not own message" % (command, command, message_id)
+    assert other.command(b"%b %b%b\n" % (command, message_id, rest)) == (ERROR, expected)
+    owner.send(b"FIN %b\n" % message_id)
+    owner.ok(pub(topic + "-barrier", b"x"))
+
+
+def test_the_same_id_may_be_in_flight_on_two_channels(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """A FIN on one says nothing about the other."""
+    first, second = subscribe(1, channel="a"), subscribe(1, channel="b")
+    publisher.ok(pub(topic, b"x"))
+    message_id = first.message()[0]
+    first.send(b"FIN %b\n" % message_id)
+    first.ok(pub(topic + "-barrier", b"x"))
+    assert second.message()[0] == message_id
+    second.send(b"REQ %b 0\n" % message_id)
+    assert second.message()[:2] == (message_id, 2)
+
+
+def test_a_requeued_message_comes_back_with_one_more_attempt(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """REQ 0 at once; same id, same timestamp, same body."""
+    peer = subscribe(1)
+    publisher.ok(pub(topic, b"body"))
+    _, first = peer.frame()
+    for attempts in range(2, 6):
+        peer.send(b"REQ %b 0\n" % first[10:26])
+        _, again = peer.frame()
+        assert again == first[:8] + struct.pack(">H", attempts) + first[10:]
+    assert board.channel()["requeue_count"] == 4
+    assert board.channel()["timeout_count"] == 0
+
+
+def test_a_delayed_requeue_comes_back_when_it_is_due(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Not before 300 ms, counted as deferred until then, and RDY has room for others meanwhile."""
+    peer = subscribe(1)
+    publisher.ok(pub(topic, b"late"))
+    message_id, _, _ = peer.message()
+    peer.send(b"REQ %b 300\n" % message_id)
+    sent = time.monotonic()
+    peer.ok(pub(topic + "-barrier", b"x"))
+    channel = board.channel()
+    assert (channel["deferred_count"], channel["in_flight_count"], channel["depth"]) == (1, 0, 0)
+    publisher.ok(pub(topic, b"meanwhile"))
+    other, _, body = peer.message()
+    assert body == b"meanwhile"
+    peer.send(b"FIN %b\n" % other)
+    assert peer.message() == (message_id, 2, b"late")
+    assert time.monotonic() - sent >= 0.3 - EARLY_S
+
+
+def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """No error: --max-req-timeout is 2 s here. A delay that overflows to below zero counts as none."""
+    peer = subscribe(2)
+    publisher.ok(mpub(topic, [b"long", b"overflow"]))
+    (long, _, _), (overflow, _, _) = peer.message(), peer.message()
+    peer.send(b"REQ %b 3600000\nREQ %b 9223372036854775807\n" % (long, overflow))
+    sent = time.monotonic()
+    assert peer.message()[:2] == (overflow, 2)
+    assert peer.message()[:2] == (long, 2)
+    assert time.monotonic() - sent >= 2 - EARLY_S
+
+
+def test_requeues_come_back_in_the_order_of_their_times(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """Whatever order they were asked for in."""
+    peer = subscribe(10)
+    publisher.ok(mpub(topic, [b"300", b"100", b"200"]))
+    for _ in range(3):
+        message_id, _, body = peer.message()
+        peer.send(b"REQ %b %b\n" % (message_id, body))
+    assert peer.bodies(3) == [b"100", b"200", b"300"]
+
+
+def test_a_timed_out_message_returns_with_one_more_attempt(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """A consumer that goes quiet loses its message to the next one, and its FIN then comes too late."""
+    slow = subscribe(1, msg_timeout=1000)
+    publisher.ok(pub(topic, b"x"))
+    message_id, attempts, _ = slow.message()
+    sent = time.monotonic()
+    slow.send(b"RDY 0\n")
+    assert attempts == 1
+    assert subscribe(1).message() == (message_id, 2, b"x")
+    assert time.monotonic() - sent >= 1 - EARLY_S - UNWATCHED_S
+    assert board.channel()["timeout_count"] == 1
+    assert board.channel()["requeue_count"] == 0
+    expected = b"E_FIN_FAILED FIN %b failed client does not own message" % message_id
+    assert slow.command(b"FIN %b\n" % message_id) == (ERROR, expected)
+
+
+def test_a_timed_out_message_nobody_took_is_not_in_flight(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board, eventually: Eventually
+) -> None:
+    """It waits in the channel again; the FIN says so."""
+    peer = subscribe(1, msg_timeout=1000)
+    publisher.ok(pub(topic, b"x"))
+    message_id = peer.message()[0]
+    peer.send(b"RDY 0\n")
+    eventually(lambda: board.channel()["timeout_count"] == 1)
+    assert (board.channel()["depth"], board.channel()["in_flight_count"]) == (1, 0)
+    expected = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
+    assert peer.command(b"FIN %b\n" % message_id) == (ERROR, expected)
+
+
+def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """Touched often, it stays out beyond its timeout of 1 s, but not beyond --max-msg-timeout, 3 s here."""
+    peer = subscribe(1, msg_timeout=1000)
+    publisher.ok(pub(topic, b"x"))
+    message_id = peer.message()[0]
+    sent = time.monotonic()
+    while peer.is_silent(0.3):
+        assert time.monotonic() - sent < 10
+        peer.send(b"TOUCH %b\n" % message_id)
+    assert time.monotonic() - sent >= 3 - EARLY_S - UNWATCHED_S
+    assert peer.message() == (message_id, 2, b"x")

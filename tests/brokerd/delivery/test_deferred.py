@@ -1,0 +1,57 @@
+"""DPUB: messages that wait for their time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bench.wire import dpub, pub
+
+EARLY_S = 0.02
+"""How much sooner than due the clocks of two processes may make an event look."""
+
+Board = Any
+Subscribe = Callable[..., Any]
+
+
+def test_a_deferred_publish_arrives_when_it_is_due(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Not before, and what was published after it does not wait for it."""
+    peer = subscribe(10)
+    sent = time.monotonic()
+    publisher.ok(dpub(topic, 300, b"later"))
+    publisher.ok(pub(topic, b"now"))
+    assert peer.bodies(1) == [b"now"]
+    assert board.channel()["deferred_count"] == 1
+    assert board.channel()["depth"] == 0
+    assert peer.message()[1:] == (1, b"later")
+    assert time.monotonic() - sent >= 0.3 - EARLY_S
+    assert board.channel()["deferred_count"] == 0
+
+
+def test_deferred_messages_arrive_on_every_channel_in_order_of_time(
+    topic: str, subscribe: Subscribe, publisher: Any
+) -> None:
+    """Later deadlines later, on each channel."""
+    peers = [subscribe(10, channel=name) for name in ("a", "b")]
+    for delay in (400, 100, 250, 0):
+        publisher.ok(dpub(topic, delay, b"%d" % delay))
+    for peer in peers:
+        assert peer.bodies(4) == [b"0", b"100", b"250", b"400"]
+
+
+def test_a_deferred_message_can_be_requeued_and_finished(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Once delivered it is like any other."""
+    peer = subscribe(1)
+    publisher.ok(dpub(topic, 50, b"x"))
+    message_id, attempts, _ = peer.message()
+    peer.send(b"REQ %b 0\n" % message_id)
+    assert (attempts, peer.message()) == (1, (message_id, 2, b"x"))
+    peer.send(b"FIN %b\n" % message_id)
+    peer.ok(pub(topic + "-barrier", b"x"))
+    channel = board.channel()
+    assert (channel["depth"], channel["in_flight_count"], channel["deferred_count"]) == (0, 0, 0)

@@ -1,0 +1,72 @@
+"""What a message carries, and which channels get it."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from bench.server import Server
+from bench.wire import MESSAGE, mpub, pub
+
+Connect = Callable[..., Any]
+Subscribe = Callable[..., Any]
+
+
+def test_a_message_carries_its_time_its_first_attempt_and_an_id(
+    topic: str, subscribe: Subscribe, publisher: Any
+) -> None:
+    """Timestamp in nanoseconds of the publish, attempts 1, sixteen hex digits, the body untouched."""
+    peer = subscribe(1)
+    before = time.time_ns()
+    publisher.ok(pub(topic, bytes(range(256))))
+    after = time.time_ns()
+    kind, data = peer.frame()
+    timestamp, attempts = struct.unpack_from(">qH", data)
+    assert (kind, attempts, data[26:]) == (MESSAGE, 1, bytes(range(256)))
+    assert before <= timestamp <= after
+    assert len(data[10:26]) == 16
+    assert set(data[10:26]) <= set(b"0123456789abcdef")
+
+
+def test_a_batch_arrives_whole_and_in_order_with_ids_of_its_own(
+    topic: str, subscribe: Subscribe, publisher: Any
+) -> None:
+    """Sizes from a byte to a tenth of a megabyte."""
+    sent = [b"%d" % size + b"." * size for size in (0, 1, 100, 4096, 65536, 100_000)]
+    peer = subscribe(100)
+    publisher.ok(mpub(topic, sent))
+    got = [peer.message() for _ in sent]
+    assert [body for _, _, body in got] == sent
+    assert len({message_id for message_id, _, _ in got}) == len(sent)
+    assert {attempts for _, attempts, _ in got} == {1}
+
+
+def test_every_channel_gets_every_message(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """Same id, same timestamp, same body."""
+    first, second = subscribe(10, channel="a"), subscribe(10, channel="b")
+    publisher.ok(mpub(topic, [b"x", b"y"]))
+    assert [first.frame(), first.frame()] == [second.frame(), second.frame()]
+
+
+def test_the_first_channel_gets_what_waited_in_the_topic(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """Messages published before there was a channel go to the first one; a later channel starts empty."""
+    publisher.ok(mpub(topic, [b"early", b"too"]))
+    assert subscribe(10, channel="first").bodies(2) == [b"early", b"too"]
+    second = subscribe(10, channel="second")
+    publisher.ok(pub(topic, b"late"))
+    assert second.bodies(1) == [b"late"]
+
+
+def test_two_publishers_share_a_topic(
+    topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Server
+) -> None:
+    """Nothing of either is lost or mixed up."""
+    peer, other = subscribe(2500), connect(shared.tcp)
+    for i in range(50):
+        publisher.send(pub(topic, b"one %d" % i))
+        other.send(mpub(topic, [b"two %d" % i, b"three %d" % i]))
+    got = Counter(peer.bodies(150))
+    assert got == Counter(b"%b %d" % (name, i) for i in range(50) for name in (b"one", b"two", b"three"))
