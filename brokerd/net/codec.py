@@ -16,7 +16,11 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class StreamBroken(Exception):
-    """What a client sent cannot be unpacked, or its compressed stream has ended by itself."""
+    """What a client sent cannot be unpacked."""
+
+
+class StreamEnded(Exception):
+    """The client has ended its compressed stream; it will not say any more."""
 
 
 class Codec(Protocol):
@@ -26,7 +30,10 @@ class Codec(Protocol):
         """Compress so that the other side can decode all of ``data`` at once."""
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what ``data`` holds in pieces of at most PIECE_BYTES. Raises StreamBroken. Take all before the next."""
+        """Yield what ``data`` holds in pieces of at most PIECE_BYTES. Take all before the next call.
+
+        Raises StreamBroken, StreamEnded.
+        """
 
 
 class Deflate:
@@ -52,7 +59,7 @@ class Deflate:
             if piece:
                 yield piece
             if inflate.eof:
-                raise StreamBroken("deflate: the stream has ended")
+                raise StreamEnded
 
 
 class Snappy:
@@ -70,11 +77,13 @@ class Snappy:
     def encode(self, data: bytes | memoryview) -> bytes:
         if not data:
             return b""
-        stream = bytes(cramjam.snappy.compress(data))
-        if self._begun:
-            return stream[len(_IDENTIFIER) :]
+        view = memoryview(data)
+        chunks = [] if self._begun else [_IDENTIFIER]
         self._begun = True
-        return stream
+        for start in range(0, len(view), _WRITTEN_BYTES):
+            stream = memoryview(bytes(cramjam.snappy.compress(view[start : start + _WRITTEN_BYTES])))
+            chunks.append(stream[len(_IDENTIFIER) :])
+        return b"".join(chunks)
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         data = self._rest + data if self._rest else data
@@ -123,6 +132,8 @@ class Snappy:
 
 _content: Final = bytearray(PIECE_BYTES)
 """Where a chunk is decompressed to, whoever's it is; it is copied out at once."""
+_WRITTEN_BYTES: Final = 16 * 1024
+"""Content of a chunk of ours: nsqd's buffer. pynsq takes a read that holds no end of a chunk for an error."""
 _HEADER_BYTES: Final = 4
 _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _IDENTIFIER_KIND: Final = 0xFF

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from brokerd.net.codec import Codec, Deflate, Snappy, StreamBroken
+from brokerd.net.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 from brokerd.net.hold import Hold
 from nsqwire.errors import IdentifyFailed
 from nsqwire.identify import Terms
@@ -88,6 +88,8 @@ class Layers(asyncio.BufferedProtocol):
                     connection.hold(Hold.TURN)
                     asyncio.get_running_loop().call_soon(connection.release, Hold.TURN)
                     return
+        except StreamEnded:
+            connection.eof_received()
         except StreamBroken as error:
             logger.error("PROTOCOL(V2): [%s] %s", connection.client.remote_address, error)
             connection.eof_received()
