@@ -78,7 +78,7 @@ class Snappy:
         if not data:
             return b""
         view = memoryview(data)
-        chunks = [] if self._begun else [_IDENTIFIER]
+        chunks: list[bytes | memoryview] = [] if self._begun else [_IDENTIFIER]
         self._begun = True
         for start in range(0, len(view), _WRITTEN_BYTES):
             stream = memoryview(bytes(cramjam.snappy.compress(view[start : start + _WRITTEN_BYTES])))
