@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -28,6 +29,7 @@ from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
 from brokerd.net.windows import turn_windows
 from brokerd.settings import BrokerSettings, InvalidSettings
+from brokerd.syncer import Syncer
 from nsqwire import logs
 from nsqwire.descriptors import occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
@@ -100,6 +102,12 @@ async def serve(settings: BrokerSettings) -> None:
         broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
     except OSError as error:
         raise DataPathFailed(f"cannot use data-path: {error}") from error
+    broker.syncer = syncer = Syncer(
+        every=settings.sync_every,
+        timeout=settings.sync_timeout,
+        journal=lambda: broker.journal_path,
+        failed=broker.sync_failed,
+    )
     try:
         tls, auth = _tls(settings), _auth_servers(settings)
         listeners = _listen(settings)
@@ -111,6 +119,8 @@ async def serve(settings: BrokerSettings) -> None:
     finally:
         if auth is not None:
             await auth.close()
+        with contextlib.suppress(OSError):  # it was told of when it failed
+            await syncer.close()
         broker.close()
         for listener in listeners:
             if listener is not None:

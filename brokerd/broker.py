@@ -22,6 +22,7 @@ from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.commits import Commit
 from brokerd.log.log import Log
 from brokerd.settings import BrokerSettings
+from brokerd.syncer import Syncer
 from brokerd.timers import Handle, Timers
 from brokerd.topic import Topic, id_head, log_directory
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
@@ -71,6 +72,10 @@ class Broker:
         self.start_time = time.time()
         self.health_error: str | None = None
         self.lost_message_count = 0
+        self.syncer: Syncer | None = None
+        """Set by a process that has one; it is told of what is written."""
+        self.sync_error: OSError | None = None
+        """A failed fsync is final: nothing is appended any more."""
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
@@ -200,6 +205,17 @@ class Broker:
     def journal_bytes(self) -> int:
         """Bytes of changes since the last checkpoint."""
         return 0 if self._journal is None else self._journal.used
+
+    @property
+    def journal_path(self) -> Path:
+        """The journal's file, which a sync of messages brings to the disk with them."""
+        assert self._journal is not None
+        return self._journal.path
+
+    def sync_failed(self, error: OSError) -> None:
+        """The disk did not take what was written: refuse to write on until a restart has read what is there."""
+        self.sync_error = error
+        self.storage_failed(error)
 
     def storage_failed(self, error: OSError) -> None:
         """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""

@@ -101,12 +101,17 @@ class Topic:
 
     def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
+        broker = self._broker
+        if broker.sync_error is not None:
+            raise PublishFailed(str(broker.sync_error))
         try:
-            first_seq, _ = self.log.append(nbytes, count, timestamp, write, defer_ms)
+            first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)
         except OSError as error:
-            self._broker.storage_failed(error)
+            broker.storage_failed(error)
             raise PublishFailed(str(error)) from error
-        self._broker.health_error = None
+        broker.health_error = None
+        if broker.syncer is not None:
+            broker.syncer.wrote(segment, count)
         self.message_count += count
         self.message_bytes += body_bytes
         if defer_ms:

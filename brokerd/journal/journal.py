@@ -131,6 +131,11 @@ class Journal:
         self._retry_at = 0.0
         self.checkpoint()
 
+    @property
+    def path(self) -> Path:
+        """The file that takes the changes now."""
+        return self._directory / f"journal.{self._generation}"
+
     def append(self, record: bytes) -> None:
         """Keep a change.
 

@@ -10,12 +10,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from brokerd.kernel import scan_messages
-from nsqwire.http import HTTPError, Request, Response, text_response
+from nsqwire.http import Answer, HTTPError, Request, Response, text_response
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.syncer import Syncer
     from brokerd.topic import Topic
 
 log = logging.getLogger(__name__)
@@ -32,11 +33,13 @@ class Publishing:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        syncer = broker.syncer
+        self._syncer = syncer if syncer is not None and syncer.acknowledges else None
         self._max_msg_size = broker.settings.max_msg_size
         self._max_body_size = broker.settings.max_body_size
         self._max_defer_ms = broker.settings.max_req_timeout // timedelta(milliseconds=1)
 
-    def pub(self, request: Request) -> Response:
+    def pub(self, request: Request) -> Answer:
         """The body is one message; ``defer`` is in milliseconds."""
         body = request.body
         if len(body) > self._max_msg_size:
@@ -47,9 +50,9 @@ class Publishing:
         topic = self._topic(params)
         defer = params.get("defer")
         topic.publish((body,), defer_ms=0 if defer is None else self._defer_ms(defer))
-        return OK
+        return OK if self._syncer is None else self._ok_once_synced(self._syncer)
 
-    def mpub(self, request: Request) -> Response:
+    def mpub(self, request: Request) -> Answer:
         """The body is many messages: lines, or with ``binary`` the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
@@ -59,6 +62,13 @@ class Publishing:
             topic.publish_messages(*parse_binary(request.body, **limits))
         elif bodies := parse_lines(request.body, max_msg_size=self._max_msg_size):
             topic.publish(bodies)
+        return OK if self._syncer is None else self._ok_once_synced(self._syncer)
+
+    async def _ok_once_synced(self, syncer: Syncer) -> Response:
+        try:
+            await syncer.synced()
+        except OSError:
+            raise HTTPError(503, "EXITING") from None
         return OK
 
     def _topic(self, params: Mapping[str, str]) -> Topic:

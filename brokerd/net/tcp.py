@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -17,7 +18,7 @@ from brokerd.net.dispatch import COMMANDS, Waits
 from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
 from brokerd.net.hold import Hold
 from brokerd.net.layers import Layers
-from nsqwire.errors import NSQError
+from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
 from nsqwire.session import HEARTBEAT_FRAME, SCRATCH_BYTES, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
@@ -86,6 +87,9 @@ class Connection(asyncio.BufferedProtocol):
         self.scratch = scratch
         self.now_ns = time.time_ns
         self.holds = Hold(0)
+        syncer = broker.syncer
+        self._syncer = syncer if syncer is not None and syncer.acknowledges else None
+        self._unsynced: deque[bytes] = deque()
         self._commands = COMMANDS if auth is None else COMMANDS_WITH_AUTH
         self._layers: Layers | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -237,11 +241,36 @@ class Connection(asyncio.BufferedProtocol):
         """Send the answers, and close if the session is over."""
         output = self.session.take_output()
         if output:
-            self._write(output)
-            if self.client.blocked and not self.session.closed:
-                # Messages alone do not silence it, for its FINs are what lets them stop.
-                self.hold(Hold.OUTPUT)
-        if self.session.closed:
+            if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
+                self._send_when_synced(output)
+            else:
+                self._send(output)
+        if self.session.closed and not self._unsynced:
+            self._close()
+
+    def _send(self, output: bytes) -> None:
+        self._write(output)
+        if self.client.blocked and not self.session.closed:
+            # Messages alone do not silence it, for its FINs are what lets them stop.
+            self.hold(Hold.OUTPUT)
+
+    def _send_when_synced(self, output: bytes) -> None:
+        """Hold answers back until what they acknowledge is on the disk, and all behind them in their order."""
+        assert self._syncer is not None
+        self._unsynced.append(output)
+        self._syncer.when_synced(self._synced)
+
+    def _synced(self, error: OSError | None) -> None:
+        if not self._unsynced or self._transport.is_closing():
+            return  # an error before this one ended the connection
+        output = self._unsynced.popleft()
+        if error is None:
+            self._send(output)
+        else:
+            self._unsynced.clear()
+            self.session.refuse(PubFailed(f"PUB failed {error}"))
+            self._write(self.session.take_output())
+        if self.session.closed and not self._unsynced:
             self._close()
 
     def _hang_up(self) -> None:
