@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 import time
@@ -170,7 +171,7 @@ def broker_router(
 ) -> Router:
     """All endpoints; ``http_port`` is the one told to lookup."""
     watching = Watching(broker, windows, ports, hostname, pauses)
-    publishing = Publishing(broker)
+    publishing = Publishing(broker, asyncio.get_running_loop().call_soon)
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)

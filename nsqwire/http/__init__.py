@@ -11,8 +11,17 @@ both on an asyncio transport. Handlers are plain functions, Request -> Response:
 
 from nsqwire.http.connection import Connection, Limits
 from nsqwire.http.gojson import encode
-from nsqwire.http.messages import HTTPError, Request, Response, empty, error_response, json_response, text_response
-from nsqwire.http.router import Answer, Handler, Router
+from nsqwire.http.messages import (
+    HTTPError,
+    Later,
+    Request,
+    Response,
+    empty,
+    error_response,
+    json_response,
+    text_response,
+)
+from nsqwire.http.router import Answer, Handler, Router, refusal
 from nsqwire.http.server import HTTPServer
 
 __all__ = [
@@ -21,6 +30,7 @@ __all__ = [
     "HTTPError",
     "HTTPServer",
     "Handler",
+    "Later",
     "Limits",
     "Request",
     "Response",
@@ -29,5 +39,6 @@ __all__ = [
     "encode",
     "error_response",
     "json_response",
+    "refusal",
     "text_response",
 ]

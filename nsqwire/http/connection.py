@@ -22,6 +22,16 @@ class Limits:
     max_pipelined: int = 64
 
 
+_KNOWN_HEADS: Final = 512
+_KNOWN_HEAD_BYTES: Final = 2048
+_BLANK_LINE: Final = b"\r\n\r\n"
+
+_known_heads: dict[bytes, tuple[Request, int]] = {}
+"""Heads of plain requests as they were last seen, to what they were parsed to and the length of their bodies.
+
+A client that publishes sends the same head again and again; what it means does not change.
+"""
+
 _METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
 _CHUNKING: Final = 8  # one-byte chunks take six bytes each; more than this times the body is no honest request
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -42,6 +52,7 @@ class Connection:
         self._max_header_size = limits.max_header_size
         self._max_body_size = limits.max_body_size
         self._max_pipelined = limits.max_pipelined
+        self._small_size = min(limits.max_header_size, limits.max_body_size)  # a request no longer is within both
         self._small_length = len(str(limits.max_body_size))  # a Content-Length of fewer digits is within the limit
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[Request] = deque()
@@ -50,6 +61,7 @@ class Connection:
         self._failure: Response | None = None
         self._deaf = False  # nothing more is read: a failure, or a request that closes
         self._unparsed = 0  # bytes received since a message was last complete
+        self._begun = False  # the parser is inside a message
         self._continue_due = False
         self._saw_connection = False
         self._too_long = False
@@ -59,6 +71,20 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """Take bytes from the client; what comes after the end of the conversation is dropped."""
+        if self._begun or self._deaf:
+            self._parse(data)
+            return
+        end = data.find(_BLANK_LINE) + len(_BLANK_LINE)
+        known = _known_heads.get(data[:end])
+        if known is not None and len(data) == end + known[1] <= self._small_size:
+            self._requests.append(known[0].again(data[end:], self.remote_address))
+            return
+        before = len(self._requests)
+        self._parse(data)
+        if not before and len(self._requests) == 1 and not self._begun and not self._deaf:
+            _remember(data, end, self._requests[0])
+
+    def _parse(self, data: bytes) -> None:
         # In pieces no longer than a head may be, so that a head that begins inside one is never twice too long.
         size = self._max_header_size
         if len(data) <= size:
@@ -100,9 +126,15 @@ class Connection:
 
     def take_output(self) -> bytes:
         """The bytes to send now."""
-        output = b"".join(self._output)
-        self._output.clear()
+        parts = self._output
+        output = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
         return output
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there are bytes to send."""
+        return bool(self._output)
 
     @property
     def full(self) -> bool:
@@ -120,6 +152,9 @@ class Connection:
         return self._answering is not None or bool(self._requests) or self._failure is not None
 
     # --- httptools' side ---
+
+    def on_message_begin(self) -> None:
+        self._begun = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
@@ -174,6 +209,7 @@ class Connection:
         self._requests.append(request)
         self._continue_due = False
         self._unparsed = 0
+        self._begun = False
         self._start_message()
 
     # --- inside ---
@@ -248,17 +284,25 @@ class Connection:
         self._deaf = True
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
-        output = self._output
-        output.append(response.head)
-        if connection:
-            output.append(connection)
-        output.append(_date_line())
-        if response.body and not head_only:
-            output.append(response.body)
+        date = _date_line()
+        if not connection and not head_only:
+            self._output.append(response.wire(date))
+        else:
+            self._output += [response.head, connection, date, b"" if head_only else response.body]
 
 
 class _Stopped(Exception):
     """Raised inside the parser's callbacks to make it stop at once; ``received`` sees it as a parser error."""
+
+
+def _remember(data: bytes, end: int, request: Request) -> None:
+    """Keep the head ``data[:end]`` if the request is plain: ``data`` whole, with nothing to be said or done about it
+    beyond its answer."""
+    plain = end <= _KNOWN_HEAD_BYTES and not request.closes and not request.wants_keep_alive_header
+    if plain and request.body == data[end:] and request.header("expect") is None:
+        if len(_known_heads) >= _KNOWN_HEADS:
+            _known_heads.clear()
+        _known_heads[data[:end]] = request.again(b"", ""), len(request.body)
 
 
 _date: tuple[int, bytes] = (-1, b"")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from nsqwire.http import gojson
+
+log = logging.getLogger(__name__)
 
 NSQ_HEADER: Final = (b"X-Nsq-Content-Type", b"nsq; version=1.0")
 JSON_HEADER: Final = (b"Content-Type", b"application/json; charset=utf-8")
@@ -71,6 +74,12 @@ class Request:
                 return value.decode("latin-1").strip()
         return None
 
+    def again(self, body: bytes, remote_address: str) -> Request:
+        """The same request with another body, from another client."""
+        request = Request.__new__(Request)
+        request.__dict__ = {**self.__dict__, "body": body, "remote_address": remote_address}
+        return request
+
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.target.decode('latin-1')}>"
 
@@ -109,7 +118,7 @@ def _unescape(raw: bytes) -> str:
 class Response:
     """A status, headers and a body. The wire form of all but the date is made once: reuse constant answers."""
 
-    __slots__ = ("body", "closes", "head", "status")
+    __slots__ = ("_wire", "_wire_end", "body", "closes", "head", "status")
 
     def __init__(
         self, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = (), *, closes: bool = False
@@ -121,9 +130,38 @@ class Response:
         lines += [b"%s: %s" % header for header in headers]
         lines.append(b"Content-Length: %d\r\n" % len(body))
         self.head = b"\r\n".join(lines)
+        self._wire = self._wire_end = b""
+
+    def wire(self, end: bytes) -> bytes:
+        """All of it, ``end`` being what ends the head: the same bytes as long as that is the same."""
+        if self._wire_end is not end:
+            self._wire, self._wire_end = self.head + end + self.body, end
+        return self._wire
 
     def __repr__(self) -> str:
         return f"<Response {self.status}, {len(self.body)} bytes>"
+
+
+class Later:
+    """An answer that is still to come, the same for all who wait for it. Cheaper than a future: who waits is told at
+    once, by a plain call."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[Response], None]] = []
+
+    def then(self, call: Callable[[Response], None]) -> None:
+        """Have ``call`` given the response when it has come."""
+        self._waiting.append(call)
+
+    def give(self, response: Response) -> None:
+        """The answer, once. One who fails to take it does not keep it from the others."""
+        for call in self._waiting:
+            try:
+                call(response)
+            except Exception:
+                log.exception("an answer could not be given")
 
 
 @lru_cache(maxsize=64)

@@ -22,6 +22,7 @@ from nsqwire.http.messages import (
     NSQ_HEADER,
     TEXT_HEADER,
     HTTPError,
+    Later,
     Request,
     Response,
     error_response,
@@ -29,7 +30,7 @@ from nsqwire.http.messages import (
 
 log = logging.getLogger(__name__)
 
-Answer = Response | Awaitable[Response]
+Answer = Response | Later | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
 _INTERNAL_ERROR: Final = error_response(500, "INTERNAL_ERROR")
@@ -58,8 +59,8 @@ class Router:
     def add(
         self, method: str, path: str, handler: Handler, *, too_big: str = "BODY_TOO_BIG", quiet: bool = False
     ) -> None:
-        """Register a handler. It returns the response or something to await for it, and may raise HTTPError or an
-        NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR."""
+        """Register a handler. It returns the response, or a Later or something to await for it, and may raise HTTPError
+        or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR."""
         prefix, colon, _ = path.partition(":")
         table = self._open if colon else self._exact
         route = Route(handler=handler, too_big=too_big, quiet=quiet)
@@ -82,8 +83,8 @@ class Router:
                 return error_response(413, route.too_big)
             answer = route.handler(request)
         except Exception as error:
-            return _refusal(request, error)
-        return answer if isinstance(answer, Response) else _awaited(request, answer)
+            return refusal(request, error)
+        return answer if isinstance(answer, (Response, Later)) else _awaited(request, answer)
 
     def _find_slowly(self, request: Request) -> dict[str, Route] | Response:
         """The routes of a path that is not in the table as it was sent."""
@@ -154,10 +155,11 @@ async def _awaited(request: Request, answer: Awaitable[Response]) -> Response:
     try:
         return await answer
     except Exception as error:
-        return _refusal(request, error)
+        return refusal(request, error)
 
 
-def _refusal(request: Request, error: Exception) -> Response:
+def refusal(request: Request, error: Exception) -> Response:
+    """The answer where a handler raised ``error``."""
     if isinstance(error, HTTPError):
         return error_response(error.status, error.code)
     if isinstance(error, NSQError) and (reply := REPLIES[type(error)].http) is not None:

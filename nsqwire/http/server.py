@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, cast
 
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
 from nsqwire.http.connection import Connection, Limits
-from nsqwire.http.messages import Request, Response
+from nsqwire.http.messages import Later, Request, Response
 from nsqwire.http.router import Answer
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._read_paused = False
         self._finishing = False
         self._lost = False
-        self._pending: asyncio.Future[Response] | None = None
+        self._pending = False  # the answer to the request that was taken last is still to come
         self._linger: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._connection: Connection
@@ -154,7 +154,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def close_if_quiet(self, since: float) -> None:
-        if self._last_traffic < since and self._pending is None:
+        if self._last_traffic < since and not self._pending:
             # abort: a client that does not read would keep a polite close waiting
             self._transport.abort()
 
@@ -163,39 +163,49 @@ class HTTPProtocol(asyncio.Protocol):
     def _answer_requests(self) -> None:
         connection, server = self._connection, self._server
         unsent = 0
-        while self._pending is None and not self._write_paused:
+        while not self._pending and not self._write_paused:
             request = connection.next_request()
             if request is None:
                 break
             started = time.perf_counter_ns()
             answer = server.answer(request)
             if not isinstance(answer, Response):
-                self._pending = asyncio.ensure_future(answer)
-                self._pending.add_done_callback(partial(self._settled, request, started))
+                self._wait_for(answer, request, started)
                 break
-            connection.respond(answer)
-            if not request.quiet and server.on_answered is not None:
-                server.on_answered(request, answer, time.perf_counter_ns() - started)
+            self._respond(answer, request, started)
             unsent += len(answer.body)
             if unsent > _FLUSH_AT:
                 self._transport.write(connection.take_output())  # may call pause_writing
                 unsent = 0
-        if output := connection.take_output():
-            self._transport.write(output)
+        if connection.has_output:
+            self._transport.write(connection.take_output())
         if connection.closed or (self._finishing and not connection.owes):
             self._close_gently()
-        else:
+        elif self._write_paused or self._read_paused or connection.full:
             self._adjust_reading()
 
-    def _settled(self, request: Request, started: int, answer: asyncio.Future[Response]) -> None:
-        self._pending = None
+    def _wait_for(self, answer: Later | Awaitable[Response], request: Request, started: int) -> None:
+        self._pending = True
+        if isinstance(answer, Later):
+            answer.then(partial(self._settle, request, started))
+        else:
+            future = asyncio.ensure_future(answer)
+            future.add_done_callback(lambda done: self._settle(request, started, done.result()))
+
+    def _settle(self, request: Request, started: int, response: Response) -> None:
+        self._pending = False
         if self._lost:
             return
-        response = answer.result()
+        self._respond(response, request, started)
+        if self._finishing or self._read_paused or self._connection.owes or self._connection.closed:
+            self._answer_requests()
+        else:
+            self._transport.write(self._connection.take_output())
+
+    def _respond(self, response: Response, request: Request, started: int) -> None:
         self._connection.respond(response)
         if not request.quiet and self._server.on_answered is not None:
             self._server.on_answered(request, response, time.perf_counter_ns() - started)
-        self._answer_requests()
 
     def _adjust_reading(self) -> None:
         pause = self._write_paused or self._connection.full

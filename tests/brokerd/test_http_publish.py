@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import struct
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -153,6 +156,50 @@ def test_the_longest_deferral_is_taken(shared):
     """The limit itself is within it, and a plus sign is a number to Go."""
     assert shared.request("POST", "/pub?topic=long&defer=3600000", b"x").text == "OK"
     assert shared.request("POST", "/pub?topic=long&defer=%2B0", b"x").text == "OK"
+
+
+def test_every_acknowledged_message_of_many_publishers_is_there_once(shared, connect):
+    """Messages that arrive together are kept together; each publisher still has an answer of its own."""
+    bodies = [f"{publisher}-{number}".encode() for publisher in range(16) for number in range(20)]
+
+    def publish(publisher):
+        connection = http.client.HTTPConnection(*shared.http, timeout=10)
+        for number in range(20):
+            connection.request("POST", f"/pub?topic=together{publisher % 2}", f"{publisher}-{number}".encode())
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"OK")
+        connection.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(publish, range(16)))
+    received = []
+    for topic in ("together0", "together1"):
+        consumer = connect(shared)
+        consumer.ok(f"SUB {topic} c\n".encode())
+        consumer.send(b"RDY 2500\n")
+        received += [consumer.message()[2] for _ in range(160)]
+    assert sorted(received) == sorted(bodies)
+
+
+def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
+    """Whichever comes first, the publisher is answered OK, and the disk is not taken to be full."""
+    stop = threading.Event()
+
+    def publish():
+        connection = http.client.HTTPConnection(*broker.http, timeout=10)
+        while not stop.is_set():
+            connection.request("POST", "/pub?topic=fleeting", b"x")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"OK")
+        connection.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        publishers = [pool.submit(publish) for _ in range(8)]
+        statuses = {broker.request("POST", "/topic/delete?topic=fleeting").status for _ in range(100)}
+        stop.set()
+    assert [publisher.result() for publisher in publishers] == [None] * 8
+    assert statuses <= {200, 404}
+    assert broker.request("GET", "/ping").text == "OK"
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())

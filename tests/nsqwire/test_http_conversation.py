@@ -328,3 +328,65 @@ def test_a_request_knows_its_client() -> None:
     request = connection.next_request()
     assert isinstance(request, Request)
     assert request.remote_address == "1.2.3.4:5"
+
+
+HEADS = [
+    b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n",
+    b"POST /pub?topic=u HTTP/1.1\r\nHost: h\r\nX-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"POST /pub?topic=v HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+    b"POST /pub?topic=w HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n",
+    b"GET /agent HTTP/1.1\r\nHost: h\r\nUser-Agent: a%d\r\n\r\n",
+    b"HEAD /ping HTTP/1.1\r\nHost: h\r\nX-Length: %d\r\n\r\n",
+    b"\r\nGET /ping HTTP/1.1\r\nHost: h\r\nX-Length: %d\r\n\r\n",
+]
+
+
+def whole_request(head: bytes, body: bytes) -> bytes:
+    if b"chunked" in head:
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
+    elif b"Content-Length" not in head:
+        body = b""
+    return head % len(body) + body
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(HEADS), st.sampled_from([b"", b"x", b"y", b"\r\n\r\n", b"0\r\n\r\n"])), max_size=8
+    ),
+    st.data(),
+)
+def test_a_head_that_was_seen_before_means_what_it_meant(
+    requests: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    """Requests that each arrive whole are answered as the same bytes are in one piece, or cut anywhere."""
+    stream = b"".join(whole_request(head, body) for head, body in requests)
+    limits = Limits(max_header_size=1024, max_body_size=100, max_pipelined=64)
+
+    def answers(parts: list[bytes]) -> bytes:
+        router, connection, output = make_router(), Connection(limits, "1.2.3.4:5"), b""
+        for part in parts:
+            connection.received(part)
+            while (request := connection.next_request()) is not None:
+                answer = router.answer(request)
+                assert isinstance(answer, Response)
+                connection.respond(answer)
+            output += connection.take_output()
+        return re.sub(rb"Date: [^\r]+ GMT\r\n", b"", output).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    expected = answers([stream[at : at + 1] for at in range(len(stream))])
+    assert answers([whole_request(head, body) for head, body in requests]) == expected
+    assert answers([whole_request(head, body) for head, body in requests]) == expected
+    assert answers([piece for piece in pieces if piece]) == expected
+
+
+def test_a_known_head_is_held_against_the_limits_of_its_own_connection() -> None:
+    """What one face of a server takes, another may refuse."""
+    request = b"POST /pub?topic=limits HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n" + b"x" * 50
+    for _ in range(2):
+        assert converse(request)[0].endswith(b'["limits",50]')
+    refused, closed = converse(request, limits=Limits(max_header_size=1024, max_body_size=49))
+    assert (refused[:12], closed) == (b"HTTP/1.1 413", True)
+    refused, closed = converse(request, limits=Limits(max_header_size=30, max_body_size=100))
+    assert (refused[:12], closed) == (b"HTTP/1.1 431", True)
