@@ -25,6 +25,7 @@ from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
 from brokerd.timers import Handle, Timers
 from brokerd.topic import Topic, id_head, log_directory
+from brokerd.topology import Topology
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 
@@ -68,6 +69,7 @@ class Broker:
         """
         self.settings = settings
         self.node_id = settings.node_id
+        self.topology = Topology.of(settings)
         self.boot_id = secrets.token_hex(8)
         self.start_time = time.time()
         self.health_error: str | None = None
@@ -188,7 +190,10 @@ class Broker:
         now = self.now()
         for channel in pending:
             channel.awake = False
-            channel.pump(now)
+            try:
+                channel.pump(now)
+            except Exception:  # a defect of ours; the other channels still get theirs
+                logger.exception("CHANNEL(%s): delivery failed", channel.name)
 
     def wall_ns(self, when: float) -> int:
         """A monotonic time as Unix nanoseconds, by the clock as it stands now."""

@@ -17,6 +17,7 @@ from brokerd.journal import records
 from brokerd.kernel import Window
 from brokerd.kernel.frames import seq_of
 from brokerd.timers import NEVER
+from brokerd.topology import Locality
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
 from nsqwire.histogram import Histogram
 from nsqwire.names import is_ephemeral
@@ -187,6 +188,8 @@ class Channel:
     def subscribe(self, client: Client) -> None:
         """Let ``client`` take messages once it is ready."""
         self.clients[client.number] = client
+        topology = self.topic.topology
+        client.locality, client.preference = topology.locality(client), topology.preference(client)
         client.channel = self
         client.state = State.SUBSCRIBED
 
@@ -228,15 +231,15 @@ class Channel:
         if self.paused:
             return
         head = self.window.head
-        ready = self._ready
         backlog = self._backlog
+        ready = self._ready
         while ready and (backlog or self._requeued):
-            client = ready.popleft()
+            client, rivals = self._next_ready()
             free = client.free
             if free <= 0:
                 client.is_waiting = False
                 continue
-            share = min(free, -(-(backlog + len(self._requeued)) // (len(ready) + 1)))
+            share = min(free, -(-(backlog + len(self._requeued)) // (rivals + 1)))
             # Requeued messages and fresh ones take turns, so that neither keeps the other waiting.
             self._requeued_next = not self._requeued_next
             if self._requeued and (self._requeued_next or not backlog):
@@ -252,6 +255,16 @@ class Channel:
                 client.is_waiting = False
         if self.window.head != head:
             self._journal(records.delivered(self.number, self.window.head))
+
+    def _next_ready(self) -> tuple[Client, int]:
+        """Take the client whose turn it is, of those nearest to the broker; and say how many as near still wait."""
+        ready = self._ready
+        if not self.topic.topology.enabled:
+            return ready.popleft(), len(ready)
+        nearest = max(client.preference for client in ready)
+        near = [client for client in ready if client.preference is nearest]
+        ready.remove(near[0])
+        return near[0], len(near) - 1
 
     def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
         window = self.window
@@ -306,7 +319,12 @@ class Channel:
     def _sent(self, client: Client, count: int) -> None:
         client.in_flight_count += count
         client.message_count += count
-        self.global_msg_count += count
+        if client.locality is Locality.GLOBAL:
+            self.global_msg_count += count
+        elif client.locality is Locality.REGION:
+            self.region_local_msg_count += count
+        else:
+            self.zone_local_msg_count += count
 
     def _send_sample(self, client: Client, frames: memoryview, first: int) -> None:
         """Send about ``sample_rate`` + 1 percent of the frames, as nsqd does; the others count as finished."""

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from brokerd.topology import Locality
 from nsqwire.identify import Terms
 from nsqwire.session import State
 
@@ -19,10 +20,11 @@ class Client:
     """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed."""
 
     __slots__ = (
-        "blocked", "channel", "client_id", "connect_ts", "deadlines", "deflate", "finish_count", "grant", "grant_until",
-        "hang_up", "held", "hostname", "in_flight_count", "is_waiting", "message_count", "msg_timeout", "number",
-        "pub_counts", "ready_count", "remote_address", "requeue_count", "sample_rate", "secret", "send", "snappy",
-        "state", "tls", "topology_region", "topology_zone", "touch_timeout", "user_agent",
+        "blocked", "channel", "client_id", "connect_ts", "deadlines", "deflate", "finish_count", "grant",
+        "grant_until", "hang_up", "held", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
+        "msg_timeout", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count",
+        "sample_rate", "secret", "send", "snappy", "state", "tls", "topology_region", "topology_zone",
+        "touch_timeout", "user_agent",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +60,8 @@ class Client:
         self.finish_count = 0
         self.requeue_count = 0
         self.pub_counts: dict[str, int] = {}
+        self.locality = self.preference = Locality.GLOBAL
+        """How near it is to the broker, as its messages are counted and as it is served."""
         self.blocked = False
         """True while the connection takes no more bytes."""
         self.is_waiting = False

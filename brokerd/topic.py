@@ -40,6 +40,7 @@ class Topic:
         self.message_bytes = 0
         self.id_head = id_head(broker.node_id, number)
         self.timers = broker.timers
+        self.topology = broker.topology
         self.journal = broker.journal_append
         self.wall_ns = broker.wall_ns
         self.wake = broker.wake
