@@ -8,6 +8,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -185,8 +186,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def upgrade(self) -> None:
         """Begin TLS or compression as the session's terms have it, right behind the answer that is queued."""
-        self.flush()
         self.session.drop_unread()
+        if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
+            # Answers before it wait for the disk, and so does its own; none of them may go through what it begins.
+            raise Waits(self._answers_sent(), self._begin_layers)
+        self._begin_layers()
+
+    async def _answers_sent(self) -> None:
+        assert self._syncer is not None
+        with suppress(OSError):  # which has ended the connection already
+            await self._syncer.synced()
+
+    def _begin_layers(self) -> None:
+        self.flush()
         if self._layers is None:
             self._layers = Layers(self, self._transport, self.scratch)
             self._write = self.client.send = self._layers.write

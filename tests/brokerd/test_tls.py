@@ -200,6 +200,27 @@ def test_a_second_identify_can_add_a_compression_but_not_tls_again(shared, conne
     assert peer.is_closed()
 
 
+@pytest.mark.parametrize("codec", ["", "deflate"])
+def test_answers_that_wait_for_the_disk_come_before_the_upgrade(
+    files, start_broker, connect, context, packed_socket, codec
+) -> None:
+    """In the clear, even where IDENTIFY was sent right behind a publish."""
+    broker = start_broker(*files.flags, "--sync-every=1")
+    peer = connect(broker)
+    for _ in range(20):
+        peer.send(pub("synced", b"body"))
+    peer.send(identify(tls_v1=True, deflate=bool(codec)))
+    for _ in range(20):
+        assert peer.frame() == (RESPONSE, b"OK")
+    assert json.loads(peer.frame()[1])["tls_v1"] is True
+    peer.socket = context().wrap_socket(peer.socket, server_hostname="127.0.0.1")
+    assert peer.frame() == (RESPONSE, b"OK")
+    if codec:
+        peer.socket = packed_socket(codec, peer.socket)
+        assert peer.frame() == (RESPONSE, b"OK")
+    peer.ok(pub("synced", b"body"))
+
+
 def test_without_negotiation_there_is_no_tls(shared, connect) -> None:
     """The field counts only with feature_negotiation."""
     peer = connect(shared)
