@@ -44,7 +44,7 @@ types: $(VENV)/installed ## mypy
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file platform/mypy.ini
 
-unit: setup ## pytest; PYTEST='-k topic -x' is handed on
+unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is handed on
 	$(BIN)/pytest $(PYTEST)
 
 frontend-test: frontend/dist/index.html ## svelte-check and vitest
@@ -97,6 +97,11 @@ frontend/node_modules/.installed: frontend/package.json frontend/package-lock.js
 	cd frontend && $(NPM) ci --no-audit --no-fund
 	@touch $@
 
+# Clients of NSQ that others wrote in JavaScript, for the tests.
+tests/witnesses/node_modules/.installed: tests/witnesses/package.json tests/witnesses/package-lock.json | $(VENV)/node-chosen
+	cd tests/witnesses && $(NPM) ci --no-audit --no-fund
+	@touch $@
+
 # Written only when it differs, so that not every change of the platform makes the front end anew.
 $(VENV)/openapi-exported: $(PLATFORM_SOURCES) | $(VENV)/installed
 	@NSQ_HOME=$(VENV)/export $(BIN)/python manage.py export_openapi_schema --api console.api.api --indent 2 \
@@ -125,5 +130,5 @@ docs: $(VENV)/installed ## the settings' tables in docs/
 	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings docs/settings-nsqlookupd.md
 
 clean: ## remove what was built; var/ stays
-	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules frontend/openapi.json \
+	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
 		frontend/src/api/schema.d.ts brokerd/kernel/_*.c brokerd/kernel/_*.so

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
+import trustme
 
 HERE = Path(__file__).parent
 START_S = 10
@@ -43,36 +50,152 @@ def _serve(stack: ExitStack, module: str, *flags: str, log_path: Path) -> Addres
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[Addresses, Addresses]]:
-    """A brokerd registered with a lookup: (broker, registry)."""
+def cluster(tmp_path: Path) -> Iterator[Callable[..., tuple[Addresses, Addresses]]]:
+    """``cluster(*flags)``: a brokerd with these flags, registered with a lookup; (broker, registry)."""
     with ExitStack() as stack:
-        registry = _serve(stack, "lookup", log_path=tmp_path / "lookup.log")
-        broker = _serve(
-            stack,
-            "brokerd",
-            f"--data-path={tmp_path}",
-            f"--lookupd-tcp-address={registry.tcp}",
-            "--broadcast-address=127.0.0.1",
-            log_path=tmp_path / "brokerd.log",
-        )
-        yield broker, registry
+
+        def start(*flags: str) -> tuple[Addresses, Addresses]:
+            registry = _serve(stack, "lookup", log_path=tmp_path / "lookup.log")
+            broker = _serve(
+                stack,
+                "brokerd",
+                f"--data-path={tmp_path}",
+                f"--lookupd-tcp-address={registry.tcp}",
+                "--broadcast-address=127.0.0.1",
+                *flags,
+                log_path=tmp_path / "brokerd.log",
+            )
+            return broker, registry
+
+        yield start
+
+
+SECRET = "open sesame"
+
+
+class _Auth(http.server.BaseHTTPRequestHandler):
+    """Allows everything to who knows the secret, for a second at a time."""
+
+    def do_GET(self) -> None:
+        known = parse_qs(urlsplit(self.path).query)["secret"] == [SECRET]
+        everything = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
+        content = json.dumps(
+            {"ttl": 1, "identity": "witness", "authorizations": [everything] if known else []}
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *args: object) -> None:
+        pass
 
 
 @pytest.fixture
-def exchange(cluster: tuple[Addresses, Addresses]) -> Callable[..., dict[str, Any]]:
-    """Have ``exchange_<library>.py`` publish and read ``count`` messages; returns what it reports."""
-    broker, registry = cluster
+def auth_server() -> Iterator[str]:
+    """The address of an auth server that knows SECRET."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Auth)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What stands between client and broker. ``flags`` make the broker require what can be required."""
+
+    flags: tuple[str, ...] = ()
+    tls_v1: bool = False
+    deflate: bool = False
+    snappy: bool = False
+    auth_secret: str = ""
+    authority: str = ""
+    """PEM file of the authority of the broker's certificate."""
+
+    def asked(self) -> str:
+        """As the argument of an ``exchange_`` script."""
+        names = ("tls_v1", "deflate", "snappy", "auth_secret", "authority")
+        return json.dumps({name: getattr(self, name) for name in names})
+
+    def seen(self) -> dict[str, Any]:
+        """As ``/stats`` shows a client that has what was asked for."""
+        told: dict[str, Any] = {"tls": self.tls_v1, "deflate": self.deflate, "snappy": self.snappy}
+        return {**told, "authed": True, "auth_identity": "witness"} if self.auth_secret else told
+
+
+@pytest.fixture
+def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
+    """One of plain, deflate, snappy, tls, tls+deflate, tls+snappy, auth; plain unless a test names others."""
+    name = getattr(request, "param", "plain")
+    flags: tuple[str, ...] = ()
+    authority = secret = ""
+    if "tls" in name:
+        signer = trustme.CA()
+        signer.cert_pem.write_to_path(tmp_path / "authority.pem")
+        certificate = signer.issue_cert("127.0.0.1", "localhost").private_key_and_cert_chain_pem
+        certificate.write_to_path(tmp_path / "broker.pem")
+        flags += (f"--tls-cert={tmp_path}/broker.pem", f"--tls-key={tmp_path}/broker.pem", "--https-address=")
+        flags += ("--tls-required=tcp-https",)
+        authority = str(tmp_path / "authority.pem")
+    if "auth" in name:
+        flags += (f"--auth-http-address={request.getfixturevalue('auth_server')}",)
+        secret = SECRET
+    return Layer(
+        flags,
+        tls_v1="tls" in name,
+        deflate="deflate" in name,
+        snappy="snappy" in name,
+        auth_secret=secret,
+        authority=authority,
+    )
+
+
+@pytest.fixture
+def exchange(cluster: Callable[..., tuple[Addresses, Addresses]], layer: Layer) -> Callable[..., dict[str, Any]]:
+    """Have ``exchange_<library>`` publish and read ``count`` messages through the layer; returns what it reports.
+
+    Fails if the broker saw any client publish or consume without the layer, or none at all.
+    """
+    broker, registry = cluster(*layer.flags)
 
     def run(library: str, count: int) -> dict[str, Any]:
-        done = subprocess.run(
-            [sys.executable, HERE / f"exchange_{library}.py", broker.tcp, registry.http, str(count)],
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
-        report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        command = [*_interpreter(library), broker.tcp, registry.http, str(count), layer.asked()]
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        seen: set[str] = set()
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                stdout, stderr = running.communicate(timeout=0.05)
+                break
+            except subprocess.TimeoutExpired:
+                seen |= _clients(broker, set(layer.seen()))
+                if time.monotonic() > deadline:
+                    running.kill()
+        assert running.returncode == 0, stderr[-4000:]
+        assert seen == {json.dumps(layer.seen(), sort_keys=True)}
+        report: dict[str, Any] = json.loads(stdout.splitlines()[-1])
         return report
 
     return run
+
+
+def _interpreter(library: str) -> list[str]:
+    if library != "nsqjs":
+        return [sys.executable, str(HERE / f"exchange_{library}.py")]
+    node = shutil.which("node", path=f"{os.environ['PATH']}{os.pathsep}{Path(sys.executable).parent}")
+    if node is None or not (HERE / "node_modules" / "nsqjs").is_dir():
+        pytest.skip("nsqjs is not installed: make tests/witnesses/node_modules/.installed")
+    return [node, str(HERE / "exchange_nsqjs.js")]
+
+
+def _clients(broker: Addresses, keys: set[str]) -> set[str]:
+    """What the broker shows under ``keys`` of each client that publishes or consumes."""
+    stats = httpx.get(f"http://{broker.http}/stats?format=json&include_mem=false", trust_env=False).json()
+    shown = stats["producers"] or []
+    for topic in stats["topics"]:
+        for channel in topic["channels"]:
+            shown += channel["clients"]
+    return {json.dumps({key: client[key] for key in keys if key in client}, sort_keys=True) for client in shown}

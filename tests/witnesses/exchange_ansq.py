@@ -1,4 +1,7 @@
-"""Publish with ansq's writer, read with its reader through the registry. Arguments: nsqd, nsqlookupd, count."""
+"""Publish with ansq's writer, read with its reader through the registry.
+
+Arguments: nsqd, nsqlookupd, count, what stands between as JSON. ansq has neither TLS nor a compression.
+"""
 
 import asyncio
 import json
@@ -6,11 +9,16 @@ import sys
 import time
 
 import ansq
+from ansq.tcp.connection import NSQConnection
 
 
-async def main(nsqd, nsqlookupd, count):
+async def main(nsqd, nsqlookupd, count, secret):
     bodies = [b"message %d" % number for number in range(count)]
-    writer = await ansq.create_writer(nsqd_tcp_addresses=[nsqd])
+    if secret:
+        # Its writer and reader know no secret, only its connection does.
+        writer = await connect(nsqd, secret)
+    else:
+        writer = await ansq.create_writer(nsqd_tcp_addresses=[nsqd])
     stored, received = 0, {}
     for body in bodies[: count // 2]:
         stored += (await writer.pub("exchange", body)).is_ok
@@ -20,7 +28,11 @@ async def main(nsqd, nsqlookupd, count):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and not await is_known(nsqlookupd):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
-    reader = await ansq.create_reader("exchange", "ansq", lookupd_http_addresses=[nsqlookupd])
+    if secret:
+        reader = await connect(nsqd, secret)
+        await reader.subscribe("exchange", "ansq", 100)
+    else:
+        reader = await ansq.create_reader("exchange", "ansq", lookupd_http_addresses=[nsqlookupd])
     async for message in reader.messages():
         received[message.body] = received.get(message.body, 0) + 1
         await message.fin()
@@ -31,6 +43,14 @@ async def main(nsqd, nsqlookupd, count):
     print(json.dumps({"stored": stored, "received": len(received), "most": max(received.values())}))
 
 
+async def connect(nsqd, secret):
+    # Once IDENTIFY has told that auth is required, it never learns that it is authorized: AUTH has to come without.
+    connection = NSQConnection(*nsqd.split(":"))
+    await connection.connect()
+    await connection.auth(secret)
+    return connection
+
+
 async def is_known(nsqlookupd):
     stream, writer = await asyncio.open_connection(*nsqlookupd.split(":"))
     writer.write(b"GET /lookup?topic=exchange HTTP/1.1\r\nHost: lookup\r\nConnection: close\r\n\r\n")
@@ -39,4 +59,4 @@ async def is_known(nsqlookupd):
     return b" 200 " in status
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])["auth_secret"]))

@@ -1,16 +1,52 @@
-"""Publish with gnsq's Producer, read with its Consumer through the registry. Arguments: nsqd, nsqlookupd, count."""
+"""Publish with gnsq's Producer, read with its Consumer through the registry.
+
+Arguments: nsqd, nsqlookupd, count, what stands between as JSON.
+"""
 
 import json
+import ssl
 import sys
 
 import gevent
 import gnsq
 
-nsqd, nsqlookupd, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+nsqd, nsqlookupd, count, layer = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+options = {name: layer[name] for name in ("tls_v1", "deflate", "snappy")}
+if layer["tls_v1"]:
+    options["tls_options"] = {"ca_certs": layer["authority"], "cert_reqs": ssl.CERT_REQUIRED}
+if layer["auth_secret"]:
+    options["auth_secret"] = layer["auth_secret"].encode()
 bodies = [b"message %d" % number for number in range(count)]
 received = {}
 
-producer = gnsq.Producer(nsqd)
+
+class Publisher:
+    """As much of gnsq.Producer as is needed. That one trips over the OK of an upgrade, whichever nsqd sends it."""
+
+    def __init__(self):
+        self._connection = gnsq.NsqdTCPClient(*nsqd.split(":"), **options)
+
+    def start(self):
+        self._connection.connect()
+        self._connection.identify()
+
+    def publish(self, topic, body):
+        self._connection.publish(topic, body)
+        self._connection.check_ok()
+
+    def multipublish(self, topic, bodies):
+        self._connection.multipublish(topic, bodies)
+        self._connection.check_ok()
+
+    def close(self):
+        self._connection.close_stream()
+
+    def join(self):
+        pass
+
+
+has_upgrade = layer["tls_v1"] or layer["deflate"] or layer["snappy"]
+producer = Publisher() if has_upgrade else gnsq.Producer(nsqd, **options)
 producer.start()
 for body in bodies[: count // 2]:
     producer.publish("exchange", body)
@@ -22,7 +58,7 @@ with gevent.Timeout(10):
     while "exchange" not in registry.topics()["topics"]:
         gevent.sleep(0.05)
 
-consumer = gnsq.Consumer("exchange", "gnsq", lookupd_http_addresses=[nsqlookupd], max_in_flight=100)
+consumer = gnsq.Consumer("exchange", "gnsq", lookupd_http_addresses=[nsqlookupd], max_in_flight=100, **options)
 
 
 @consumer.on_message.connect

@@ -1,4 +1,7 @@
-"""Publish with pynsq's Writer, read with its Reader through the registry. Arguments: nsqd, nsqlookupd, count."""
+"""Publish with pynsq's Writer, read with its Reader through the registry.
+
+Arguments: nsqd, nsqlookupd, count, what stands between as JSON.
+"""
 
 import json
 import sys
@@ -6,7 +9,12 @@ import sys
 import nsq
 import tornado.ioloop
 
-nsqd, nsqlookupd, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+nsqd, nsqlookupd, count, layer = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+options = {name: layer[name] for name in ("tls_v1", "deflate", "snappy")}
+if layer["tls_v1"]:
+    options["tls_options"] = {"ca_certs": layer["authority"]}
+if layer["auth_secret"]:
+    options["auth_secret"] = layer["auth_secret"]
 bodies = [b"message %d" % number for number in range(count)]
 answers = {}
 received = {}
@@ -43,12 +51,19 @@ def on_answer_to_many(connection, data):
 
 def read():
     readers.append(
-        nsq.Reader("exchange", "pynsq", on_message, lookupd_http_addresses=[f"http://{nsqlookupd}"], max_in_flight=100)
+        nsq.Reader(
+            "exchange",
+            "pynsq",
+            on_message,
+            lookupd_http_addresses=[f"http://{nsqlookupd}"],
+            max_in_flight=100,
+            **options,
+        )
     )
 
 
 readers = []
-writer = nsq.Writer([nsqd])
+writer = nsq.Writer([nsqd], **options)
 started = tornado.ioloop.PeriodicCallback(lambda: begin(), 50)
 
 
