@@ -115,8 +115,8 @@ def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[
     from analytics.jobs import read_samples
     from analytics.transforms.latency import latency
 
-    def rows(window: timedelta, minimum_count: int = 1000) -> list[dict[str, object]]:
-        samples = read_samples(spark, str(archive), MIDNIGHT - timedelta(days=1), MIDNIGHT + timedelta(days=3))
+    def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:
+        samples = read_samples(spark, str(archive), began - timedelta(days=1), began + timedelta(days=3))
         found = [row.asDict() for row in latency(samples, window, minimum_count).collect()]
         for row in found:
             row["window_start"] = row["window_start"].astimezone(UTC)
