@@ -90,7 +90,7 @@ class Channel:
     def _backlog(self) -> int:
         """Messages that were never delivered and may be."""
         head, end = self.window.head, self.topic.routed_end
-        return max(0, end - head - self.topic.skips.count_between(head, end))
+        return end - head - self.topic.skips.count_between(head, end) if head < end else 0
 
     @property
     def depth(self) -> int:
@@ -100,7 +100,11 @@ class Channel:
     @property
     def backend_depth(self) -> int:
         """The part of ``depth`` that nsqd would keep on disk."""
-        return 0 if self.ephemeral else max(0, self.depth - self.topic.mem_queue_size)
+        return self.beyond_memory(self.depth)
+
+    def beyond_memory(self, depth: int) -> int:
+        """The ``backend_depth`` of this ``depth``."""
+        return 0 if self.ephemeral else max(0, depth - self.topic.mem_queue_size)
 
     @property
     def in_flight_count(self) -> int:

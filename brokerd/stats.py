@@ -197,10 +197,11 @@ def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows)
     if query.include_histograms:
         latency["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
         latency["latency_histogram"] = channel.histogram.to_json()
+    depth = channel.depth
     return {
         "channel_name": channel.name,
-        "depth": channel.depth,
-        "backend_depth": channel.backend_depth,
+        "depth": depth,
+        "backend_depth": channel.beyond_memory(depth),
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,

@@ -15,11 +15,11 @@ from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
-from brokerd.net.turns import in_turns
+from brokerd.net.turns import in_portions
 from brokerd.stats import Stats, StatsQuery, TopicStats, chosen_topics, health_of, producer_stats, topic_stats
 from brokerd.stats_text import stats_text
 from nsqwire.durations import nanoseconds
-from nsqwire.http import Request, Response, Router, empty, encode, json_response, text_response
+from nsqwire.http import Request, Response, Router, empty, encode, encode_without_floats, json_response, text_response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.http.profiling import add_profiling
 from nsqwire.version import NSQ_VERSION, version_text
@@ -96,13 +96,12 @@ class Watching:
         )
         topics = chosen_topics(self._broker, query)
         if as_json:
-            rows = None if topics is None else b",".join([encode(row) async for row in self._rows(topics, query)])
-            return self._stats_json(query, rows, include_memory)
+            return self._stats_json(query, await self._topics_json(topics, query), include_memory)
         stats: Stats = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
             "start_time": int(self._broker.start_time),
-            "topics": [row async for row in self._rows(topics or [], query)],
+            "topics": [row async for rows in self._rows(topics or [], query) for row in rows],
             "producers": producer_stats(self._broker, query),
         }
         if include_memory:
@@ -110,13 +109,25 @@ class Watching:
         uptime_ns = time.monotonic_ns() - self._started_ns
         return text_response(stats_text(stats, product=version_text("nsqd"), now=time.time(), uptime_ns=uptime_ns))
 
-    async def _rows(self, topics: list[Topic], query: StatsQuery) -> AsyncIterator[TopicStats]:
-        async for topic in in_turns(topics, _TOPICS_AT_ONCE):
-            if self._broker.topics.get(topic.name) is topic:  # it may have been deleted meanwhile
-                yield topic_stats(topic, query, self._windows)
+    async def _rows(self, topics: list[Topic], query: StatsQuery) -> AsyncIterator[list[TopicStats]]:
+        async for portion in self._alive(topics):
+            yield [topic_stats(topic, query, self._windows) for topic in portion]
 
-    def _stats_json(self, query: StatsQuery, rows: bytes | None, include_memory: bool) -> Response:
-        """The answer around rows that are JSON already."""
+    async def _alive(self, topics: list[Topic]) -> AsyncIterator[list[Topic]]:
+        """The topics in portions, without those that were deleted meanwhile."""
+        async for portion in in_portions(topics, _TOPICS_AT_ONCE):
+            yield [topic for topic in portion if self._broker.topics.get(topic.name) is topic]
+
+    async def _topics_json(self, topics: list[Topic] | None, query: StatsQuery) -> bytes:
+        if topics is None:
+            return b"null"
+        # The quantiles are the only floats that there can be.
+        encode_rows = encode if self._broker.settings.e2e_processing_latency_percentile else encode_without_floats
+        portions = [encode_rows(rows)[1:-1] async for rows in self._rows(topics, query) if rows]
+        return b"[" + b",".join(portions) + b"]"
+
+    def _stats_json(self, query: StatsQuery, topics: bytes, include_memory: bool) -> Response:
+        """The answer around topics that are JSON already."""
         head: dict[str, object] = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -128,7 +139,6 @@ class Watching:
         tail["producers"] = producer_stats(self._broker, query)
         if query.include_histograms:
             tail.update(node_id=self._broker.node_id, boot_id=self._broker.boot_id)
-        topics = b"null" if rows is None else b"[" + rows + b"]"
         body = encode(head)[:-1] + b',"topics":' + topics + b"," + encode(tail)[1:]
         return Response(200, body, (JSON_HEADER, NSQ_HEADER))
 
@@ -139,8 +149,8 @@ class Watching:
 
         metrics = BrokerMetrics()
         metrics.add_node(self._broker)
-        async for topic in in_turns(chosen_topics(self._broker, StatsQuery()) or (), _TOPICS_AT_ONCE):
-            if self._broker.topics.get(topic.name) is topic:
+        async for portion in self._alive(list(self._broker.topics.values())):
+            for topic in portion:
                 metrics.add_topic(topic)
         return await metrics_response([*metrics.families, *process_metrics("nsqd")])
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from brokerd.memory import CollectorPauses, memory_stats
-from brokerd.net.turns import in_turns
+from brokerd.net.turns import in_portions
 from brokerd.stats import ChannelStats, StatsQuery, TopicStats, topic_stats
 from nsqwire.addresses import parse_host_port
 from nsqwire.names import is_ephemeral
@@ -68,27 +68,26 @@ class Statsd:
             return
         log.info("STATSD: pushing stats to %s", address)
         try:
-            lines = [line async for line in self._lines()]
-            datagrams = packed(lines, self._settings.statsd_udp_packet_size)
+            datagrams = packed(await self._lines(), self._settings.statsd_udp_packet_size)
             await _send_spread(transport, datagrams, spread)
         finally:
             transport.close()
 
-    async def _lines(self) -> AsyncIterator[bytes]:
+    async def _lines(self) -> list[bytes]:
         rows: dict[str, TopicStats] = {}
-        names = sorted(self._broker.topics)
-        async for name in in_turns(names, _TOPICS_AT_ONCE):
-            topic = self._broker.topics.get(name)
-            if topic is None:
-                continue
-            row = rows[name] = topic_stats(topic, _QUERY, self._windows)
-            if not self._left_out(name):
-                for line in self._topic_lines(row, self._last.get(name)):
-                    yield line
+        lines: list[bytes] = []
+        async for portion in in_portions(sorted(self._broker.topics), _TOPICS_AT_ONCE):
+            for name in portion:
+                topic = self._broker.topics.get(name)
+                if topic is None:  # deleted meanwhile
+                    continue
+                row = rows[name] = topic_stats(topic, _QUERY, self._windows)
+                if not self._left_out(name):
+                    lines += self._topic_lines(row, self._last.get(name))
         self._last = rows
         if self._settings.statsd_mem_stats:
-            for line in self._memory_lines():
-                yield line
+            lines += self._memory_lines()
+        return lines
 
     def _left_out(self, name: str) -> bool:
         return self._settings.statsd_exclude_ephemeral and is_ephemeral(name)

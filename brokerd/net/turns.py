@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
 
 
-async def in_turns(items: Iterable[T], at_once: int) -> AsyncIterator[T]:
-    """Yield the items, and let everything else have its turn after every ``at_once`` of them."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % at_once == 0:
-            await asyncio.sleep(0)
+async def in_portions(items: Sequence[T], size: int) -> AsyncIterator[Sequence[T]]:
+    """Yield the items by ``size``, and let everything else have its turn after each portion."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+        await asyncio.sleep(0)

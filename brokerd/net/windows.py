@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from brokerd.net.turns import in_turns
+from brokerd.net.turns import in_portions
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -23,5 +23,6 @@ async def turn_windows(broker: Broker, windows: LatencyWindows, window: timedelt
         due += window.total_seconds() / 2
         await asyncio.sleep(due - loop.time())
         channels = [channel for topic in broker.topics.values() for channel in topic.channels.values()]
-        async for channel in in_turns(channels, _CHANNELS_AT_ONCE):
-            windows.turn(channel)
+        async for portion in in_portions(channels, _CHANNELS_AT_ONCE):
+            for channel in portion:
+                windows.turn(channel)

@@ -10,7 +10,7 @@ both on an asyncio transport. Handlers are plain functions, Request -> Response:
 """
 
 from nsqwire.http.connection import Connection, Limits
-from nsqwire.http.gojson import encode
+from nsqwire.http.gojson import encode, encode_without_floats
 from nsqwire.http.messages import (
     HTTPError,
     Later,
@@ -37,6 +37,7 @@ __all__ = [
     "Router",
     "empty",
     "encode",
+    "encode_without_floats",
     "error_response",
     "json_response",
     "refusal",

@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any, Final
 
+import orjson
+
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 # Outside strings JSON has none of these characters, so replacing them in the whole text touches strings alone.
@@ -14,6 +16,8 @@ _ESCAPES: Final = (
     ("\u2028", "\\u2028"),
     ("\u2029", "\\u2029"),
 )
+_RAW_ESCAPES: Final = tuple((character.encode(), escape.encode()) for character, escape in _ESCAPES)
+_ONLY_JSON_TYPES: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_PLAIN_FLOAT: Final = 1e21  # from here on Go uses an exponent
 
@@ -35,6 +39,18 @@ def encode(value: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text).encode()
+
+
+def encode_without_floats(value: Any) -> bytes:
+    """As encode, several times faster, for a value that holds no floats, whose spelling is not Go's here."""
+    try:
+        raw = orjson.dumps(value, option=_ONLY_JSON_TYPES)
+    except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits
+        return encode(value)
+    for character, escape in _RAW_ESCAPES:
+        if character in raw:
+            raw = raw.replace(character, escape)
+    return raw
 
 
 def _whole_floats_as_ints(value: Any) -> Any:

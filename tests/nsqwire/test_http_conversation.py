@@ -17,6 +17,7 @@ from nsqwire.http import (
     Router,
     empty,
     encode,
+    encode_without_floats,
     json_response,
     text_response,
 )
@@ -390,3 +391,19 @@ def test_a_known_head_is_held_against_the_limits_of_its_own_connection() -> None
     assert (refused[:12], closed) == (b"HTTP/1.1 413", True)
     refused, closed = converse(request, limits=Limits(max_header_size=30, max_body_size=100))
     assert (refused[:12], closed) == (b"HTTP/1.1 431", True)
+
+
+JSON_WITHOUT_FLOATS = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(codec=None))
+    | st.sampled_from(["<&>", "\u2028\u2029"]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(JSON_WITHOUT_FLOATS)
+def test_the_faster_encoder_writes_the_same_bytes(value: object) -> None:
+    """Whatever holds no floats: undecodable text, numbers of any size, what HTML would read."""
+    assert encode_without_floats(value) == encode(value)
