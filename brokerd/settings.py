@@ -104,8 +104,14 @@ class BrokerSettings(Settings, env="BROKERD_"):
 
     tls_cert: str = setting("", "PEM file of the certificate.")
     tls_key: str = setting("", "PEM file of its key.")
-    tls_client_auth_policy: str = setting("", "Ask for clients' certificates: require or require-verify.")
-    tls_root_ca_file: str = setting("", "PEM file of the authorities that clients' certificates are checked against.")
+    tls_client_auth_policy: str = setting(
+        "", "Have clients show a certificate, and TLS required: require takes any, require-verify verifies."
+    )
+    tls_root_ca_file: str = setting(
+        "",
+        "PEM file of the authorities that the certificates of clients and of auth servers are verified against.",
+        shown="the system's",
+    )
     tls_required: str = setting(
         "false",
         "Refuse plain connections: true, false, or tcp-https to leave plain HTTP open.",

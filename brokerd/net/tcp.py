@@ -213,11 +213,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self, then: Callable[[], None], done: asyncio.Future[None]) -> None:
         self._waiting = None
+        failure = None if done.cancelled() else done.exception()
         if self.session.closed:
             return
         self._last_read = self.broker.now()
         try:
-            done.result()
+            if failure is not None:
+                raise failure
             then()
         except NSQError as error:
             self.session.refuse(error)

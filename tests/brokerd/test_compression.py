@@ -84,6 +84,31 @@ def test_messages_go_both_ways_through_the_compression(shared, connect_packed, n
 
 
 @CODECS
+def test_a_client_that_reads_slowly_gets_everything(shared, connect_packed, name) -> None:
+    """More than all buffers hold; it is sent no more than that until it reads."""
+    topic, body = f"slow-{name}", os.urandom(100_000)
+    for _ in range(300):
+        assert shared.request("POST", f"/pub?topic={topic}", body).text == "OK"
+    peer = connect_packed(shared, name)
+    peer.ok(b"SUB %b ch\n" % topic.encode())
+    peer.send(b"RDY 2500\n")
+    peer.message()
+    (told,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
+    assert told["in_flight_count"] < 300
+    for _ in range(299):
+        message_id, _attempts, received = peer.message()
+        assert received == body
+        peer.send(b"FIN " + message_id + b"\n")
+
+
+@CODECS
+def test_a_unix_socket_can_be_compressed_too(start_broker, connect_packed, tmp_path, name) -> None:
+    """It is a stream like any other."""
+    start_broker(f"--tcp-address={tmp_path}/s", ready=False).wait_for_log("TCP: listening on ")
+    connect_packed(f"{tmp_path}/s", name).ok(pub("unix", b"body"))
+
+
+@CODECS
 def test_a_client_may_send_its_bytes_one_by_one(shared, connect_packed, name) -> None:
     """However the stream is cut on its way, the commands in it are the same."""
     peer = connect_packed(shared, name)

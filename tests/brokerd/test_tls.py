@@ -141,6 +141,23 @@ def test_messages_go_both_ways_inside_tls(shared, connect_tls) -> None:
     assert received == bodies
 
 
+def test_a_client_that_reads_slowly_gets_everything(shared, connect_tls) -> None:
+    """More than all buffers hold, and nobody else waits for it."""
+    topic, body = "slow", os.urandom(100_000)
+    for _ in range(300):
+        assert shared.request("POST", f"/pub?topic={topic}", body).text == "OK"
+    peer = connect_tls(shared)
+    peer.ok(b"SUB slow ch\n")
+    peer.send(b"RDY 2500\n")
+    peer.message()
+    assert shared.request("GET", "/ping").text == "OK"
+    assert client_stats(shared, topic)["in_flight_count"] < 300  # it does not read, so it is sent no more
+    for _ in range(299):
+        message_id, _attempts, received = peer.message()
+        assert received == body
+        peer.send(b"FIN " + message_id + b"\n")
+
+
 @pytest.mark.parametrize(
     ("version", "shown"),
     [(ssl.TLSVersion.TLSv1_3, ("TLS1.3", "Unknown ")), (ssl.TLSVersion.TLSv1_2, ("TLS1.2", "Unknown "))],

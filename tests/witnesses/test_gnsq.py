@@ -11,6 +11,6 @@ import pytest
 def test_gnsq_exchanges_ten_thousand_messages_with_our_broker(exchange):
     """With its Producer and Consumer, the broker found through the registry: each message arrives once.
 
-    Its Producer cannot be used with an upgrade, whichever broker grants it; there its client of one connection publishes.
+    Its Producer trips over an upgrade, whichever broker grants it; there its client of one connection publishes.
     """
     assert exchange("gnsq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}
