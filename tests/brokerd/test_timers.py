@@ -1,0 +1,274 @@
+"""What is due comes when it is due: however many channels there are, and whatever happens to the wall clock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import lateness, wire
+from bench.measure import create
+from bench.server import start_brokerd
+from brokerd.broker import Broker
+from brokerd.client import Client
+from brokerd.settings import BrokerSettings
+from brokerd.timers import NEVER, Timers
+from nsqwire.identify import Terms
+
+HOUR_S = 3600
+MSG_TIMEOUT_S = 60.0
+START_S = 1000.0
+
+
+class Handle:
+    """A call that waits for its time."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run: Callable[[], None] | None = run
+
+    def cancel(self) -> None:
+        self.run = None
+
+
+class Node:
+    """A broker whose time passes when the test says so. Clocks are in seconds: monotonic ``now``, Unix ``wall``."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.now, self.wall = START_S, time.time()
+        self._order = itertools.count()
+        self._calls: list[tuple[float, int, Handle]] = []
+        self.fired = 0
+        settings = BrokerSettings(data_path=str(data_path))
+        self.broker = Broker(settings, now=lambda: self.now, call_soon=self._call_soon, call_at=self._call_at)
+
+    def _call_soon(self, run: Callable[[], None]) -> object:
+        return self._call_at(self.now, run)
+
+    def _call_at(self, when: float, run: Callable[[], None]) -> Handle:
+        handle = Handle(run)
+        heapq.heappush(self._calls, (when, next(self._order), handle))
+        return handle
+
+    def pass_until(self, when: float) -> None:
+        """Let time pass up to and including ``when``."""
+        while self._calls and self._calls[0][0] <= when:
+            at, _, handle = heapq.heappop(self._calls)
+            self.wall += max(0.0, at - self.now)
+            self.now = max(self.now, at)
+            if handle.run is not None:
+                self.fired += 1
+                handle.run()
+        self.wall += when - self.now
+        self.now = when
+
+    def consumer(self, topic: str, channel: str, ready_count: int = 100) -> list[tuple[float, int, bytes]]:
+        """Subscribe; the list grows by ``(monotonic time, attempts, body)`` of each message as it is sent."""
+        got: list[tuple[float, int, bytes]] = []
+
+        def send(frames: bytes | memoryview) -> None:
+            data = bytes(frames)
+            while data:
+                size, _, _, attempts = struct.unpack_from(">iiqH", data)
+                got.append((self.now, attempts, data[34 : 4 + size]))
+                data = data[4 + size :]
+
+        client = Client(self.broker.next_client_number(), "127.0.0.1:1", TERMS, 0, send, lambda: None)
+        target = self.broker.topic(topic).channel(channel)
+        target.subscribe(client)
+        client.ready_count = ready_count
+        target.offer(client)
+        return got
+
+
+TERMS = Terms(output_buffer_timeout=250, msg_timeout=int(MSG_TIMEOUT_S * 1000), deflate_level=6)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    made = Node(tmp_path)
+    monkeypatch.setattr(time, "time_ns", lambda: int(made.wall * 1e9))
+    monkeypatch.setattr(time, "time", lambda: made.wall)
+    yield made
+    made.broker.close()
+
+
+TOPICS, CHANNELS_PER_TOPIC = 100, 100
+MANY = TOPICS * CHANNELS_PER_TOPIC
+
+
+def test_with_ten_thousand_channels_each_deferral_comes_at_its_time(node: Node) -> None:
+    """Not before and not after, to the tick of the clock, and in the order of their times on each channel."""
+    dice = random.Random(1)
+    delays = {f"t{i}": sorted(dice.sample(range(1, 30_000), 3)) for i in range(TOPICS)}
+    got = {
+        (name, channel): node.consumer(name, f"c{channel}") for name in delays for channel in range(CHANNELS_PER_TOPIC)
+    }
+    for name, times in delays.items():
+        for defer_ms in reversed(times):
+            node.broker.topic(name).publish([b"%d" % defer_ms], defer_ms=defer_ms)
+    node.pass_until(START_S + 30)
+    for (name, _), messages in got.items():
+        assert [body for _, _, body in messages] == [b"%d" % defer_ms for defer_ms in delays[name]]
+        for at, attempts, body in messages:
+            assert (at, attempts) == (pytest.approx(START_S + int(body) / 1000), 1)
+
+
+def test_with_ten_thousand_channels_each_timeout_comes_at_its_time(node: Node) -> None:
+    """A message nobody answers for comes again when its timeout is over, on each channel by itself."""
+    got = [node.consumer("t", f"c{channel}", ready_count=1) for channel in range(MANY)]
+    node.broker.topic("t").publish([b"x"])
+    node.pass_until(START_S + MSG_TIMEOUT_S - 0.001)
+    assert {tuple(messages) for messages in got} == {((START_S, 1, b"x"),)}
+    node.pass_until(START_S + 2 * MSG_TIMEOUT_S)
+    times = [START_S + n * MSG_TIMEOUT_S for n in range(3)]
+    assert {tuple(messages) for messages in got} == {tuple((at, n + 1, b"x") for n, at in enumerate(times))}
+
+
+class Waiting:
+    """Something that is due once and counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.wake_at = NEVER
+        self.looked_at = 0
+
+    def tick(self, now: float) -> None:
+        self.looked_at += 1
+
+
+def test_what_is_not_due_is_not_looked_at() -> None:
+    """Ten thousand that wait cost nothing when one of them is due: nothing is scanned."""
+    armed: list[float] = []
+
+    def arm(when: float) -> Handle:
+        armed.append(when)
+        return Handle(lambda: None)
+
+    timers = Timers(arm)
+    waiting = [Waiting() for _ in range(MANY)]
+    for i in random.Random(1).sample(range(MANY), MANY):
+        timers.schedule(waiting[i], float(i))
+    timers.fire(0.5)
+    assert [each.looked_at for each in waiting[:3]] == [1, 0, 0]
+    assert sum(each.looked_at for each in waiting) == 1
+    assert armed[-1] == 1.0
+    timers.fire(99.0)
+    assert sum(each.looked_at for each in waiting) == 100
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_step_of_the_wall_clock_moves_nothing_that_is_due(node: Node, step_s: int) -> None:
+    """A deferral, a delayed requeue and a timeout come when they would have come, and publishing goes on."""
+    got = node.consumer("t", "c")
+    node.broker.topic("t").publish([b"deferred"], defer_ms=10_000)
+    node.broker.topic("t").publish([b"held"])
+    node.pass_until(START_S + 1)
+    assert got == [(START_S, 1, b"held")]
+    node.wall += step_s
+    node.broker.topic("t").publish([b"after the step"])
+    node.pass_until(START_S + 9.999)
+    assert got[1:] == [(START_S + 1, 1, b"after the step")]
+    node.wall -= 2 * step_s
+    node.pass_until(START_S + 59.999)
+    assert got[2:] == [(pytest.approx(START_S + 10), 1, b"deferred")]
+    node.pass_until(START_S + 71)
+    assert got[3:] == [
+        (pytest.approx(START_S + 60), 2, b"held"),
+        (pytest.approx(START_S + 61), 2, b"after the step"),
+        (pytest.approx(START_S + 70), 2, b"deferred"),
+    ]
+
+
+def test_a_real_broker_with_many_channels_is_never_early(tmp_path: Path) -> None:
+    """Two thousand channels with deferrals, thirty of them watched; how late they come is printed, not judged."""
+    topics, names = [f"t{i}" for i in range(20)], [f"c{i}" for i in range(100)]
+    server = start_brokerd(tmp_path)
+    try:
+        create(server, dict.fromkeys(topics, names))
+        watched = [(topic, name) for name in names for topic in topics][:30]
+        dice = random.Random(1)
+        commands = []
+        for topic in topics * 3:
+            defer_ms = lateness.EARLIEST_MS + dice.randrange(500)
+            commands.append(wire.dpub(topic, defer_ms, struct.pack(">i", defer_ms)))
+        seen = lateness.watch(server.tcp, watched, commands, len(watched) * 3)  # raises when one is early
+        assert len(seen.deferred_ns) == len(seen.timeouts_ns) == 90
+        for what, late in (("deferrals", seen.deferred_ns), ("timeouts", seen.timeouts_ns)):
+            p50, p99 = np.percentile(np.frombuffer(late, np.int64), [50, 99]) / 1e6
+            print(f"{what}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {max(late) / 1e6:.1f} ms late")
+        server.stop()
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
+STEPPING_CLOCK = """
+import os, time
+real, real_ns = time.time, time.time_ns
+def step():
+    with open(os.environ["CLOCK_STEP"]) as file:
+        return int(file.read())
+time.time = lambda: real() + step()
+time.time_ns = lambda: real_ns() + step() * 10**9
+"""
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_broker_whose_machine_is_set_to_another_time_serves_on(
+    step_s: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start_broker: Callable[..., Any],
+    connect: Callable[..., Any],
+) -> None:
+    """Publishes are answered, ids stay unique, deferred and requeued messages wait their time, and it restarts."""
+    (tmp_path / "sitecustomize.py").write_text(STEPPING_CLOCK)
+    clock = tmp_path / "step"
+    clock.write_text("0")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CLOCK_STEP", str(clock))
+    broker = start_broker()
+    consumer, publisher = connect(broker), connect(broker)
+    consumer.ok(wire.identify(msg_timeout=2500))
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 10\n")
+    publisher.ok(wire.pub("t", b"requeued"))
+    first = consumer.message()[0]
+    publisher.ok(wire.pub("t", b"held"))
+    held = consumer.message()[0]
+    begun = time.monotonic()
+    consumer.send(b"REQ %b 1000\n" % first)
+    publisher.ok(wire.dpub("t", 1000, b"deferred"))
+    (tmp_path / "next").write_text(str(step_s))
+    (tmp_path / "next").rename(clock)
+    ids = {first, held}
+    for i in range(50):
+        publisher.ok(wire.pub("t", b"%d" % i))
+        message_id, attempts, body = consumer.message()
+        assert (attempts, body) == (1, b"%d" % i)
+        ids.add(message_id)
+        consumer.send(b"FIN %b\n" % message_id)
+    assert len(ids) == 52
+    if time.monotonic() - begun < 0.9:  # a machine that took longer has told nothing about early ones
+        assert consumer.is_silent(0.9 - (time.monotonic() - begun))
+    assert sorted(consumer.message()[1:] for _ in range(2)) == [(1, b"deferred"), (2, b"requeued")]
+    assert time.monotonic() - begun > 0.95
+    assert consumer.message() == (held, 2, b"held")
+    stats = json.loads(broker.request("GET", "/stats?format=json&include_histograms=true").text)
+    [topic] = stats["topics"]
+    assert topic["oldest_unfinished_age_ns"] >= 0
+    assert topic["channels"][0]["deferred_count"] == 0
+    assert broker.terminate() == 0
+    again = start_broker(data_path=broker.data_path)
+    consumer = connect(again)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 10\n")
+    assert sorted(body for _, _, body in (consumer.message() for _ in range(3))) == [b"deferred", b"held", b"requeued"]
