@@ -1,8 +1,8 @@
 """The servers that do nothing but move the bytes: what no broker in this language and event loop can beat.
 
 ``swallow --first N --every M``: answers ``OK`` after the first N bytes and after every further M; never looks at them.
-``blast --size S``: from ``RDY`` on sends prebuilt message frames without end, swallows what comes back, and stops at
-``CLS`` with ``CLOSE_WAIT``.
+``blast --size S``: from ``RDY`` on sends prebuilt message frames, one more for every FIN's length of bytes that comes
+back, never looks at them, and stops at ``CLS`` with ``CLOSE_WAIT``.
 ``respond``: parses HTTP with httptools and answers 200 ``OK`` to everything.
 
 Each prints ``TCP: listening on 127.0.0.1:PORT`` on standard error and runs until it is killed.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from typing import cast
@@ -52,14 +53,17 @@ class Swallow(asyncio.BufferedProtocol):
 
 
 class Blast(asyncio.BufferedProtocol):
-    """Sends frames as fast as the socket takes them, whatever RDY says."""
+    """Sends frames as fast as RDY lets it: for every 21 bytes that come back, a FIN's length, it may send one more."""
 
     transport: asyncio.Transport
 
     def __init__(self, size: int) -> None:
-        frames = b"".join(wire.message_frame(i, bytes(size)) for i in range(BLAST_FRAMES))
-        self._frames = frames
+        frame = wire.message_frame(0, bytes(size))
+        self._frame_bytes = len(frame)
+        self._frames = memoryview(b"".join(wire.message_frame(i, bytes(size)) for i in range(BLAST_FRAMES)))
         self._buffer = bytearray(BUFFER_BYTES)
+        self._credit = 0
+        self._fin_bytes = 0
         self._subscribed = self._closing = False
         self._writable = True
         self._scheduled = False
@@ -71,13 +75,21 @@ class Blast(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if not self._subscribed and b"RDY " in self._buffer[:nbytes]:
+        if not self._subscribed:
+            ready = re.search(rb"RDY (\d+)\n", self._buffer[:nbytes])
+            if ready is None:
+                return
             self._subscribed = True
+            self._credit = int(ready[1])
             self.transport.write(wire.OK * 2)  # for IDENTIFY and SUB
-            self._schedule()
         elif self._buffer[nbytes - 4 : nbytes] == b"CLS\n":
             self._closing = True
             self.transport.write(wire.CLOSE_WAIT)
+        else:
+            self._fin_bytes += nbytes
+            self._credit += self._fin_bytes // wire.FIN_LENGTH
+            self._fin_bytes %= wire.FIN_LENGTH
+        self._schedule()
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -93,8 +105,10 @@ class Blast(asyncio.BufferedProtocol):
 
     def _blast(self) -> None:
         self._scheduled = False
-        if self._writable and not self._closing:
-            self.transport.write(self._frames)
+        count = min(self._credit, BLAST_FRAMES)
+        if count and self._writable and not self._closing:
+            self._credit -= count
+            self.transport.write(self._frames[: count * self._frame_bytes])
             self._schedule()
 
 
