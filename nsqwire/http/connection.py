@@ -305,13 +305,15 @@ def _remember(data: bytes, end: int, request: Request) -> None:
         _known_heads[data[:end]] = request.again(b"", ""), len(request.body)
 
 
-_date: tuple[int, bytes] = (-1, b"")
+_date_ends = 0.0
+_date = b""
 
 
 def _date_line() -> bytes:
     """The Date header, which ends the head; made once a second."""
-    global _date
-    now = int(time.time())
-    if _date[0] != now:
-        _date = (now, f"Date: {formatdate(now, usegmt=True)}\r\n\r\n".encode())
-    return _date[1]
+    global _date, _date_ends
+    now = time.time()
+    if not _date_ends - 1 <= now < _date_ends:
+        _date_ends = int(now) + 1.0
+        _date = f"Date: {formatdate(now, usegmt=True)}\r\n\r\n".encode()
+    return _date

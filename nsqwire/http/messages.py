@@ -77,7 +77,9 @@ class Request:
     def again(self, body: bytes, remote_address: str) -> Request:
         """The same request with another body, from another client."""
         request = Request.__new__(Request)
-        request.__dict__ = {**self.__dict__, "body": body, "remote_address": remote_address}
+        request.method, request.target, request.path = self.method, self.target, self.path
+        request.query, request.headers = self.query, self.headers
+        request.body, request.remote_address = body, remote_address
         return request
 
     def __repr__(self) -> str:
