@@ -96,6 +96,13 @@ def test_publishing_creates_the_topic(shared):
     assert topics["fresh2"]["message_count"] == 0
 
 
+def test_a_deferral_is_looked_at_after_the_topic(shared):
+    """As in nsqd, a bad one is refused when the topic is already there."""
+    assert shared.request("POST", "/pub?topic=fresh3&defer=x", b"1").status == 400
+    topics = {each["topic_name"]: each for each in shared.stats()["topics"]}
+    assert topics["fresh3"]["message_count"] == 0
+
+
 PUB_MISTAKES = [
     ("/pub?topic=t", b"x" * 101, 413, "MSG_TOO_BIG"),
     ("/pub?topic=t", b"x" * 5000, 413, "MSG_TOO_BIG"),

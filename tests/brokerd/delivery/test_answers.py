@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.wire import ERROR, mpub, pub
+from bench.server import Server
+from bench.wire import ERROR, identify, mpub, pub
 
 EARLY_S = 0.02
 """How much sooner than due the clocks of two processes may make an event look."""
@@ -17,6 +18,7 @@ UNWATCHED_S = 0.15
 """How long after its delivery a message's clock may be started here."""
 
 Board = Any
+Connect = Callable[..., Any]
 Eventually = Callable[[Callable[[], Any]], Any]
 Subscribe = Callable[..., Any]
 
@@ -172,3 +174,30 @@ def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Su
         peer.send(b"TOUCH %b\n" % message_id)
     assert time.monotonic() - sent >= 3 - EARLY_S - UNWATCHED_S
     assert peer.message() == (message_id, 2, b"x")
+
+
+def test_the_first_identify_says_how_long_a_message_may_stay_out(
+    topic: str, subscribe: Subscribe, publisher: Any, shared: Server, connect: Connect
+) -> None:
+    """A later one changes what /stats and the reply tell, as in nsqd, and not the timeout of deliveries."""
+    peer = connect(shared.tcp)
+    peer.ok(identify(msg_timeout=1000))
+    peer.ok(identify(msg_timeout=3000))
+    peer.ok(f"SUB {topic} c\n".encode())
+    peer.send(b"RDY 1\n")
+    publisher.ok(pub(topic, b"x"))
+    sent = time.monotonic()
+    message_id = peer.message()[0]
+    assert peer.message() == (message_id, 2, b"x")
+    assert 1 - EARLY_S <= time.monotonic() - sent < 3
+
+
+def test_attempts_are_counted_without_a_limit(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
+    """However often a message is given back; the broker never gives it up."""
+    peer = subscribe(1)
+    publisher.ok(pub(topic, b"x"))
+    message_id = peer.message()[0]
+    for attempts in range(2, 300):
+        peer.send(b"REQ %b 0\n" % message_id)
+        assert peer.message() == (message_id, attempts, b"x")
+    assert board.channel()["requeue_count"] == 298

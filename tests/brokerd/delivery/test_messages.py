@@ -70,3 +70,25 @@ def test_two_publishers_share_a_topic(
         other.send(mpub(topic, [b"two %d" % i, b"three %d" % i]))
     got = Counter(peer.bodies(150))
     assert got == Counter(b"%b %d" % (name, i) for i in range(50) for name in (b"one", b"two", b"three"))
+
+
+def test_a_lone_message_is_sent_at_once_whatever_buffering_was_asked_for(
+    topic: str, subscribe: Subscribe, publisher: Any
+) -> None:
+    """nsqd may hold it for thirty seconds, or with -1 until something else is sent; here nothing waits for company."""
+    for i, timeout_ms in enumerate((-1, 30_000)):
+        peer = subscribe(100, channel=f"c{i}", output_buffer_timeout=timeout_ms)
+        publisher.ok(pub(topic, b"%d" % i))
+        assert peer.message()[2] == b"%d" % i
+
+
+def test_ids_are_not_repeated_in_another_topic(topic: str, subscribe: Subscribe, publisher: Any, connect: Any) -> None:
+    """nsqd's may be; here the topic is part of the id."""
+    ids = []
+    for name in (topic, topic + "-2"):
+        peer = connect(publisher.socket.getpeername())
+        peer.ok(f"SUB {name} c\n".encode())
+        peer.send(b"RDY 100\n")
+        publisher.ok(mpub(name, [b"x"] * 100))
+        ids += [peer.message()[0] for _ in range(100)]
+    assert len(set(ids)) == 200
