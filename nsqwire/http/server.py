@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from typing import Final, cast
 
 from nsqwire.addresses import address_text
@@ -102,7 +101,9 @@ class HTTPProtocol(asyncio.Protocol):
         self._read_paused = False
         self._finishing = False
         self._lost = False
-        self._pending = False  # the answer to the request that was taken last is still to come
+        self._pending: Request | None = None  # what was taken last, while its answer is still to come
+        self._pending_since = 0
+        self._future: asyncio.Future[Response] | None = None  # held here, for asyncio itself forgets its tasks
         self._linger: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._connection: Connection
@@ -154,7 +155,7 @@ class HTTPProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def close_if_quiet(self, since: float) -> None:
-        if self._last_traffic < since and not self._pending:
+        if self._last_traffic < since and self._pending is None:
             # abort: a client that does not read would keep a polite close waiting
             self._transport.abort()
 
@@ -163,14 +164,19 @@ class HTTPProtocol(asyncio.Protocol):
     def _answer_requests(self) -> None:
         connection, server = self._connection, self._server
         unsent = 0
-        while not self._pending and not self._write_paused:
+        while self._pending is None and not self._write_paused:
             request = connection.next_request()
             if request is None:
                 break
             started = time.perf_counter_ns()
             answer = server.answer(request)
             if not isinstance(answer, Response):
-                self._wait_for(answer, request, started)
+                self._pending, self._pending_since = request, started
+                if isinstance(answer, Later):
+                    answer.then(self._settle)
+                else:
+                    self._future = asyncio.ensure_future(answer)
+                    self._future.add_done_callback(self._settle_future)
                 break
             self._respond(answer, request, started)
             unsent += len(answer.body)
@@ -184,19 +190,15 @@ class HTTPProtocol(asyncio.Protocol):
         elif self._write_paused or self._read_paused or connection.full:
             self._adjust_reading()
 
-    def _wait_for(self, answer: Later | Awaitable[Response], request: Request, started: int) -> None:
-        self._pending = True
-        if isinstance(answer, Later):
-            answer.then(partial(self._settle, request, started))
-        else:
-            future = asyncio.ensure_future(answer)
-            future.add_done_callback(lambda done: self._settle(request, started, done.result()))
+    def _settle_future(self, future: asyncio.Future[Response]) -> None:
+        self._future = None
+        self._settle(future.result())
 
-    def _settle(self, request: Request, started: int, response: Response) -> None:
-        self._pending = False
-        if self._lost:
+    def _settle(self, response: Response) -> None:
+        request, self._pending = self._pending, None
+        if self._lost or request is None:
             return
-        self._respond(response, request, started)
+        self._respond(response, request, self._pending_since)
         if self._finishing or self._read_paused or self._connection.owes or self._connection.closed:
             self._answer_requests()
         else:
