@@ -259,6 +259,22 @@ def test_the_server_is_asked_with_get(server, guarded, authed) -> None:
     assert headers["Accept"] == "application/vnd.nsq; version=1.0"
 
 
+def test_a_url_is_taken_as_it_is(start_auth, start_broker, authed) -> None:
+    """The question follows even where there is one already, as nsqd sends it."""
+    server = start_auth()
+    authed(start_broker(f"--auth-http-address=http://{server.address}/some/where?x=1"), b"s")
+    assert server.requests[0][1] == "/some/where?x=1?common_name=&remote_ip=127.0.0.1&secret=s&tls=false"
+
+
+def test_a_client_on_a_unix_socket_has_no_address(start_auth, start_broker, connect, tmp_path) -> None:
+    """The server is told an empty one."""
+    server = start_auth()
+    broker = start_broker(f"--tcp-address={tmp_path}/s", f"--auth-http-address={server.address}", ready=False)
+    broker.wait_for_log("TCP: listening on ")
+    assert connect(f"{tmp_path}/s").command(auth())[0] == RESPONSE
+    assert parse_qs(urlsplit(server.requests[0][1]).query, keep_blank_values=True)["remote_ip"] == [""]
+
+
 def test_the_server_can_be_asked_with_post(start_auth, start_broker, authed) -> None:
     """The same as JSON, each value in a list, to a URL of one's own."""
     server = start_auth()
@@ -482,7 +498,33 @@ def test_an_answer_is_used_until_its_ttl_has_passed(server, guarded, connect) ->
     assert peer.command(pub("lost"))[1] == b'E_UNAUTHORIZED AUTH failed for PUB on "lost" ""'
 
 
-@pytest.mark.parametrize("command", [b"SUB t ch\n", pub("t"), dpub("t"), mpub("t")], ids=["SUB", "PUB", "DPUB", "MPUB"])
+EACH = pytest.mark.parametrize(
+    "command", [b"SUB t ch\n", pub("t"), dpub("t"), mpub("t")], ids=["SUB", "PUB", "DPUB", "MPUB"]
+)
+
+
+@EACH
+@pytest.mark.parametrize("cut", [8, 1000])
+def test_each_command_that_asks_again_is_then_carried_out(server, guarded, connect, command, cut) -> None:
+    """However much of it had arrived by then, and while others use the broker."""
+    server.allow(EVERYTHING, ttl=1)
+    peer, other = connect(guarded), connect(guarded)
+    for client in (peer, other):
+        assert client.command(auth())[0] == RESPONSE
+    wait_past_ttl()
+    server.gate.clear()
+    server.asked.clear()
+    peer.send(command[:cut])
+    server.allow(EVERYTHING)
+    assert guarded.request("POST", "/pub?topic=t", b"x" * 1000).text == "OK"
+    other.send(b"NOP\n" * 1000)
+    server.gate.set()
+    peer.send(command[cut:])
+    assert peer.frame() == (RESPONSE, b"OK")
+    other.ok(pub("t", b"y" * 1000))
+
+
+@EACH
 def test_a_server_that_fails_later_ends_what_it_allowed(server, guarded, connect, command) -> None:
     """Nothing is allowed on an old answer; having nothing to allow any more is told as a denial."""
     for status, answer, error in (

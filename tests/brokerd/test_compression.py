@@ -59,6 +59,26 @@ def connect_packed(connect: Connect, packed_socket: Callable[..., Any]) -> Conne
     return open_
 
 
+@pytest.fixture(scope="module")
+def low(start_shared_broker: Callable[..., Any]) -> Any:
+    """A broker with --max-deflate-level=4."""
+    return start_shared_broker("--max-deflate-level=4")
+
+
+@pytest.fixture
+def levels(low: Any, connect: Connect, packed_socket: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    """``levels(deflate_level=…)``: a client with deflate, and what it was told."""
+
+    def open_(**fields: object) -> tuple[Any, dict[str, Any]]:
+        peer = connect(low)
+        told = json.loads(peer.command(identify(deflate=True, **fields))[1])
+        peer.socket = packed_socket("deflate", peer.socket)
+        assert peer.frame() == (RESPONSE, b"OK")
+        return peer, told
+
+    return open_
+
+
 @CODECS
 def test_messages_go_both_ways_through_the_compression(shared, connect_packed, name) -> None:
     """Small, large, compressible and random bodies arrive as they were sent, and /stats shows what is on."""
@@ -168,6 +188,14 @@ def test_a_compression_that_is_on_is_not_begun_again(shared, connect_packed, nam
         ERROR,
         b"E_IDENTIFY_FAILED IDENTIFY failed what it asks for is on already",
     )
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(1, 1), (3, 3), (4, 4), (9, 4), (0, 4), (-5, 4)])
+def test_a_level_is_granted_up_to_the_highest(levels, asked, granted) -> None:
+    """--max-deflate-level; none, or none that makes sense, is 6 or the highest."""
+    peer, told = levels(deflate_level=asked)
+    assert (told["deflate"], told["deflate_level"], told["max_deflate_level"]) == (True, granted, 4)
+    peer.ok(pub("levels", b"body"))
 
 
 def test_a_switched_off_codec_is_not_granted(start_broker, connect, packed_socket) -> None:

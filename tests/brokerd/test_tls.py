@@ -371,6 +371,8 @@ def test_require_verify_takes_only_certificates_that_hold(files, start_broker, c
     served = https(broker, context(certificate=files.client))
     served.request("GET", "/ping")
     assert served.getresponse().read() == b"OK"
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        https(broker, context(certificate=files.stranger)).request("GET", "/ping", b"x" * 10_000_000)
 
 
 def test_another_word_for_the_policy_asks_for_no_certificate(files, start_broker, connect, connect_tls) -> None:
