@@ -32,7 +32,7 @@ from brokerd.net.windows import turn_windows
 from brokerd.settings import BrokerSettings, InvalidSettings
 from brokerd.syncer import Syncer
 from nsqwire import logs
-from nsqwire.descriptors import occupy_standard_descriptors
+from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
 from nsqwire.listening import Listener, ListenFailed, listen, listen_tcp
 from nsqwire.settings import load
@@ -60,6 +60,7 @@ class Listeners(NamedTuple):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
     occupy_standard_descriptors()
+    allow_many_descriptors()
     settings = load(
         BrokerSettings,
         prog="nsqd",

@@ -18,7 +18,7 @@ from lookup.registry import Registry
 from lookup.settings import LookupSettings
 from lookup.tcp import LookupServer
 from nsqwire import logs
-from nsqwire.descriptors import occupy_standard_descriptors
+from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqwire.http import HTTPServer
 from nsqwire.listening import Listener, ListenFailed, listen_tcp
 from nsqwire.settings import load
@@ -32,6 +32,7 @@ PROGRAM: Final = "nsqlookupd"
 def main(argv: list[str] | None = None) -> None:
     """Run until SIGINT or SIGTERM and exit 0; exit 1 where an address cannot be had, 2 for a bad flag."""
     occupy_standard_descriptors()
+    allow_many_descriptors()
     arguments = sys.argv[1:] if argv is None else argv
     settings = load(
         LookupSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM)

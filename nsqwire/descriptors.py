@@ -1,6 +1,7 @@
-"""Descriptors that a process is started with."""
+"""Descriptors that a process is started with, and how many it may have."""
 
 import os
+import resource
 
 
 def occupy_standard_descriptors() -> None:
@@ -12,3 +13,14 @@ def occupy_standard_descriptors() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+
+
+def allow_many_descriptors() -> int:
+    """Raise the soft limit of open descriptors to the hard one, as Go's runtime does, and return it.
+
+    Each connection and each mapped file takes one, and many systems start their processes with a soft limit of 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from brokerd.log.commits import Commit
 from brokerd.log.mending import Repair
-from brokerd.log.segment import Segment
+from brokerd.log.segment import RETIRED, Segment
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
@@ -28,6 +28,7 @@ class Log:
         self.segments: list[Segment] = []
         self.next_seq = first_seq
         self._capacity = FIRST_SEGMENT_BYTES
+        self._retired: Segment | None = None
         if directory is not None:
             directory.mkdir(parents=True, exist_ok=True)
 
@@ -35,6 +36,7 @@ class Log:
     def recover(cls, directory: Path, id_head: bytes) -> tuple[Log, list[tuple[Path, Repair]]]:
         """Open what is there. Returns the log and what had to be mended; raises OSError if a file cannot be read."""
         log, repairs = cls(directory), []
+        (directory / RETIRED).unlink(missing_ok=True)
         paths = sorted(directory.glob("*.log"))
         for path, following in zip_longest(paths, paths[1:]):
             next_first_seq = None if following is None else int(following.stem)
@@ -72,7 +74,11 @@ class Log:
 
     def _roll(self, nbytes: int) -> Segment:
         capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
-        segment = Segment.create(self.directory, self.next_seq, capacity)
+        retired, self._retired = self._retired, None
+        if retired is not None and retired.capacity >= capacity:
+            segment = Segment.reuse(retired, self.next_seq)
+        else:
+            segment = Segment.create(self.directory, self.next_seq, capacity)
         if self.segments:
             last = self.segments[-1]
             if last.next_seq == last.first_seq:
@@ -116,9 +122,16 @@ class Log:
                         yield commit
 
     def drop_below(self, seq: int) -> None:
-        """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays."""
+        """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays.
+
+        One of full size is kept for the next roll: writing to pages that are mapped already costs half.
+        """
         while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
-            self.segments.pop(0).remove()
+            segment = self.segments.pop(0)
+            if self._retired is None and segment.capacity == LAST_SEGMENT_BYTES and segment.retire():
+                self._retired = segment
+            else:
+                segment.remove()
 
     def close(self) -> None:
         """Let go of the files."""

@@ -22,6 +22,8 @@ from brokerd.log.mending import Repair, mend
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT = 8  # in a frame: behind its size and its type
+RETIRED = "retired"
+"""What a segment's file is called while it waits for its next use."""
 CHECKED_AHEAD = 64
 """Batches that are checked at a time, when a cursor comes to one that was not yet."""
 
@@ -33,13 +35,12 @@ class Segment:
         # The map is unmapped when the last slice of it is gone, which may be one that waits in a socket's buffer.
         self.path = path
         self.first_seq = first_seq
+        self._map = map_
         self.map = memoryview(map_)
         self.commits = commits
         self.end = 0
         self.next_seq = first_seq
-        self._unchecked_from: int | None = (
-            None  # position of the first commit whose batch was not checked since opening
-        )
+        self._unchecked_from: int | None = None  # position of the first commit not checked since opening
 
     @classmethod
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
@@ -59,6 +60,30 @@ class Segment:
             path.unlink(missing_ok=True)
             path.with_suffix(".idx").unlink(missing_ok=True)
             raise
+
+    @classmethod
+    def reuse(cls, retired: Segment, first_seq: int) -> Segment:
+        """Make an empty segment of a retired one's file, whose pages are mapped already. Raises OSError."""
+        assert retired.path is not None
+        path = retired.path.with_name(f"{first_seq:020d}.log")
+        commits = CommitIndex(path.with_suffix(".idx"), create=True)
+        retired.path.rename(path)
+        return cls(path, first_seq, retired._map, commits)
+
+    def retire(self) -> bool:
+        """Put the file aside for reuse. False if it cannot be: a socket still has a slice of it to send."""
+        assert self.path is not None
+        self.map.release()
+        try:
+            self._map.resize(len(self._map))  # to the size that it has: refused as long as there are slices
+        except BufferError:
+            self.map = memoryview(self._map)
+            return False
+        aside = self.path.with_name(RETIRED)
+        self.path.rename(aside)
+        self.path.with_suffix(".idx").unlink(missing_ok=True)
+        self.path = aside
+        return True
 
     @classmethod
     def open(cls, path: Path, id_head: bytes, *, next_first_seq: int | None) -> tuple[Segment, Repair]:
@@ -111,9 +136,14 @@ class Segment:
         return self.next_seq if self._unchecked_from is None else self.commits[self._unchecked_from].first_seq
 
     @property
+    def capacity(self) -> int:
+        """Bytes that the file can hold."""
+        return len(self._map)
+
+    @property
     def room(self) -> int:
         """Bytes that can still be appended."""
-        return len(self.map) - self.end
+        return self.capacity - self.end
 
     def append(
         self, write: Callable[[memoryview, int, int], int], count: int, timestamp: int, defer_ms: int

@@ -1,0 +1,65 @@
+"""A consumed segment's file serves again, and never while somebody still reads from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerd.kernel import append_bodies
+from brokerd.log import log as log_module
+from brokerd.log.log import Log
+from brokerd.log.segment import RETIRED
+
+ID_HEAD = b"9a4001"
+BODY = b"x" * 1000
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A log whose segments are full-sized from the first on, at 8 KiB."""
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 8192)
+    return Log(tmp_path)
+
+
+def append(log: Log, count: int) -> None:
+    for _ in range(count):
+        body = b"%06d" % log.next_seq + BODY
+        log.append(
+            34 + len(body), 1, 5, lambda map_, at, seq, body=body: append_bodies(map_, at, [body], 5, ID_HEAD, seq)
+        )
+
+
+def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> None:
+    """The same file, under another name; what it held before is not to be read from it."""
+    append(log, 8)
+    inode = (tmp_path / f"{0:020d}.log").stat().st_ino
+    log.drop_below(7)
+    assert (tmp_path / RETIRED).stat().st_ino == inode
+    append(log, 7)
+    assert [path.stat().st_ino for path in sorted(tmp_path.glob("*.log"))][-1] == inode
+    frames = [log.record(seq) for seq in range(7, 15)]
+    assert [frame[34:40] for frame in frames if frame] == [b"%06d" % seq for seq in range(7, 15)]
+    again, repairs = Log.recover(tmp_path, ID_HEAD)
+    assert (again.first_seq, again.next_seq, repairs) == (7, 15, [])
+
+
+def test_a_slice_in_a_sockets_hands_keeps_its_bytes(log: Log, tmp_path: Path) -> None:
+    """A slow consumer's segment is removed instead, and what it has still to read does not change under it."""
+    append(log, 8)
+    frame = log.segments[0].map[0:100]
+    before = bytes(frame)
+    log.drop_below(7)
+    assert not (tmp_path / RETIRED).exists()
+    append(log, 20)
+    assert bytes(frame) == before
+
+
+def test_a_retired_file_does_not_outlive_the_process(log: Log, tmp_path: Path) -> None:
+    """Recovery takes away what was put aside."""
+    append(log, 8)
+    log.drop_below(7)
+    log.close()
+    Log.recover(tmp_path, ID_HEAD)
+    assert not (tmp_path / RETIRED).exists()
