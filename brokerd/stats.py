@@ -66,17 +66,6 @@ class _Authed(TypedDict, total=False):
     auth_identity_url: str
 
 
-class _Localities(TypedDict, total=False):
-    zone_local_msg_count: int
-    region_local_msg_count: int
-    global_msg_count: int
-
-
-class _ChannelLatency(TypedDict, total=False):
-    oldest_unfinished_age_ns: int | None
-    latency_histogram: HistogramJSON
-
-
 class ChannelStats(TypedDict):
     """One channel; the last two keys only with ``include_histograms``."""
 
@@ -193,39 +182,34 @@ def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows)
     clients = None
     if query.include_clients:
         clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
-    latency: _ChannelLatency = {}
-    if query.include_histograms:
-        latency["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
-        latency["latency_histogram"] = channel.histogram.to_json()
     depth = channel.depth
-    return {
+    stats: ChannelStats = {
         "channel_name": channel.name,
         "depth": depth,
         "backend_depth": channel.beyond_memory(depth),
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,
-        **_localities(channel),
+        "zone_local_msg_count": channel.zone_local_msg_count,
+        "region_local_msg_count": channel.region_local_msg_count,
+        "global_msg_count": channel.global_msg_count,
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.clients),
         "clients": clients,
         "paused": channel.paused,
         "e2e_processing_latency": windows.of_channels((channel,)),
-        **latency,
     }
-
-
-def _localities(channel: Channel) -> _Localities:
-    """The counters by locality that are not zero."""
-    counts: _Localities = {}
-    if channel.zone_local_msg_count:
-        counts["zone_local_msg_count"] = channel.zone_local_msg_count
-    if channel.region_local_msg_count:
-        counts["region_local_msg_count"] = channel.region_local_msg_count
-    if channel.global_msg_count:
-        counts["global_msg_count"] = channel.global_msg_count
-    return counts
+    if not channel.zone_local_msg_count:
+        del stats["zone_local_msg_count"]
+    if not channel.region_local_msg_count:
+        del stats["region_local_msg_count"]
+    if not channel.global_msg_count:
+        del stats["global_msg_count"]
+    if query.include_histograms:
+        stats["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())
+        stats["latency_histogram"] = channel.histogram.to_json()
+    return stats
 
 
 def _client_stats(client: Client, pub_topic: str) -> ClientStats:
