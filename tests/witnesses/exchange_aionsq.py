@@ -1,0 +1,50 @@
+"""Publish with aionsq's Producer, read with its Consumer through the registry.
+
+Arguments: nsqd, nsqlookupd, count, what stands between as JSON. aionsq has no snappy.
+"""
+
+import asyncio
+import json
+import sys
+import time
+
+import httpx
+
+from aionsq import Consumer, ConsumerOptions, Producer, ProducerOptions
+
+
+async def main(nsqd, nsqlookupd, count, layer):
+    bodies = [b"message %d" % number for number in range(count)]
+    options = {"tls_v1": layer["tls_v1"], "deflate": layer["deflate"]}
+    if layer["tls_v1"]:
+        options["tls_root_ca_file"] = layer["authority"]
+    if layer["auth_secret"]:
+        options["auth_secret"] = layer["auth_secret"]
+    received = {}
+    async with Producer(nsqd, ProducerOptions(**options)) as producer:
+        await asyncio.gather(*(producer.pub("exchange", body) for body in bodies[: count // 2]))
+        for start in range(count // 2, count, 100):
+            await producer.mpub("exchange", bodies[start : start + 100])
+    # The broker tells the registry of a new topic in its own time.
+    async with httpx.AsyncClient(trust_env=False) as client:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if (await client.get(f"http://{nsqlookupd}/lookup?topic=exchange")).status_code == 200:
+                break
+            await asyncio.sleep(0.05)
+    consumer = Consumer(
+        "exchange",
+        "aionsq",
+        lookupd_http_addresses=[nsqlookupd],
+        options=ConsumerOptions(max_in_flight=100, **options),
+    )
+    async with consumer:
+        async for message in consumer:
+            received[message.body] = received.get(message.body, 0) + 1
+            message.finish()
+            if len(received) == count:
+                break
+    print(json.dumps({"stored": count, "received": len(received), "most": max(received.values())}))
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])))
