@@ -57,16 +57,20 @@ class Layers(asyncio.BufferedProtocol):
             self._compress()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send through the layers."""
+        """Send through the layers. A channel that delivers never hears of a failure: the connection ends."""
         if self._transport.is_closing():
             return
         if self._codec is not None:
             data = self._codec.encode(data)
-        if self._tls is None:
-            self._transport.write(data)
-        else:
-            self._tls.write(data)
-            self._transport.write(self._tls.take_output())
+        if self._tls is not None:
+            try:
+                self._tls.write(data)
+            except StreamBroken as error:
+                logger.error("PROTOCOL(V2): [%s] %s", self._connection.client.remote_address, error)
+                self._transport.abort()
+                return
+            data = self._tls.take_output()
+        self._transport.write(data)
 
     def end(self) -> None:
         """Say the end of the stream, where a layer has a word for it."""
