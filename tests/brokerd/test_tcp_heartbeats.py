@@ -134,3 +134,42 @@ def test_buffered_messages_leave_within_the_flush_interval(shared: Server, conne
     peer.send(b"RDY 100\n")
     connect(shared.tcp).ok(b"PUB flush-timer\n" + sized(b"x"))
     assert peer.message()[2] == b"x"
+
+
+def test_a_client_that_takes_nothing_is_given_up_though_it_speaks(
+    shared: Server, connect: Connect, eventually: Callable[[Callable[[], bool]], object]
+) -> None:
+    """What cannot be written for a heartbeat interval ends the connection; its messages go to somebody who reads."""
+    deaf, publisher = connect(shared.tcp), connect(shared.tcp)
+    deaf.ok(identify(heartbeat_interval=1000))
+    deaf.ok(b"SUB unread c\n")
+    deaf.send(b"RDY 2500\n")
+    body = bytes(1_000_000)
+    for _ in range(30):
+        publisher.ok(b"PUB unread\n" + sized(body))
+
+    def is_given_up() -> bool:
+        try:
+            deaf.send(b"NOP\n")
+        except OSError:
+            return True
+        return False
+
+    eventually(is_given_up)
+    reader = connect(shared.tcp)
+    reader.ok(b"SUB unread c\n")
+    reader.send(b"RDY 1\n")
+    for _ in range(30):
+        message_id, _, got = reader.message()
+        assert got == body
+        reader.send(b"FIN %b\n" % message_id)
+
+
+def test_a_second_identify_leaves_the_heartbeats_as_they_are(shared: Server, connect: Connect) -> None:
+    """They come at the interval that was agreed on first, as in nsqd."""
+    peer = connect(shared.tcp)
+    peer.ok(identify(heartbeat_interval=1000))
+    peer.ok(identify(heartbeat_interval=60_000))
+    since = time.monotonic()
+    assert peer._exactly(len(HEARTBEAT)) == HEARTBEAT
+    assert time.monotonic() - since < 30
