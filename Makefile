@@ -22,7 +22,7 @@ PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test lint types unit frontend-test browser format bench docs constraints chromium clean
+.PHONY: help setup run test lint types unit frontend-test browser format bench pictures docs constraints chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -56,6 +56,9 @@ format: $(VENV)/installed ## let ruff write the code's layout
 
 bench: setup ## load on a broker, beside the floor that the machine sets
 	$(BIN)/python -m bench
+
+pictures: setup ## the pictures in docs/images, of a platform of its own; needs chromium
+	$(BIN)/python docs/pictures.py
 
 # ---- Python
 
