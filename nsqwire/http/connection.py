@@ -118,8 +118,11 @@ class Connection:
             self._failure = None
             self._deaf = self.closed = True
             return
-        connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
-        self._write(response, head_only=request.method == "HEAD", connection=connection)
+        if request.wants_keep_alive_header or request.method == "HEAD":
+            connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
+            self._write(response, head_only=request.method == "HEAD", connection=connection)
+        else:
+            self._output.append(response.wire(_date_line()))
         if self._continue_due and not self._requests:
             self._continue_due = False
             self._output.append(_CONTINUE)
@@ -284,11 +287,7 @@ class Connection:
         self._deaf = True
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
-        date = _date_line()
-        if not connection and not head_only:
-            self._output.append(response.wire(date))
-        else:
-            self._output += [response.head, connection, date, b"" if head_only else response.body]
+        self._output += [response.head, connection, _date_line(), b"" if head_only else response.body]
 
 
 class _Stopped(Exception):
