@@ -67,7 +67,7 @@ def test_a_profile_shows_where_the_time_went_while_the_service_goes_on(broker):
     first, _, rest = answer.text.partition("\n")
     busy, elapsed, samples = map(float, re.findall(r"[\d.]+", first))
     assert busy > 0
-    assert 2 <= elapsed < 20
+    assert 1.9 <= elapsed < 20  # the two clocks it is read from do not tick together
     assert samples > 0
     assert re.search(r"data_received \(\S+/nsqwire/http/server\.py:\d+\)", rest)
 
