@@ -26,8 +26,22 @@ from nsqwire.errors import (
     go_quote,
 )
 from nsqwire.frame import ERROR, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
-from nsqwire.identify import Identify, IdentifyLimits, Terms, parse_identify
+from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
+from nsqwire.received import (
+    Auth,
+    Authorize,
+    Cls,
+    Command,
+    Fin,
+    IdentifyCommand,
+    Mpub,
+    Pub,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
 
 MAX_LINE_BYTES = 16_384
 """A command line of more, newline included, closes the connection without a word."""
@@ -74,91 +88,6 @@ class SessionLimits:
     max_body_size: int
     max_rdy_count: int
     max_req_timeout: int
-
-
-@dataclass(frozen=True, slots=True)
-class IdentifyCommand:
-    """IDENTIFY; the session's ``terms`` already hold what was agreed."""
-
-    asked: Identify
-
-
-@dataclass(frozen=True, slots=True)
-class Auth:
-    """AUTH."""
-
-    secret: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Sub:
-    """SUB."""
-
-    topic: str
-    channel: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pub:
-    """PUB, or DPUB if ``defer_ms`` is not None. ``body`` is a view that the next read overwrites."""
-
-    topic: str
-    body: memoryview
-    defer_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Authorize:
-    """An MPUB is about to be read; comes before its Mpub, and only where an auth server is asked."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mpub:
-    """MPUB. ``messages`` holds ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
-
-    topic: str
-    messages: memoryview
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rdy:
-    """RDY."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fin:
-    """``count`` FIN commands in a row: ``lines`` is their bytes, 21 each; the next read overwrites it."""
-
-    lines: memoryview
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Req:
-    """REQ; the delay is what the client asked for, unclamped."""
-
-    message_id: bytes
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Touch:
-    """TOUCH."""
-
-    message_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Cls:
-    """CLS."""
-
-
-Command = IdentifyCommand | Auth | Sub | Pub | Authorize | Mpub | Rdy | Fin | Req | Touch | Cls
 
 
 class Session:

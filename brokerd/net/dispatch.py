@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
 from nsqwire.frame import RESPONSE, encode_frame
-from nsqwire.session import (
-    CLOSE_WAIT,
-    OK,
+from nsqwire.received import (
     Auth,
     Cls,
     Command,
@@ -19,10 +17,10 @@ from nsqwire.session import (
     Pub,
     Rdy,
     Req,
-    State,
     Sub,
     Touch,
 )
+from nsqwire.session import CLOSE_WAIT, OK, State
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection

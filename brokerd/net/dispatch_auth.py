@@ -11,7 +11,7 @@ from brokerd.net.dispatch import COMMANDS, Waits, pub, sub
 from nsqwire.errors import AuthFirst, Invalid, Unauthorized, go_quote
 from nsqwire.frame import RESPONSE, encode_frame
 from nsqwire.http.gojson import encode
-from nsqwire.session import Auth, Authorize, Command, Pub, Sub
+from nsqwire.received import Auth, Authorize, Command, Pub, Sub
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection

@@ -1,0 +1,92 @@
+"""The commands that a broker receives, as values: what a Session makes of a client's bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nsqwire.identify import Identify
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifyCommand:
+    """IDENTIFY; the session's ``terms`` already hold what was agreed."""
+
+    asked: Identify
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """AUTH."""
+
+    secret: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """SUB."""
+
+    topic: str
+    channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pub:
+    """PUB, or DPUB if ``defer_ms`` is not None. ``body`` is a view that the next read overwrites."""
+
+    topic: str
+    body: memoryview
+    defer_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Authorize:
+    """An MPUB is about to be read; comes before its Mpub, and only where an auth server is asked."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mpub:
+    """MPUB. ``messages`` holds ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
+
+    topic: str
+    messages: memoryview
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rdy:
+    """RDY."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fin:
+    """``count`` FIN commands in a row: ``lines`` is their bytes, 21 each; the next read overwrites it."""
+
+    lines: memoryview
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Req:
+    """REQ; the delay is what the client asked for, unclamped."""
+
+    message_id: bytes
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """TOUCH."""
+
+    message_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cls:
+    """CLS."""
+
+
+Command = IdentifyCommand | Auth | Sub | Pub | Authorize | Mpub | Rdy | Fin | Req | Touch | Cls
