@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,6 +112,12 @@ async def serve(settings: BrokerSettings) -> None:
         journal=lambda: broker.journal_path,
         failed=broker.sync_failed,
     )
+
+    def in_background(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        loop.run_in_executor(None, work).add_done_callback(lambda future: done(future.exception()))
+
+    broker.checkpoint_in_background(in_background)
+    gc.freeze()  # what was recovered stays for as long as the process: it need not be looked at again and again
     try:
         tls, auth = _tls(settings), _auth_servers(settings)
         listeners = _listen(settings)

@@ -17,7 +17,7 @@ from brokerd import nsqd_import
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal import records
-from brokerd.journal.journal import Journal, recover
+from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.commits import Commit
 from brokerd.log.log import Log
@@ -210,6 +210,11 @@ class Broker:
     def journal_bytes(self) -> int:
         """Bytes of changes since the last checkpoint."""
         return 0 if self._journal is None else self._journal.used
+
+    def checkpoint_in_background(self, background: Background) -> None:
+        """Write checkpoints by ``background(work, done)`` from now on."""
+        assert self._journal is not None
+        self._journal.write_in_background(background)
 
     @property
     def journal_path(self) -> Path:

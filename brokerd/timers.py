@@ -48,8 +48,10 @@ class Timers:
         """Call all that are due; each schedules itself again if it has more."""
         heap = self._heap
         self._armed = -NEVER  # what is scheduled meanwhile is armed for below, once
+        due = []
         while heap and heap[0][0] <= now:
-            when, _, owner = heapq.heappop(heap)
+            due.append(heapq.heappop(heap))
+        for when, _, owner in due:  # all that were due; what they schedule, even for now, is for the next time
             if owner.wake_at == when:  # otherwise it was called at an earlier time of its own, and this one is stale
                 owner.wake_at = NEVER
                 owner.tick(now)

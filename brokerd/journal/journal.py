@@ -6,8 +6,9 @@ the next generation begins, in a file that was allocated before it was needed, a
 new checkpoint. Should that fail for want of space, the old journal stays: recovery reads the checkpoint, and then every
 journal of its generation and later ones.
 
-A checkpoint is two lines, ``<XXH3-64 of the rest, 16 hex digits> <generation>`` and the state as JSON, written aside,
-synced, and renamed: the checkpoint of before stands until the new one is whole.
+A checkpoint is a line ``<XXH3-64 of the rest, 16 hex digits> <generation>`` and the state in lines of JSON, written
+aside, synced, and renamed: the checkpoint of before stands until the new one is whole. A running node writes it in a
+thread; the changes since are in the new generation's journal, and those before in the old one, which stays until then.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import contextlib
 import mmap
 import os
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from brokerd.journal.records import KINDS
 from brokerd.journal.state import NodeState
@@ -32,6 +34,10 @@ CHECKPOINT = "checkpoint"
 _HEAD = struct.Struct(">II")
 _MAX_RECORD_BYTES = 1024 * 1024
 _RETRY_S = 1.0
+
+
+Background = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+"""Runs the first in a thread, then the second, with its error or None, where the journal is used."""
 
 
 class CorruptState(Exception):
@@ -53,7 +59,7 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
         if digest.decode("ascii", "replace") != xxh3_64_hexdigest(text):
             raise CorruptState(f"{checkpoint} is damaged: its checksum does not match")
         try:
-            state, generation = NodeState.from_json(text.decode()), int(number)
+            state, generation = NodeState.from_lines(text.decode().splitlines()), int(number)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptState(f"{checkpoint} cannot be read: {error}") from error
     later = (int(path.suffix[1:]) for path in directory.glob("journal.*") if path.suffix[1:].isdigit())
@@ -129,7 +135,15 @@ class Journal:
         self._length = 0
         self._spare: mmap.mmap | None = None
         self._retry_at = 0.0
+        self._in_background: Background | None = None
+        self._writing = False
+        self._lock = threading.Lock()
+        self._checkpointed = generation
         self.checkpoint()
+
+    def write_in_background(self, background: Background) -> None:
+        """From now on write checkpoints by ``background(work, done)``, so that clients need not wait for one."""
+        self._in_background = background
 
     @property
     def path(self) -> Path:
@@ -146,7 +160,7 @@ class Journal:
             if time.monotonic() < self._retry_at:
                 return
             try:
-                self.checkpoint()
+                self._next_generation()
             except OSError as error:
                 self._failed(error)
                 if self._offset + _HEAD.size + len(record) > self._length:
@@ -165,18 +179,41 @@ class Journal:
         return self._offset
 
     def checkpoint(self) -> None:
-        """Begin the next generation and write the whole state. Raises OSError; nothing is lost by it."""
+        """Begin the next generation and write the whole state, now. Raises OSError; nothing is lost by it."""
+        self._switch()
+        self._write_checkpoint(self._generation, self._snapshot())
+        self._allocate_spare()
+
+    def _next_generation(self) -> None:
+        if self._in_background is None:
+            self.checkpoint()
+            return
+        self._switch()
+        if not self._writing:  # the one that is being written is followed by the next generation's
+            self._writing = True
+            generation, state = self._generation, self._snapshot()
+            self._in_background(lambda: self._write_checkpoint(generation, state), self._written)
+
+    def _written(self, error: BaseException | None) -> None:
+        self._writing = False
+        if error is None:
+            self._allocate_spare()
+        elif isinstance(error, OSError):
+            self._failed(error)
+        else:
+            raise error
+
+    def _switch(self) -> None:
         generation = self._generation + 1
         map_ = self._spare or self._allocate(generation)
         self._map.close()
         self._map, self._offset, self._length, self._spare = map_, 0, JOURNAL_BYTES, None
         self._generation = generation
-        self._write_checkpoint(generation)
-        for old in self._directory.glob("journal.*"):
-            if old.suffix[1:].isdigit() and int(old.suffix[1:]) < generation:
-                old.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it is tried again when it is needed
-            self._spare = self._allocate(generation + 1)
+
+    def _allocate_spare(self) -> None:
+        if self._spare is None:
+            with contextlib.suppress(OSError):  # it is tried again when it is needed
+                self._spare = self._allocate(self._generation + 1)
 
     def _allocate(self, generation: int) -> mmap.mmap:
         path = self._directory / f"journal.{generation}"
@@ -190,18 +227,38 @@ class Journal:
         finally:
             os.close(fd)
 
-    def _write_checkpoint(self, generation: int) -> None:
-        text = self._snapshot().to_json().encode()
+    def _write_checkpoint(self, generation: int, state: NodeState) -> None:
+        """Runs in any thread: ``state`` is nobody else's. One that comes behind a later one has nothing to do."""
+        with self._lock:
+            if generation > self._checkpointed:
+                self._replace_checkpoint(generation, state)
+                self._checkpointed = generation
+
+    def _replace_checkpoint(self, generation: int, state: NodeState) -> None:
+        digest = xxh3_64()
         aside = self._directory / f"{CHECKPOINT}.new"
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(f"{xxh3_64_hexdigest(text)} {generation}\n".encode())
-            file.write(text)
+            head = len(_checkpoint_head(digest, generation))
+            file.seek(head)
+            for line in state.to_lines():
+                data = line.encode()
+                digest.update(data)
+                file.write(data)
+            file.seek(0)
+            file.write(_checkpoint_head(digest, generation))
             file.flush()
             os.fsync(file.fileno())
         aside.rename(self._directory / CHECKPOINT)
         sync_directory(self._directory)
+        for old in self._directory.glob("journal.*"):
+            if old.suffix[1:].isdigit() and int(old.suffix[1:]) < generation:
+                old.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Write a last checkpoint and let go of the file. Raises OSError."""
         self.checkpoint()
         self._map.close()
+
+
+def _checkpoint_head(digest: xxh3_64, generation: int) -> bytes:
+    return f"{digest.hexdigest()} {generation}\n".encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,57 +157,49 @@ class NodeState:
         else:
             raise KeyError(f"no record of kind {kind}")
 
-    def to_json(self) -> str:
-        """The whole state, as a checkpoint keeps it."""
-        return json.dumps(
-            {
-                "format": 1,
-                "next_topic": self.next_topic,
-                "next_channel": self.next_channel,
-                "topics": [
-                    {
-                        "number": topic.number,
-                        "name": topic.name,
-                        "routed_end": topic.routed_end,
-                        "paused": topic.paused,
-                        "holes": topic.holes,
-                    }
-                    for topic in self.topics.values()
-                ],
-                "channels": [
-                    {
-                        "number": channel.number,
-                        "topic": channel.topic,
-                        "name": channel.name,
-                        "head": channel.head,
-                        "paused": channel.paused,
-                        "aside": [[seq, *entry] for seq, entry in channel.unfinished().items()],
-                    }
-                    for channel in self.channels.values()
-                ],
-            },
-            separators=(",", ":"),
-        )
+    def to_lines(self) -> Iterator[str]:
+        """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel."""
+        yield _line(format=1, next_topic=self.next_topic, next_channel=self.next_channel)
+        for topic in self.topics.values():
+            yield _line(
+                topic=topic.number,
+                name=topic.name,
+                routed_end=topic.routed_end,
+                paused=topic.paused,
+                holes=topic.holes,
+            )
+        for channel in self.channels.values():
+            yield _line(
+                channel=channel.number,
+                of=channel.topic,
+                name=channel.name,
+                head=channel.head,
+                paused=channel.paused,
+                aside=[[seq, *entry] for seq, entry in channel.unfinished().items()],
+            )
 
     @classmethod
-    def from_json(cls, text: str) -> NodeState:
+    def from_lines(cls, lines: Iterable[str]) -> NodeState:
         """Read a checkpoint. Raises ValueError or KeyError, naming what is wrong, for another format."""
-        data: dict[str, Any] = json.loads(text)
-        if data["format"] != 1:
-            raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         state = cls()
-        state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
-        for topic in data["topics"]:
-            state.topics[topic["number"]] = TopicState(
-                topic["number"],
-                topic["name"],
-                topic["routed_end"],
-                topic["paused"],
-                [(start, end) for start, end in topic["holes"]],
-            )
-        for channel in data["channels"]:
-            aside = {seq: (attempts, due) for seq, attempts, due in channel["aside"]}
-            state.channels[channel["number"]] = ChannelState(
-                channel["number"], channel["topic"], channel["name"], channel["head"], channel["paused"], aside
-            )
+        for line in lines:
+            data: dict[str, Any] = json.loads(line)
+            if "channel" in data:
+                aside = {seq: (attempts, due) for seq, attempts, due in data["aside"]}
+                state.channels[data["channel"]] = ChannelState(
+                    data["channel"], data["of"], data["name"], data["head"], data["paused"], aside
+                )
+            elif "topic" in data:
+                holes = [(start, end) for start, end in data["holes"]]
+                state.topics[data["topic"]] = TopicState(
+                    data["topic"], data["name"], data["routed_end"], data["paused"], holes
+                )
+            elif data["format"] == 1:
+                state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
+            else:
+                raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         return state
+
+
+def _line(**fields: object) -> str:
+    return json.dumps(fields, separators=(",", ":")) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,30 @@ def test_a_full_journal_goes_on_in_the_next(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.glob("journal.*"))) == 2
 
 
+def test_a_checkpoint_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes go on into the next journals while it is written; killed at any of these points, none is missing."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    state = node()
+    journal = Journal(tmp_path, 0, lambda: state, fail)
+    works: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+    journal.write_in_background(lambda work, done: works.append((work, done)))
+    head = 0
+    for finished in (0, 1, 2):
+        for _ in range(700):
+            head += 1
+            state.channels[7].head = head
+            journal.append(records.delivered(7, head))
+        assert recover(tmp_path)[0].channels[7].head == head
+        assert len(works) == 1, "one at a time"
+        work, done = works.pop()
+        work()
+        assert recover(tmp_path)[0].channels[7].head == head
+        done(None)
+        assert recover(tmp_path)[0].channels[7].head == head, finished
+    journal.close()
+    assert recover(tmp_path)[0].channels[7].head == head
+
+
 def test_a_full_disk_costs_no_record_until_the_spare_journal_is_full_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +136,7 @@ def test_a_full_disk_costs_no_record_until_the_spare_journal_is_full_too(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Journal, "_write_checkpoint", refuse)
+    monkeypatch.setattr(Journal, "_replace_checkpoint", refuse)
     head = 0
     while not errors:
         head += 1
