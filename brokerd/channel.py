@@ -259,6 +259,16 @@ class Channel:
                 client.is_waiting = False
         if self.window.head != head:
             self._journal(records.delivered(self.number, self.window.head))
+        if self.ephemeral:
+            self.drop_beyond(self.topic.mem_queue_size)
+
+    def drop_beyond(self, depth: int) -> None:
+        """Drop the oldest messages that were not delivered yet, beyond so many: an ephemeral channel keeps no more."""
+        excess = self._backlog - depth
+        if excess > 0:
+            self.window.skip(excess)
+            self._segment = None
+            self.topic.release()
 
     def _next_ready(self) -> tuple[Client, int]:
         """Take the client whose turn it is, of those nearest to the broker; and say how many as near still wait."""
@@ -387,7 +397,8 @@ class Channel:
         client.in_flight_count -= count - len(missed)
         if ranges:
             self._journal(records.finished(self.number, ranges))
-            self.topic.release()
+            if self.window.floor >= self.topic.log.first_end:
+                self.topic.release()
         self.offer(client)
         return failures
 

@@ -103,6 +103,10 @@ class Topic:
     def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
         broker = self._broker
+        if self.ephemeral and not self.channels and self.depth >= self.mem_queue_size:
+            self.message_count += count  # taken and dropped, as in nsqd: nothing keeps such messages on a disk
+            self.message_bytes += body_bytes
+            return
         if broker.sync_error is not None:
             raise PublishFailed(str(broker.sync_error))
         try:
@@ -122,6 +126,8 @@ class Topic:
         for channel in self.channels.values():
             if channel.has_ready_client:
                 self.wake(channel)
+            elif channel.ephemeral:
+                channel.drop_beyond(self.mem_queue_size)
 
     def _route_deferred(self) -> None:
         """The deferral of a message begins when it goes to the channels, as in nsqd."""

@@ -59,6 +59,11 @@ class Log:
         """The lowest number still held, or ``next_seq`` if there is none."""
         return self.segments[0].first_seq if self.segments else self.next_seq
 
+    @property
+    def first_end(self) -> int:
+        """The number behind the oldest segment's last message; nothing can be removed before it is passed."""
+        return self.segments[0].next_seq if self.segments else self.next_seq
+
     def append(self, nbytes: int, count: int, timestamp: int, write: Write, defer_ms: int = 0) -> tuple[int, Segment]:
         """Append ``count`` records of ``nbytes`` together, written by ``write(map, offset, first seq)``.
 

@@ -112,3 +112,32 @@ def test_nothing_ephemeral_is_on_disk_or_survives(start_broker: Callable[..., An
     assert broker.terminate() == 0
     again = start_broker(data_path=broker.data_path)
     assert tree(again) == {"lasting": ["c"]}
+
+
+def test_an_ephemeral_channel_keeps_the_newest_of_what_nobody_takes(
+    start_broker: Callable[..., Any], connect: Connect, eventually: Eventually
+) -> None:
+    """No more than ``--mem-queue-size``, while a lasting channel of the same topic keeps all."""
+    broker = start_broker("--mem-queue-size=10")
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c#ephemeral\n")
+    assert broker.request("POST", "/channel/create?topic=t&channel=lasting").status == 200
+    for number in range(30):
+        assert broker.request("POST", "/pub?topic=t", b"%d" % number).status == 200
+    depths = {c["channel_name"]: c["depth"] for c in broker.stats(topic="t")["topics"][0]["channels"]}
+    assert depths == {"c#ephemeral": 10, "lasting": 30}
+    consumer.send(b"RDY 100\n")
+    assert [consumer.message()[2] for _ in range(10)] == [b"%d" % number for number in range(20, 30)]
+
+
+def test_an_ephemeral_topic_without_channels_is_bounded(start_broker: Callable[..., Any], connect: Connect) -> None:
+    """What nobody reads is taken, counted and dropped beyond ``--mem-queue-size``; the first channel gets the rest."""
+    broker = start_broker("--mem-queue-size=10")
+    for number in range(30):
+        assert broker.request("POST", "/pub?topic=t%23ephemeral", b"%d" % number).status == 200
+    topic = broker.stats()["topics"][0]
+    assert (topic["depth"], topic["message_count"]) == (10, 30)
+    consumer = connect(broker)
+    consumer.ok(b"SUB t#ephemeral c\n")
+    consumer.send(b"RDY 100\n")
+    assert [consumer.message()[2] for _ in range(10)] == [b"%d" % number for number in range(10)]
