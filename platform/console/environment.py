@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,16 +68,11 @@ def kept_secret(path: Path) -> str:
     Several processes may start at once: whoever links its file first wins, and no one ever reads half a key.
     """
     if not path.exists():
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(48))
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.") as draft:  # of mode 0600
+            draft.write(secrets.token_urlsafe(48))
+            draft.flush()
+            with contextlib.suppress(FileExistsError):
+                os.link(draft.name, path)
     return path.read_text().strip()
 
 

@@ -88,9 +88,9 @@ def fail_abandoned() -> list[int]:
                 if not run.is_abandoned(at=now()):
                     raise WrongState("its worker is at it")
                 run.fail(error="the worker died in the middle of the run", at=now())
+                _tidy(run_id, keep_result=False)  # before anybody is told that it is over
         except (WrongState, ReportRun.DoesNotExist):
             continue
-        _tidy(run_id, keep_result=False)
         closed.append(run_id)
     return closed
 
@@ -134,9 +134,10 @@ def _end(run_id: int, end: End) -> None:
     try:
         with changing(run_id) as run:
             end(run)
+            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before anybody is told that it is over
     except WrongState as error:  # declared dead meanwhile, after a long pause of this worker
         logger.warning("a run's end came too late", extra={"run": run_id, "reason": str(error)})
-    _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
+        _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
     logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
 
 
