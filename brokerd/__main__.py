@@ -109,7 +109,7 @@ async def serve(settings: BrokerSettings) -> None:
     broker.syncer = syncer = Syncer(
         every=settings.sync_every,
         timeout=settings.sync_timeout,
-        journal=lambda: broker.journal_path,
+        journal=lambda: broker.journal_paths,
         failed=broker.sync_failed,
     )
 

@@ -89,14 +89,16 @@ class Broker:
         self._data_path = Path(settings.data_path or ".").resolve()
         self._lock_fd = _lock(self._data_path, settings.data_path or ".")
         self._journal: Journal | None = None
-        nsqd_files = nsqd_import.stage(self._data_path)
+        nsqd_import.check(self._data_path)
         state, generation, oddities = recover(self._data_path)
+        nsqd_files = nsqd_import.stage(self._data_path, state)
         for oddity in oddities:
             logger.warning("%s", oddity)
         self._settle_directories(state, importing=nsqd_files is not None)
         if nsqd_files is not None:
             nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
+        self._imports = state.imports
         self._restore(state)
         self._journal = Journal(self._data_path, generation, self._snapshot, self.storage_failed)
         if nsqd_files is not None:
@@ -141,6 +143,7 @@ class Broker:
         topic = self.find_topic(name)
         del self.topics[name]
         for channel in list(topic.channels.values()):
+            channel.gone = True
             for client in list(channel.clients.values()):
                 client.hang_up()
             channel.clients.clear()
@@ -217,10 +220,10 @@ class Broker:
         self._journal.write_in_background(background)
 
     @property
-    def journal_path(self) -> Path:
-        """The journal's file, which a sync of messages brings to the disk with them."""
+    def journal_paths(self) -> list[Path]:
+        """The journal's files, which a sync of messages brings to the disk with them."""
         assert self._journal is not None
-        return self._journal.path
+        return self._journal.paths
 
     def sync_failed(self, error: OSError) -> None:
         """The disk did not take what was written: refuse to write on until a restart has read what is there."""
@@ -246,11 +249,12 @@ class Broker:
     def _snapshot(self) -> NodeState:
         state = NodeState()
         state.next_topic, state.next_channel = self._next_topic, self._next_channel
+        state.imports = self._imports
         for topic in self.topics.values():
             if topic.ephemeral:
                 continue
             state.topics[topic.number] = TopicState(
-                topic.number, topic.name, topic.routed_end, topic.paused, topic.holes
+                topic.number, topic.name, topic.routed_end, topic.paused, topic.holes, topic.deferred_end
             )
             for channel in topic.channels.values():
                 if not channel.ephemeral:
@@ -269,7 +273,8 @@ class Broker:
         for channel_state in state.channels.values():
             self._restore_channel(by_number[channel_state.topic], channel_state)
         for number, topic in by_number.items():
-            topic.recover_skips([*state.topics[number].holes, *topic.log.gaps()])
+            known = state.topics[number]
+            topic.recover_skips([*known.holes, *topic.log.gaps()], known.deferred_end)
 
     def _place(self, number: int, name: str) -> nsqd_import.Place:
         return nsqd_import.Place(log_directory(self._data_path, number, name), id_head(self.node_id, number))
@@ -306,6 +311,7 @@ class Broker:
                 "%s: commit records were damaged: %d written anew, %d dropped, %d messages lost", path, *repair
             )
         topic = Topic(self, state.number, state.name, log, min(max(state.routed_end, log.first_seq), log.next_seq))
+        topic.id_head = log.id_head or topic.id_head  # the node's id may be another than when they were written
         topic.paused = state.paused
         topic.check_newest()
         self.topics[state.name] = topic

@@ -62,6 +62,8 @@ class Channel:
         self.name = name
         self.ephemeral = topic.ephemeral or is_ephemeral(name)
         self.paused = False
+        self.gone = False
+        """True once it was deleted: what still refers to it finds nothing to do."""
         self.clients: dict[int, Client] = {}
         self.window = Window(head)
         self.requeue_count = 0
@@ -202,8 +204,8 @@ class Channel:
         if self.clients.pop(client.number, None) is None:
             return
         lost = [seq for _, first, count in client.deadlines for seq in self.window.take(first, count, client.number)]
-        for seq in lost:
-            self._requeue(seq, self._set_aside(seq, 1))
+        for seq, entry in [(seq, self._set_aside(seq, 1)) for seq in lost]:  # all, before a record begins a checkpoint
+            self._requeue(seq, entry)
         held = sorted(client.held)
         for seq in held:
             self._release(seq, self._aside[seq], client)
@@ -232,7 +234,11 @@ class Channel:
 
     def pump(self, now: float) -> None:
         """Hand out what there is to the clients that can take it, in turn, in even shares."""
+        if self.gone:
+            return
         if self.paused:
+            if self.ephemeral:
+                self.drop_beyond(self.topic.mem_queue_size)
             return
         head = self.window.head
         backlog = self._backlog
@@ -257,6 +263,8 @@ class Channel:
                 ready.append(client)
             else:
                 client.is_waiting = False
+        if not backlog:
+            self._step_over_skips()
         if self.window.head != head:
             self._journal(records.delivered(self.number, self.window.head))
         if self.ephemeral:
@@ -467,10 +475,17 @@ class Channel:
     # -- messages set aside ---------------------------------------------------------------------------------------
 
     def _set_aside(self, seq: int, attempts: int) -> Aside:
+        self._trim()
         entry = self._aside[seq] = Aside(attempts)
         heapq.heappush(self._lowest_aside, seq)
         heapq.heappush(self._lowest_owed, seq)
         return entry
+
+    def _trim(self) -> None:
+        """Forget what was finished long ago and stands behind something older that was not."""
+        for heap in (self._lowest_aside, self._lowest_owed):
+            if len(heap) > 64 + 4 * len(self._aside):
+                heap[:] = sorted(set(heap) & self._aside.keys())
 
     def _release(self, seq: int, entry: Aside, client: Client) -> None:
         """A set-aside message is no longer in flight."""
@@ -494,7 +509,8 @@ class Channel:
     def defer(self, first: int, count: int, due: float) -> None:
         """Messages that were published to be delivered at ``due``; the cursor steps over them."""
         for seq in range(first, first + count):
-            self._defer(seq, self._set_aside(seq, 0), due)
+            if seq not in self._aside:  # it may be there already, if a crash came before its routing was told
+                self._defer(seq, self._set_aside(seq, 0), due)
 
     def restore(self, waiting: Iterable[tuple[int, int, float]]) -> None:
         """Take back ``(seq, attempts, due)`` from before a restart."""
@@ -507,14 +523,17 @@ class Channel:
 
     def tick(self, now: float) -> None:
         """Requeue what timed out and what is due, and say when to be called next."""
+        if self.gone:
+            return
         for client in self.clients.values():
             deadlines = client.deadlines
             while deadlines and deadlines[0][0] <= now:
                 _, first, count = deadlines.popleft()
-                for seq in self.window.take(first, count, client.number):
+                lost = self.window.take(first, count, client.number)
+                for seq, aside in [(seq, self._set_aside(seq, 1)) for seq in lost]:
                     client.in_flight_count -= 1
                     self.timeout_count += 1
-                    self._requeue(seq, self._set_aside(seq, 1))
+                    self._requeue(seq, aside)
             self.offer(client)
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, seq = heapq.heappop(self._deadlines)
@@ -558,11 +577,11 @@ class Channel:
     # -- journal --------------------------------------------------------------------------------------------------
 
     def _journal(self, record: bytes) -> None:
-        if not self.ephemeral:
+        if not self.ephemeral and not self.gone:
             self.topic.journal(record)
 
     def _journal_waiting(self, seq: int, entry: Aside) -> None:
-        if not self.ephemeral:
+        if not self.ephemeral and not self.gone:
             due_ns = self.topic.wall_ns(entry.due) if entry.due else 0
             self.topic.journal(records.waiting(self.number, seq, entry.attempts, due_ns))
 

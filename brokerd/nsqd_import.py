@@ -51,16 +51,23 @@ class Place(NamedTuple):
     id_head: bytes
 
 
-def stage(data_path: Path) -> Path | None:
+def check(data_path: Path) -> None:
+    """Raises ImportFailed, before anything is moved, if nsqd's metadata is there and makes no sense."""
+    if (data_path / METADATA).exists():
+        _read_metadata(data_path / METADATA)
+
+
+def stage(data_path: Path, state: NodeState) -> Path | None:
     """Move nsqd's files aside, if there are any, and return where they are; None if there is nothing to import.
 
-    Raises ImportFailed before anything is moved, if the metadata makes no sense.
+    Files that ``state`` holds already, because a crash came right after their import, are only given their last name.
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
+    if staging.exists() and state.imports > len(list(data_path.glob(f"{KEPT}*"))):
+        keep(staging)
     if not metadata.exists():
         return staging if (staging / METADATA).exists() else None
-    _read_metadata(metadata)
     staging.mkdir(exist_ok=True)
     for file in sorted(data_path.glob("*.diskqueue.*")):
         file.rename(staging / file.name)
@@ -70,6 +77,7 @@ def stage(data_path: Path) -> Path | None:
 
 def import_into(state: NodeState, staging: Path, place: Callable[[int, str], Place]) -> None:
     """Write the staged messages to our logs, and the topics and channels to ``state``. Raises OSError."""
+    state.imports += 1
     for topic in _read_queues(staging):
         taken = next((known for known in state.topics.values() if known.name == topic.name), None)
         if taken is None:
@@ -140,10 +148,13 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
     _append(log, order, place.id_head)
     seqs = {message.id: seq for seq, message in enumerate(order, first)}
     routed_end = first + len(known)
-    fresh = not any(channel.topic == taken.number for channel in state.channels.values())
+    has_channels = any(channel.topic == taken.number for channel in state.channels.values())
+    before = {} if has_channels else dict.fromkeys(range(taken.routed_end, first), (0, 0))  # it waited in our topic
+    fresh = not has_channels and not before
     taken.paused = taken.paused or topic.paused
-    taken.routed_end = routed_end if fresh else log.next_seq
-    if not fresh and order:
+    if topic.channels or has_channels:
+        taken.routed_end = routed_end if fresh else log.next_seq
+    if not fresh and order and (topic.channels or has_channels):
         taken.holes.append((first, log.next_seq))
     for queue in topic.channels:
         held = dict(queue.messages)
@@ -156,7 +167,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
             head = log.next_seq
             if fresh:
                 head = _cursor(aside, first + len(attempted), routed_end)
-            aside = {seq: entry for seq, entry in aside.items() if seq < head}
+            aside = before | {seq: entry for seq, entry in aside.items() if seq < head}
             channel = ChannelState(state.next_channel, taken.number, queue.name, head, queue.paused)
             state.channels[channel.number] = channel
             state.next_channel += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -27,12 +27,17 @@ Done = Callable[[OSError | None], None]
 class Syncer:
     """Syncs the segments it is told of, and the journal with them.
 
-    ``journal`` gives the journal's path at the time; ``failed`` hears of an error, after which nothing may be
+    ``journal`` gives the journal's files at the time; ``failed`` hears of an error, after which nothing may be
     acknowledged any more: what a failed fsync left on the disk is unknown, and the next one would not tell.
     """
 
     def __init__(
-        self, *, every: int, timeout: timedelta, journal: Callable[[], Path], failed: Callable[[OSError], None]
+        self,
+        *,
+        every: int,
+        timeout: timedelta,
+        journal: Callable[[], Sequence[Path]],
+        failed: Callable[[OSError], None],
     ) -> None:
         self.acknowledges = every == 1
         """True if whoever wrote is to wait for the disk."""
@@ -124,7 +129,7 @@ class Syncer:
             self._start()
 
 
-def sync(segments: Iterable[Path], new: Iterable[Path], journal: Path) -> None:
+def sync(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
     """fdatasync segments with their side files, and the journal; fsync the directories of new ones.
 
     A file that is gone was consumed in the meantime. Raises OSError.
@@ -132,7 +137,8 @@ def sync(segments: Iterable[Path], new: Iterable[Path], journal: Path) -> None:
     for path in segments:
         _sync_file(path)
         _sync_file(path.with_suffix(".idx"))
-    _sync_file(journal)
+    for path in journal:
+        _sync_file(path)
     for directory in {path.parent for path in new}:
         _sync_file(directory)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,6 +22,7 @@ class Ticking(Protocol):
     def tick(self, now: float) -> None: ...
 
 
+logger = logging.getLogger("brokerd")
 NEVER = float("inf")
 
 
@@ -54,7 +56,10 @@ class Timers:
         for when, _, owner in due:  # all that were due; what they schedule, even for now, is for the next time
             if owner.wake_at == when:  # otherwise it was called at an earlier time of its own, and this one is stale
                 owner.wake_at = NEVER
-                owner.tick(now)
+                try:
+                    owner.tick(now)
+                except Exception:  # a defect of ours; the other channels still get theirs
+                    logger.exception("a channel's timer failed")
         self._rearm(heap[0][0] if heap else NEVER)
 
     def _rearm(self, when: float) -> None:

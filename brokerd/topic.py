@@ -103,7 +103,7 @@ class Topic:
     def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
         broker = self._broker
-        if self.ephemeral and not self.channels and self.depth >= self.mem_queue_size:
+        if self.ephemeral and self.depth >= self.mem_queue_size:
             self.message_count += count  # taken and dropped, as in nsqd: nothing keeps such messages on a disk
             self.message_bytes += body_bytes
             return
@@ -124,7 +124,7 @@ class Topic:
             self._unrouted.append((first_seq, count, defer_ms))
             self._route_deferred()
         for channel in self.channels.values():
-            if channel.has_ready_client:
+            if channel.has_ready_client and not channel.paused:
                 self.wake(channel)
             elif channel.ephemeral:
                 channel.drop_beyond(self.mem_queue_size)
@@ -138,20 +138,30 @@ class Topic:
             for channel in self.channels.values():
                 channel.defer(first_seq, count, now + defer_ms / 1000)
         self._unrouted.clear()
+        self._journal_own(records.topic_routed(self.number, self.log.next_seq))
 
-    def recover_skips(self, holes: list[tuple[int, int]]) -> None:
+    @property
+    def deferred_end(self) -> int:
+        """Deferred publishes below it have gone to the channels."""
+        return self._unrouted[0][0] if self._unrouted else self.log.next_seq
+
+    def recover_skips(self, holes: list[tuple[int, int]], deferred_end: int) -> None:
         """After a restart, learn what is to be stepped over: ``holes``, and from the log the deferred publishes.
 
-        Those of them that had gone to no channel yet are taken up again.
+        Those from ``deferred_end`` on had gone to no channel yet and are taken up again.
         """
         self._holes += holes
-        end = self.routed_end
-        deferred = list(self.log.deferred_from(self.low_water))
+        deferred = list(self.log.deferred_from(min(self.low_water, deferred_end)))
         for start, stop in [*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]:
             self.skips.add(start, stop)
+        if self.paused or not self.channels:
+            deferred_end = max(deferred_end, self._routed_end)
         self._unrouted = [
-            (commit.first_seq, commit.messages, commit.defer_ms) for commit in deferred if commit.first_seq >= end
+            (commit.first_seq, commit.messages, commit.defer_ms)
+            for commit in deferred
+            if commit.first_seq >= deferred_end
         ]
+        self._route_deferred()
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -170,8 +180,8 @@ class Topic:
         """Let messages go to the channels again."""
         if self.paused:
             self.paused = False
-            self._journal_own(records.topic_paused(self.number, False, self._routed_end))
             self._route_deferred()
+            self._journal_own(records.topic_paused(self.number, False, self._routed_end))
             for channel in self.channels.values():
                 self.wake(channel)
 
@@ -227,11 +237,14 @@ class Topic:
         channel = self.find_channel(name)
         self._routed_end = self.routed_end
         del self.channels[name]
+        channel.gone = True
         for client in list(channel.clients.values()):
             client.hang_up()
         channel.clients.clear()
         if not channel.ephemeral:
             self.journal(records.channel_deleted(channel.number, self._routed_end))
+        else:
+            self._journal_own(records.topic_paused(self.number, self.paused, self._routed_end))
         self._broker.registration_changed("unregister", self.name, name)
         self.release()
         if self.ephemeral and not self.channels:

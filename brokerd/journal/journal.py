@@ -64,13 +64,16 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
             raise CorruptState(f"{checkpoint} cannot be read: {error}") from error
     later = (int(path.suffix[1:]) for path in directory.glob("journal.*") if path.suffix[1:].isdigit())
     for each in sorted(each for each in later if each >= generation):
-        generation = each
-        _replay(directory / f"journal.{each}", state, oddities)
+        _replay(directory / f"journal.{each}", state, oddities, follows=each > generation)
+        generation = max(generation, each)
     return state, generation, oddities
 
 
-def _replay(journal: Path, state: NodeState, oddities: list[str]) -> None:
-    """Apply a journal's records. Damaged ones are passed over, and so is what makes no sense without them."""
+def _replay(journal: Path, state: NodeState, oddities: list[str], *, follows: bool) -> None:
+    """Apply a journal's records. Damaged ones are passed over, and so is what makes no sense without them.
+
+    One that ``follows`` another may miss the end of that: a loss of power can take it without a trace.
+    """
     damaged = passed_over = 0
     for record in _records(journal.read_bytes()):
         if record is None:
@@ -79,10 +82,10 @@ def _replay(journal: Path, state: NodeState, oddities: list[str]) -> None:
         try:
             state.apply(record)
         except (KeyError, struct.error, UnicodeDecodeError, IndexError) as error:
-            if not damaged:
+            if not damaged and not follows:
                 raise CorruptState(f"{journal}: {record[:40]!r} cannot be applied: {error!r}") from error
             passed_over += 1
-    if damaged:
+    if damaged or passed_over:
         oddities.append(f"{journal}: damaged in {damaged} places; {passed_over} later records depended on what is lost")
 
 
@@ -146,9 +149,10 @@ class Journal:
         self._in_background = background
 
     @property
-    def path(self) -> Path:
-        """The file that takes the changes now."""
-        return self._directory / f"journal.{self._generation}"
+    def paths(self) -> list[Path]:
+        """The files a recovery would read: the one that takes the changes, and those that no checkpoint holds yet."""
+        first = max(1, self._checkpointed)
+        return [self._directory / f"journal.{number}" for number in range(first, self._generation + 1)]
 
     def append(self, record: bytes) -> None:
         """Keep a change.
@@ -165,6 +169,7 @@ class Journal:
                 self._failed(error)
                 if self._offset + _HEAD.size + len(record) > self._length:
                     self._retry_at = time.monotonic() + _RETRY_S
+                    self._length = self._offset  # nothing may come behind a record that is missing
                     return
         offset = self._offset
         start = offset + _HEAD.size

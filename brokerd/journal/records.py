@@ -22,7 +22,8 @@ DELIVERED: Final = 9
 FINISHED: Final = 10
 WAITING: Final = 11
 SKIPPED: Final = 12
-KINDS: Final = range(TOPIC_CREATED, SKIPPED + 1)
+TOPIC_ROUTED: Final = 13
+KINDS: Final = range(TOPIC_CREATED, TOPIC_ROUTED + 1)
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")
@@ -54,6 +55,11 @@ def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
 def topic_emptied(number: int, start: int, end: int) -> bytes:
     """The messages from ``start`` to ``end``, which had gone to no channel, are dropped."""
     return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
+
+
+def topic_routed(number: int, end: int) -> bytes:
+    """The deferred publishes below ``end`` have gone to the channels, which keep them by themselves now."""
+    return TOPIC_HEAD.pack(TOPIC_ROUTED, number, end)
 
 
 def channel_created(topic: int, number: int, head: int, name: str) -> bytes:

@@ -81,6 +81,8 @@ class TopicState:
     routed_end: int
     paused: bool = False
     holes: list[tuple[int, int]] = field(default_factory=list)
+    deferred_end: int = 0
+    """Deferred publishes below it have gone to the channels."""
 
 
 class NodeState:
@@ -91,6 +93,8 @@ class NodeState:
         self.channels: dict[int, ChannelState] = {}
         self.next_topic = 0
         self.next_channel = 0
+        self.imports = 0
+        """How many data directories of nsqd were taken over."""
 
     def apply(self, record: bytes) -> None:
         """Take one change; taking it twice is taking it once, since a checkpoint may hold the first record behind it.
@@ -98,23 +102,26 @@ class NodeState:
         Raises KeyError, struct.error or UnicodeDecodeError for one that makes no sense.
         """
         kind = record[0]
+        if kind in (records.DELIVERED, records.FINISHED, records.WAITING, records.SKIPPED):
+            number = records.CHANNEL.unpack_from(record)[1]
+            if number in self.channels or number >= self.next_channel:
+                self._apply_to(self.channels[number], kind, record)
+            # Otherwise the channel was deleted, and this is of no importance any more.
+        else:
+            self._apply_rare(kind, record)
+
+    def _apply_to(self, channel: ChannelState, kind: int, record: bytes) -> None:
         if kind == records.DELIVERED:
-            _, number, head = records.CHANNEL_GATE.unpack(record)
-            self.channels[number].head = head
+            channel.head = records.CHANNEL_GATE.unpack(record)[2]
         elif kind == records.FINISHED:
-            channel = self.channels[records.CHANNEL.unpack_from(record)[1]]
             for first, count in RANGE.iter_unpack(record[records.CHANNEL.size :]):
                 channel.finish(first, count)
         elif kind == records.WAITING:
-            _, number, seq, attempts, due = records.CHANNEL_MESSAGE.unpack(record)
-            channel = self.channels[number]
+            _, _, seq, attempts, due = records.CHANNEL_MESSAGE.unpack(record)
             channel.aside[seq] = (attempts, due)
             channel.delivered.mark(seq, 1)
-        elif kind == records.SKIPPED:
-            channel = self.channels[records.CHANNEL.unpack_from(record)[1]]
-            channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
         else:
-            self._apply_rare(kind, record)
+            channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
 
     def _apply_rare(self, kind: int, record: bytes) -> None:
         if kind == records.TOPIC_CREATED:
@@ -130,11 +137,15 @@ class NodeState:
             _, number, paused, routed_end = records.TOPIC_GATE.unpack(record)
             self.topics[number].paused = bool(paused)
             self.topics[number].routed_end = routed_end
+        elif kind == records.TOPIC_ROUTED:
+            _, number, end = records.TOPIC_HEAD.unpack(record)
+            self.topics[number].deferred_end = end
         elif kind == records.TOPIC_EMPTIED:
             _, number, start, end = records.TOPIC_RANGE.unpack(record)
             if (start, end) not in self.topics[number].holes:
                 self.topics[number].holes.append((start, end))
             self.topics[number].routed_end = end
+            self.topics[number].deferred_end = max(self.topics[number].deferred_end, end)
         elif kind == records.CHANNEL_CREATED:
             _, topic, number, head = records.CHANNEL_HEAD.unpack_from(record)
             name = record[records.CHANNEL_HEAD.size :].decode()
@@ -159,7 +170,7 @@ class NodeState:
 
     def to_lines(self) -> Iterator[str]:
         """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel."""
-        yield _line(format=1, next_topic=self.next_topic, next_channel=self.next_channel)
+        yield _line(format=1, next_topic=self.next_topic, next_channel=self.next_channel, imports=self.imports)
         for topic in self.topics.values():
             yield _line(
                 topic=topic.number,
@@ -167,6 +178,7 @@ class NodeState:
                 routed_end=topic.routed_end,
                 paused=topic.paused,
                 holes=topic.holes,
+                deferred_end=topic.deferred_end,
             )
         for channel in self.channels.values():
             yield _line(
@@ -192,10 +204,11 @@ class NodeState:
             elif "topic" in data:
                 holes = [(start, end) for start, end in data["holes"]]
                 state.topics[data["topic"]] = TopicState(
-                    data["topic"], data["name"], data["routed_end"], data["paused"], holes
+                    data["topic"], data["name"], data["routed_end"], data["paused"], holes, data["deferred_end"]
                 )
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
+                state.imports = data["imports"]
             else:
                 raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         return state

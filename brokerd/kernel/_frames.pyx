@@ -169,6 +169,8 @@ cdef int64_t decode_seq(const uint8_t* digits, uint64_t head) noexcept nogil:
         if seq < SEQ_MASK + 1:
             return -1
         seq -= SEQ_MASK + 1
+    elif seq + (<uint64_t>1 << (SEQ_BITS - 1)) < head:
+        seq += SEQ_MASK + 1
     return <int64_t>seq
 
 

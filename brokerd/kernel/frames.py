@@ -161,13 +161,15 @@ class Window:
 
 
 def seq_of(message_id: bytes, id_head: bytes, head: int) -> int | None:
-    """The number of the newest message below ``head`` + 2^39 with this id; None for an id of another topic or form."""
+    """The number nearest to ``head`` that has this id; None for an id of another topic or form."""
     digits = message_id[6:]
     if message_id[:6] != id_head or len(digits) != 10 or not _HEX_DIGITS.issuperset(digits):
         return None
     seq = (head & ~SEQ_MASK) | int(digits, 16)
     if seq > head + (1 << (SEQ_BITS - 1)):
         seq -= 1 << SEQ_BITS
+    elif seq + (1 << (SEQ_BITS - 1)) < head:
+        seq += 1 << SEQ_BITS
     return seq if seq >= 0 else None
 
 

@@ -49,6 +49,12 @@ class Log:
             log._capacity = min(2 * len(log.segments[-1].map), LAST_SEGMENT_BYTES)
         return log, repairs
 
+    @property
+    def id_head(self) -> bytes | None:
+        """What the ids of the messages that it holds begin with; None if it holds none."""
+        held = next((segment for segment in reversed(self.segments) if segment.next_seq > segment.first_seq), None)
+        return None if held is None else bytes(held.map[18:24])
+
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges ``[start, end)`` that damage has taken out from between segments."""
         pairs = zip(self.segments, self.segments[1:], strict=False)
@@ -79,17 +85,15 @@ class Log:
 
     def _roll(self, nbytes: int) -> Segment:
         capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
+            self.segments.pop().remove()  # first: the new one has its name
         retired, self._retired = self._retired, None
         if retired is not None and retired.capacity >= capacity:
             segment = Segment.reuse(retired, self.next_seq)
         else:
             segment = Segment.create(self.directory, self.next_seq, capacity)
         if self.segments:
-            last = self.segments[-1]
-            if last.next_seq == last.first_seq:
-                self.segments.pop().remove()
-            else:
-                last.commits.seal()
+            self.segments[-1].commits.seal()
         self.segments.append(segment)
         self._capacity = min(2 * self._capacity, LAST_SEGMENT_BYTES)
         return segment
@@ -111,7 +115,7 @@ class Log:
         if not self.holds(seq):
             return None
         segment = self.segment_of(seq)
-        if not segment.commits[segment.commits.find(seq)].matches(segment.map):
+        if not segment.is_sound(seq):
             return None
         offset = segment.offset_of(seq)
         size = 4 + int.from_bytes(segment.map[offset : offset + 4])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.mending import Repair, mend
+from nsqwire.frame import MESSAGE
 
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
@@ -40,6 +42,8 @@ class Segment:
         self.commits = commits
         self.end = 0
         self.next_seq = first_seq
+        self._walked, self._walked_from = array("Q"), 0  # where the messages of the batch last walked begin
+        self._sound = -1  # position of the commit that was last found to match
         self._unchecked_from: int | None = None  # position of the first commit not checked since opening
 
     @classmethod
@@ -103,6 +107,8 @@ class Segment:
             os.close(fd)
         commits = CommitIndex(path.with_suffix(".idx"), create=False)
         segment = cls(path, int(path.stem), map_, commits)
+        if SIZE.unpack_from(segment.map, 4)[0] == MESSAGE:
+            id_head = bytes(segment.map[18:24])  # the node may have had another id when it was written
         repair = mend(
             commits, commits.load(), segment.map[:found], segment.first_seq, id_head, next_first_seq=next_first_seq
         )
@@ -162,11 +168,24 @@ class Segment:
 
     def offset_of(self, seq: int) -> int:
         """Where message ``seq``, which is in this segment, begins."""
+        if self._walked_from <= seq < self._walked_from + len(self._walked):
+            return self._walked[seq - self._walked_from]
         commit = self.commits[self.commits.find(seq)]
-        offset = commit.start
-        for _ in range(seq - commit.first_seq):
+        walked, offset = array("Q"), commit.start
+        for _ in range(commit.messages):
+            if offset + 4 > commit.end:
+                return commit.start  # damaged; nothing of it is delivered
+            walked.append(offset)
             offset += 4 + SIZE.unpack_from(self.map, offset)[0]
-        return offset
+        self._walked, self._walked_from = walked, commit.first_seq
+        return walked[seq - commit.first_seq]
+
+    def is_sound(self, seq: int) -> bool:
+        """Tell whether the batch that message ``seq`` is in is what was written."""
+        position = self.commits.find(seq)
+        if position != self._sound and self.commits[position].matches(self.map):
+            self._sound = position
+        return position == self._sound
 
     def timestamp_of(self, seq: int) -> int:
         """When message ``seq`` was accepted, Unix nanoseconds."""

@@ -29,7 +29,7 @@ class Disk:
         self.begun = threading.Event()
         self.synced: list[set[str]] = []
 
-    def sync(self, segments: Iterable[Path], new: Iterable[Path], journal: Path) -> None:
+    def sync(self, segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
         self.synced.append({path.parent.name.partition(".")[0] for path in segments})
         self.begun.set()
         assert self.release.wait(10)
@@ -51,7 +51,7 @@ async def address(tmp_path: Path, disk: Disk) -> AsyncIterator[tuple[str, int]]:
     settings = BrokerSettings(data_path=str(tmp_path), sync_every=1)
     broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
     broker.syncer = Syncer(
-        every=1, timeout=timedelta(hours=1), journal=lambda: broker.journal_path, failed=broker.sync_failed
+        every=1, timeout=timedelta(hours=1), journal=lambda: broker.journal_paths, failed=broker.sync_failed
     )
     listener = listen("127.0.0.1:0")
     server = await serve_tcp(broker, listener.socket, None, None)
@@ -137,4 +137,4 @@ def test_a_real_disk_is_synced_with_its_side_files(tmp_path: Path) -> None:
     segment, journal = tmp_path / "0.log", tmp_path / "journal.1"
     for path in (segment, segment.with_suffix(".idx"), journal):
         path.write_bytes(b"x")
-    syncer_module.sync([segment, tmp_path / "gone.log"], [segment], journal)
+    syncer_module.sync([segment, tmp_path / "gone.log"], [segment], [journal])
