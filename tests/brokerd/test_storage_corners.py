@@ -1,0 +1,112 @@
+"""Kills and deletions at awkward moments: the broker starts again, and nothing that it acknowledged is missing."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+Connect = Callable[..., Any]
+
+
+def published(broker: Any, *, topic: str = "t", body: bytes = b"x", query: str = "") -> None:
+    assert broker.request("POST", f"/pub?topic={topic}{query}", body).status == 200
+
+
+def channel_of(broker: Any, topic: str = "t") -> dict[str, Any]:
+    return broker.stats(topic=topic)["topics"][0]["channels"][0]
+
+
+@pytest.mark.parametrize("target", ["channel", "topic"])
+def test_what_was_due_in_something_deleted_does_not_keep_the_broker_from_starting(
+    target: str, start_broker: Start, eventually: Callable[..., Any]
+) -> None:
+    """Its deferred message falls due after the deletion; then comes a kill."""
+    broker = start_broker()
+    published(broker)
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    published(broker, query="&defer=100")
+    published(broker, topic="clock", query="&defer=300")
+    assert broker.request("POST", "/channel/create?topic=clock&channel=c").status == 200
+    assert broker.request("POST", f"/{target}/delete?topic=t&channel=c").status == 200
+    eventually(lambda: channel_of(broker, "clock")["depth"] == 1)
+    broker.kill()
+    again = start_broker(data_path=broker.data_path)
+    assert ("t" in {topic["topic_name"] for topic in again.stats()["topics"]}) == (target == "channel")
+
+
+def test_an_empty_newest_segment_takes_a_batch_that_does_not_fit_it(start_broker: Start, tmp_path: Path) -> None:
+    """As a kill between making a segment and its first batch leaves it; what is acknowledged then survives a kill."""
+    broker = start_broker(data_path=tmp_path)
+    assert broker.request("POST", "/topic/create?topic=t").status == 200
+    broker.kill()
+    [directory] = (tmp_path / "topics").iterdir()
+    (directory / f"{0:020d}.log").write_bytes(bytes(4096))
+    broker = start_broker(data_path=tmp_path)
+    for _ in range(3):
+        published(broker, body=b"x" * 10_000)
+    broker.kill()
+    assert start_broker(data_path=tmp_path).stats()["topics"][0]["depth"] == 3
+
+
+def test_messages_of_before_a_change_of_node_id_can_be_finished(
+    start_broker: Start, connect: Connect, eventually: Callable[..., Any]
+) -> None:
+    """A container that comes back under another name has another default id; its messages keep theirs."""
+    broker = start_broker("--node-id=1")
+    published(broker)
+    broker.kill()
+    again = start_broker("--node-id=2", data_path=broker.data_path)
+    consumer = connect(again)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 1\n")
+    message_id, _, _ = consumer.message()
+    assert message_id.startswith(b"004")
+    consumer.send(b"FIN " + message_id + b"\n")
+    eventually(lambda: channel_of(again)["in_flight_count"] == 0)
+    assert channel_of(again)["depth"] == 0
+
+
+def test_deferred_messages_of_a_paused_topic_survive_its_end(start_broker: Start, connect: Connect) -> None:
+    """Deferred while paused, unpaused, killed: still there, once, and so are those that were emptied not."""
+    broker = start_broker()
+    published(broker)
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    assert broker.request("POST", "/topic/pause?topic=t").status == 200
+    published(broker, query="&defer=60000")
+    assert broker.request("POST", "/topic/empty?topic=t").status == 200
+    published(broker, query="&defer=60000")
+    assert broker.request("POST", "/topic/unpause?topic=t").status == 200
+    before = {key: channel_of(broker)[key] for key in ("depth", "deferred_count")}
+    broker.kill()
+    again = start_broker(data_path=broker.data_path)
+    assert (
+        {key: channel_of(again)[key] for key in ("depth", "deferred_count")}
+        == before
+        == {
+            "depth": 1,
+            "deferred_count": 1,
+        }
+    )
+
+
+def test_a_topic_of_deferred_messages_only_gives_its_segments_back(
+    start_broker: Start, connect: Connect, eventually: Callable[..., Any]
+) -> None:
+    """What was delivered and finished does not stay on the disk for want of an ordinary message."""
+    broker = start_broker()
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY 100\n")
+    body = b"x" * 200_000
+    producer = connect(broker)
+    for _ in range(12):
+        producer.ok(b"DPUB t 10\n" + struct.pack(">i", len(body)) + body)
+    for _ in range(12):
+        message_id, _, _ = consumer.message()
+        consumer.send(b"FIN " + message_id + b"\n")
+    eventually(lambda: len(list(broker.data_path.glob("topics/*/*.log"))) == 1)
