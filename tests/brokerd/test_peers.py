@@ -294,7 +294,7 @@ async def test_the_peer_is_pinged_so_that_it_counts_the_broker_as_alive(lookup, 
         assert lookup.said[:3] == ["IDENTIFY", "REGISTER t", "PING"]
         assert lookup.connections == 1
         lookup.drop_connections()
-        await asyncio.to_thread(eventually, lambda: lookup.connections == 2 and lookup.said[-1] == "PING")
-        assert lookup.said.count("REGISTER t") == 2
+        await asyncio.to_thread(eventually, lambda: lookup.said.count("REGISTER t") == 2)
+        assert lookup.connections == 2
     finally:
         await peer.close()

@@ -142,8 +142,8 @@ def test_configured_nodes_need_no_registry(go_cluster, collect, picture, wait_un
     settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
     settings.NSQD_HTTP_ADDRESSES = (f"localhost:{alpha.port}", beta.address)
     collect()
-    up = wait_until(lambda: row(picture(), "nodes", state="up"), "alpha up")
-    assert up["id"] == alpha.address
+    up = wait_until(lambda: row(picture(), "nodes", id=alpha.address), "alpha under the name it gives itself")
+    assert up["state"] == "up"
     assert row(picture(), "nodes", state="down")["id"] == beta.address
     beta.start()
 
