@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
@@ -19,6 +19,10 @@ MESSAGE_HEAD_BYTES = MESSAGE_HEAD.size
 MESSAGE_ID_BYTES = 16
 
 HEARTBEAT = b"_heartbeat_"
+_HTTP = int.from_bytes(b"HTTP", "big")
+
+Span = tuple[int, int, int]
+"""A frame's type, and where its data begins and ends."""
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
@@ -49,15 +53,16 @@ def encode_message(message: Message) -> bytes:
     return MESSAGE_HEAD.pack(size, MESSAGE, message.timestamp, message.attempts, message.id) + message.body
 
 
-def decode_message(data: bytes | memoryview) -> Message:
-    """Read the data of a message frame. Raises FrameError if it is shorter than a message's head."""
-    if len(data) < MESSAGE_HEAD_BYTES - 8:
+def decode_message(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Message:
+    """Read a message frame's data, at ``start`` to ``end``. Raises FrameError if it is shorter than its head."""
+    if (len(data) if end is None else end) - start < _HEAD_BYTES:
         raise FrameError(f"message frame of {len(data)} bytes is shorter than its head")
-    timestamp, attempts = _TIMESTAMP_ATTEMPTS.unpack_from(data)
-    return Message(timestamp, attempts, bytes(data[10:26]), bytes(data[26:]))
+    timestamp, attempts, id = _HEAD.unpack_from(data, start)
+    return Message(timestamp, attempts, id, bytes(data[start + _HEAD_BYTES : end]))
 
 
-_TIMESTAMP_ATTEMPTS = struct.Struct(">qH")
+_HEAD = struct.Struct(">qH16s")
+_HEAD_BYTES = _HEAD.size
 
 
 class FrameReader:
@@ -71,6 +76,34 @@ class FrameReader:
         """Add bytes that arrived."""
         self._buffer += data
 
+    def take(self, data: bytes) -> tuple[bytes, list[Span]]:
+        """Add bytes that arrived; return bytes and where in them the frames lie that are whole now.
+
+        The way of reading many small frames fast: no object is made of a frame. Raises FrameError as iterating does.
+        """
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < 8 or len(buffer) < 4 + HEADER.unpack_from(buffer)[0]:
+                self._check_first()
+                return b"", []
+            data = bytes(buffer)
+            buffer.clear()
+        spans: list[Span] = []
+        append, unpack, most, length, start = spans.append, HEADER.unpack_from, self._max, len(data), 0
+        while start + 8 <= length:
+            size, frame_type = unpack(data, start)
+            if not 4 <= size <= most:
+                self._refuse(size)
+            end = start + 4 + size
+            if end > length:
+                break
+            append((frame_type, start + 8, end))
+            start = end
+        if start < length:
+            buffer += data[start:]
+        return data, spans
+
     def take_rest(self) -> bytes:
         """Take out what has arrived behind the last frame read: from there on another layer's bytes."""
         rest = bytes(self._buffer)
@@ -83,10 +116,8 @@ class FrameReader:
         try:
             while len(buffer) - start >= 8:
                 size, frame_type = HEADER.unpack_from(buffer, start)
-                if size == 0x48545450:
-                    raise FrameError("an HTTP server answered: this is not the broker's TCP address")
                 if not 4 <= size <= self._max:
-                    raise FrameError(f"frame size {size} is not within 4..{self._max}")
+                    self._refuse(size)
                 end = start + 4 + size
                 if len(buffer) < end:
                     break
@@ -95,3 +126,12 @@ class FrameReader:
                 yield frame_type, data
         finally:
             del buffer[:start]
+
+    def _check_first(self) -> None:
+        if len(self._buffer) >= 8 and not 4 <= (size := HEADER.unpack_from(self._buffer)[0]) <= self._max:
+            self._refuse(size)
+
+    def _refuse(self, size: int) -> NoReturn:
+        if size == _HTTP:
+            raise FrameError("an HTTP server answered: this is not the broker's TCP address")
+        raise FrameError(f"frame size {size} is not within 4..{self._max}")

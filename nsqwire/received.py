@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nsqwire.identify import Identify
@@ -36,6 +37,52 @@ class Pub:
     topic: str
     body: memoryview
     defer_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PubRun:
+    """``count`` PUB commands to one topic in a row, with the same line of ``line_bytes``.
+
+    ``commands`` is their bytes, each ``line | size i32 | body``, checked; the next read overwrites it.
+    """
+
+    topic: str
+    commands: memoryview
+    count: int
+    line_bytes: int
+
+    def bodies(self) -> Iterator[memoryview]:
+        """The messages one by one."""
+        at = 0
+        for _ in range(self.count):
+            start = at + self.line_bytes + 4
+            at = start + int.from_bytes(self.commands[start - 4 : start])
+            yield self.commands[start:at]
+
+
+@dataclass(frozen=True, slots=True)
+class MpubRun:
+    """``count`` MPUB commands to one topic in a row, with the same line of ``line_bytes``.
+
+    ``commands`` is their bytes, each ``line | body size i32 | count i32 | count × (size i32 | body)``, checked, with
+    ``messages`` in all; the next read overwrites it.
+    """
+
+    topic: str
+    commands: memoryview
+    count: int
+    messages: int
+    line_bytes: int
+
+    def each(self) -> Iterator[Mpub]:
+        """The commands one by one."""
+        at = 0
+        for _ in range(self.count):
+            start = at = at + self.line_bytes + 8
+            count = int.from_bytes(self.commands[start - 4 : start])
+            for _ in range(count):
+                at += 4 + int.from_bytes(self.commands[at : at + 4])
+            yield Mpub(self.topic, self.commands[start:at], count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +136,4 @@ class Cls:
     """CLS."""
 
 
-Command = IdentifyCommand | Auth | Sub | Pub | Authorize | Mpub | Rdy | Fin | Req | Touch | Cls
+Command = IdentifyCommand | Auth | Sub | Pub | PubRun | Authorize | Mpub | MpubRun | Rdy | Fin | Req | Touch | Cls

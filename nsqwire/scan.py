@@ -1,12 +1,13 @@
 """Finding the ends of commands in a connection's input buffer, in plain Python.
 
-A broker may hand a Session a compiled module with the same two functions; this one defines what they do.
+A broker may hand a Session a compiled module with the same functions; this one defines what they do.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from typing import Protocol
 
 FIN_LINE_BYTES = 21
 """``FIN ``, 16 bytes of id, newline."""
@@ -14,7 +15,23 @@ FIN_LINE_BYTES = 21
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
 _FIN_RUN = re.compile(rb"(?:FIN [^\n]{16}\n)*", re.DOTALL)
+_PUB_LINE = re.compile(rb"PUB [^ \r\n]{1,64}\n")
+_MPUB_LINE = re.compile(rb"MPUB [^ \r\n]{1,64}\n")
 _SIZE = struct.Struct(">i")
+_SIZE_COUNT = struct.Struct(">ii")
+
+
+class Scanner(Protocol):
+    """The functions of this module, compiled or not."""
+
+    def fin_run(self, buffer: bytearray, start: int, end: int, /) -> int: ...
+    def pub_run(self, buffer: bytearray, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
+    def mpub_run(
+        self, buffer: bytearray, start: int, end: int, max_size: int, max_body: int, /
+    ) -> tuple[int, int, int, int]: ...
+    def scan_messages(
+        self, buffer: bytearray, offset: int, end: int, remaining: int, max_size: int, /
+    ) -> tuple[int, int, int, int]: ...
 
 
 def fin_run(buffer: bytearray, start: int, end: int) -> int:
@@ -23,7 +40,56 @@ def fin_run(buffer: bytearray, start: int, end: int) -> int:
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
 
 
-def scan_messages(buffer: bytearray, offset: int, end: int, remaining: int, max_size: int) -> tuple[int, int, int, int]:
+def pub_run(buffer: bytearray, start: int, end: int, max_size: int) -> tuple[int, int, int]:
+    """Count the whole ``PUB`` commands with the same line that follow one another in ``buffer[start:end]``.
+
+    Returns ``(line, count, offset)``: the bytes of that line, newline included; how many; and the offset behind the
+    last. The count is 0 where there is none, where it is not whole, and where its body is below 1 or above
+    ``max_size`` bytes: what is wrong with it is not told here, nor whether its topic can be one.
+    """
+    match = _PUB_LINE.match(buffer, start, end)
+    if match is None:
+        return 0, 0, start
+    line = match.group()
+    length, count = len(line), 0
+    while end - start >= length + 4 and buffer.startswith(line, start, end):
+        (size,) = _SIZE.unpack_from(buffer, start + length)
+        if size <= 0 or size > max_size or end - start - length - 4 < size:
+            break
+        start += length + 4 + size
+        count += 1
+    return length, count, start
+
+
+def mpub_run(buffer: bytearray, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]:
+    """As ``pub_run``, for ``MPUB``, whose bodies are of at most ``max_body`` bytes and messages of ``max_size``.
+
+    Returns ``(line, count, messages, offset)``: also how many messages there are in those ``count`` commands.
+    """
+    match = _MPUB_LINE.match(buffer, start, end)
+    if match is None:
+        return 0, 0, 0, start
+    line = match.group()
+    length, count, messages = len(line), 0, 0
+    while end - start >= length + 8 and buffer.startswith(line, start, end):
+        body, held = _SIZE_COUNT.unpack_from(buffer, start + length)
+        if not 0 < body <= max_body or not 0 < held <= max_mpub_messages(max_body):
+            break
+        status, offset, _, _ = scan_messages(buffer, start + length + 8, end, held, max_size)
+        if status != COMPLETE:
+            break
+        start, count, messages = offset, count + 1, messages + held
+    return length, count, messages, start
+
+
+def max_mpub_messages(max_body: int) -> int:
+    """How many messages an MPUB may say that it has: as many of one byte as its body could hold."""
+    return (max_body - 4) // 5
+
+
+def scan_messages(
+    buffer: bytes | bytearray, offset: int, end: int, remaining: int, max_size: int
+) -> tuple[int, int, int, int]:
     """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as they are in ``buffer[:end]``.
 
     Returns ``(status, offset, remaining, size)``: COMPLETE with the offset behind the last; MORE with where to take up

@@ -8,10 +8,8 @@ error frame and, if the error is fatal, closes the session; no method raises on 
 from __future__ import annotations
 
 import enum
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from nsqwire import scan
 from nsqwire.errors import (
@@ -28,6 +26,8 @@ from nsqwire.errors import (
 from nsqwire.frame import ERROR, HEARTBEAT, MESSAGE_ID_BYTES, RESPONSE, encode_frame
 from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
+from nsqwire.params import decimal, raw
+from nsqwire.read_buffer import ReadBuffer
 from nsqwire.received import (
     Auth,
     Authorize,
@@ -36,7 +36,9 @@ from nsqwire.received import (
     Fin,
     IdentifyCommand,
     Mpub,
+    MpubRun,
     Pub,
+    PubRun,
     Rdy,
     Req,
     Sub,
@@ -45,17 +47,11 @@ from nsqwire.received import (
 
 MAX_LINE_BYTES = 16_384
 """A command line of more, newline included, closes the connection without a word."""
-SCRATCH_BYTES = 256 * 1024
-"""Size of the read buffer that all connections share while they have nothing unfinished."""
 
 MAGIC = b"  V2"
 OK = encode_frame(RESPONSE, b"OK")
 CLOSE_WAIT = encode_frame(RESPONSE, b"CLOSE_WAIT")
 HEARTBEAT_FRAME = encode_frame(RESPONSE, HEARTBEAT)
-
-_LENGTH = struct.Struct(">i")
-_FIRST_READ_BYTES = 4 * 1024
-_LONG_COMMAND_BYTES = 16 * 1024
 
 
 class State(enum.IntEnum):
@@ -64,15 +60,6 @@ class State(enum.IntEnum):
     INIT = 0
     SUBSCRIBED = 3
     CLOSING = 4
-
-
-class Scanner(Protocol):
-    """The two functions of :mod:`nsqwire.scan`, compiled or not."""
-
-    def fin_run(self, buffer: bytearray, start: int, end: int, /) -> int: ...
-    def scan_messages(
-        self, buffer: bytearray, offset: int, end: int, remaining: int, max_size: int, /
-    ) -> tuple[int, int, int, int]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,74 +77,38 @@ class SessionLimits:
     max_req_timeout: int
 
 
-class Session:
+class Session(ReadBuffer):
     """One client's V2 conversation.
 
     ``scratch`` is a buffer that sessions of one thread share: an idle connection then owns no read buffer.
     """
 
-    def __init__(self, limits: SessionLimits, *, scratch: bytearray, scanner: Scanner = scan) -> None:
+    def __init__(self, limits: SessionLimits, *, scratch: bytearray, scanner: scan.Scanner = scan) -> None:
+        super().__init__(scratch)
         self.limits = limits
         self.state = State.INIT
         self.terms = Terms.before_identify(limits.identify)
         self.identified = False
         self.closed = False
         self._scanner = scanner
-        self._scratch = scratch
-        self._buffer = scratch
-        self._start = 0
-        self._end = 0
-        self._want = 0  # bytes the unfinished command is known to need from _start, for sizing the buffer
-        self._resume: Callable[[], Command | None] | None = self._read_magic
-        self._eof_error: NSQError | None = None
+        self._resume = self._read_magic
         self._output: list[bytes] = []
         self._topics: dict[bytes, str] = {}
         self._incomplete_line = False
         self._awaits_magic = True
         self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
+        # Where an auth server is asked, each publish may have to wait for its answer by itself.
+        self._takes_runs = not (limits.tls_required or limits.identify.auth_required)
 
     @property
     def awaits_magic(self) -> bool:
         """True until the client has said which protocol it speaks."""
         return self._awaits_magic
 
-    # -- bytes in -------------------------------------------------------------------------------------------------
-
-    def get_buffer(self) -> memoryview:
-        """Return where the next read may put bytes; at least one byte long."""
-        return memoryview(self._buffer)[self._end :]
-
-    def received(self, nbytes: int) -> None:
-        """Say that ``nbytes`` were put into the buffer."""
-        self._end += nbytes
-
-    def feed(self, data: bytes) -> None:
-        """Add bytes that were read elsewhere (a decompressor, a test). Take the commands after each call."""
-        at = 0
-        while at < len(data):
-            with self.get_buffer() as room:
-                n = min(len(room), len(data) - at)
-                room[:n] = data[at : at + n]
-            self.received(n)
-            at += n
-            if at < len(data):
-                self._make_room()
-
-    def hold(self) -> None:
-        """Keep what is unread in a buffer of this session's own: others will read before it is gone on with."""
-        if self._buffer is self._scratch:
-            rest = self._end - self._start
-            self._buffer = bytearray(rest + _FIRST_READ_BYTES)
-            self._buffer[:rest] = memoryview(self._scratch)[self._start : self._end]
-            self._start, self._end = 0, rest
-
-    def drop_unread(self) -> None:
-        """Forget what came with IDENTIFY: a client that changes to TLS or compression waits for the answer first."""
-        self._start = self._end
-
     def secured(self) -> None:
         """Say that TLS protects the conversation from now on."""
         self._commands = _COMMANDS
+        self._takes_runs = not self.limits.identify.auth_required
 
     def eof(self) -> None:
         """The client closed its side: a command cut short in its body is answered with its error."""
@@ -204,26 +155,6 @@ class Session:
         self._output.clear()
         return output
 
-    # -- the buffer -----------------------------------------------------------------------------------------------
-
-    def _make_room(self) -> None:
-        """Leave the shared buffer if something unfinished is in it; let go of an own one that is empty."""
-        rest = self._end - self._start
-        if rest == 0:
-            self._buffer, self._start, self._end = self._scratch, 0, 0
-            return
-        need = max(self._want, rest) + _FIRST_READ_BYTES
-        if self._buffer is self._scratch or len(self._buffer) - self._start < need:
-            # A client that sends long commands gets room for several at a read; untouched pages cost nothing.
-            grown = bytearray(max(need, SCRATCH_BYTES if self._want > _LONG_COMMAND_BYTES else 0))
-            grown[:rest] = memoryview(self._buffer)[self._start : self._end]
-            self._buffer, self._start, self._end = grown, 0, rest
-
-    def _take(self, count: int) -> memoryview:
-        view = memoryview(self._buffer)[self._start : self._start + count]
-        self._start += count
-        return view
-
     # -- grammar --------------------------------------------------------------------------------------------------
 
     def _read_magic(self) -> None:
@@ -235,12 +166,15 @@ class Session:
             raise BadProtocol("")
 
     def _read_line(self) -> Command | None:
-        start, end = self._start, self._end
+        self._line = start = self._start
+        end = self._end
         self._incomplete_line = False
         if self._buffer[start] == 0x46 and self.state is not State.INIT:  # "F"
             count = self._scanner.fin_run(self._buffer, start, end)
             if count:
                 return Fin(self._take(count * scan.FIN_LINE_BYTES), count)
+        elif self._takes_runs and (run := self._read_run(start, end)) is not None:
+            return run
         newline = self._buffer.find(b"\n", start, min(end, start + MAX_LINE_BYTES))
         if newline < 0:
             if end - start >= MAX_LINE_BYTES:
@@ -253,36 +187,38 @@ class Session:
         handler = self._commands.get(params[0])
         if handler is None:
             if self._commands is _IN_THE_CLEAR:
-                raise Invalid(f"cannot {_raw(params[0])} in current state (TLS required)")
-            raise Invalid(f"invalid command {_raw(params[0])}")
+                raise Invalid(f"cannot {raw(params[0])} in current state (TLS required)")
+            raise Invalid(f"invalid command {raw(params[0])}")
         return handler(self, params)
+
+    def _read_run(self, start: int, end: int) -> PubRun | MpubRun | None:
+        """The publishes from there on that have the same line; a topic not seen before is for the grammar to judge."""
+        limits, buffer = self.limits, self._buffer
+        if buffer[start] == 0x50:  # "P"
+            length, count, stop = self._scanner.pub_run(buffer, start, end, limits.max_msg_size)
+            if count and (topic := self._topics.get(bytes(buffer[start + 4 : start + length - 1]))) is not None:
+                return PubRun(topic, self._take(stop - start), count, length)
+        elif buffer[start] == 0x4D:  # "M"
+            length, count, messages, stop = self._scanner.mpub_run(
+                buffer, start, end, limits.max_msg_size, limits.max_body_size
+            )
+            if count and (topic := self._topics.get(bytes(buffer[start + 5 : start + length - 1]))) is not None:
+                return MpubRun(topic, self._take(stop - start), count, messages, length)
+        return None
 
     def _in_state(self, command: str, *allowed: State) -> None:
         if self.state not in allowed:
             raise Invalid(f"cannot {command} in current state")
 
-    def _topic(self, command: str, raw: bytes, prefix: str = "") -> str:
-        name = self._topics.get(raw)
+    def _topic(self, command: str, param: bytes, prefix: str = "") -> str:
+        name = self._topics.get(param)
         if name is None:
-            name = raw.decode("utf-8", "surrogateescape")
+            name = raw(param)
             if not is_valid_name(name):
-                raise BadTopic(f"{prefix}{command} topic name {go_quote(raw)} is not valid")
+                raise BadTopic(f"{prefix}{command} topic name {go_quote(param)} is not valid")
             if len(self._topics) < 64:
-                self._topics[raw] = name
+                self._topics[param] = name
         return name
-
-    def _need(self, count: int, then: Callable[[], Command | None], eof_error: NSQError) -> Command | None:
-        """Go on with ``then`` once ``count`` bytes are there; ``eof_error`` tells what is cut short otherwise."""
-        if self._end - self._start >= count:
-            self._resume, self._eof_error, self._want = None, None, 0
-            return then()
-        self._resume = lambda: self._need(count, then, eof_error)
-        self._eof_error = eof_error
-        self._want = count
-        return None
-
-    def _length(self, then: Callable[[int], Command | None], eof_error: NSQError) -> Command | None:
-        return self._need(4, lambda: then(_LENGTH.unpack(self._take(4))[0]), eof_error)
 
     def _identify_body(self, command: str, then: Callable[[bytes], Command]) -> Command | None:
         """The body of IDENTIFY and AUTH: their errors differ only in the command's name."""
@@ -322,7 +258,7 @@ class Session:
         if len(params) < 3:
             raise Invalid("SUB insufficient number of parameters")
         topic = self._topic("SUB", params[1])
-        channel = params[2].decode("utf-8", "surrogateescape")
+        channel = raw(params[2])
         if not is_valid_name(channel):
             raise BadChannel(f"SUB channel name {go_quote(params[2])} is not valid")
         return Sub(topic, channel)
@@ -333,7 +269,7 @@ class Session:
         self._in_state("RDY", State.SUBSCRIBED)
         count, limit = 1, self.limits.max_rdy_count
         if len(params) > 1:
-            count = _decimal(params[1], f"RDY could not parse count {_raw(params[1])}")
+            count = decimal(params[1], f"RDY could not parse count {raw(params[1])}")
         if not 0 <= count <= limit:
             raise Invalid(f"RDY count {count} out of range 0-{limit}")
         return Rdy(count)
@@ -352,7 +288,7 @@ class Session:
 
     def _req(self, params: list[bytes]) -> Command:
         message_id = self._message_id("REQ", params, 3)
-        return Req(message_id, _decimal(params[2], f"REQ could not parse timeout {_raw(params[2])}"))
+        return Req(message_id, decimal(params[2], f"REQ could not parse timeout {raw(params[2])}"))
 
     def _touch(self, params: list[bytes]) -> Command:
         return Touch(self._message_id("TOUCH", params, 2))
@@ -373,7 +309,7 @@ class Session:
         if len(params) < 3:
             raise Invalid("DPUB insufficient number of parameters")
         topic = self._topic("DPUB", params[1])
-        defer_ms = _decimal(params[2], f"DPUB could not parse timeout {_raw(params[2])}")
+        defer_ms = decimal(params[2], f"DPUB could not parse timeout {raw(params[2])}")
         limit = self.limits.max_req_timeout
         if not 0 <= defer_ms <= limit:
             raise Invalid(f"DPUB timeout {defer_ms % 2**64} out of range 0-{limit}")
@@ -417,7 +353,7 @@ class Session:
         return self._length(sized, BadBody("MPUB failed to read body size"))
 
     def _mpub_count(self, topic: str, count: int, length: int) -> Command | None:
-        if count <= 0 or count > (self.limits.max_body_size - 4) // 5:
+        if count <= 0 or count > scan.max_mpub_messages(self.limits.max_body_size):
             raise BadBody(f"MPUB invalid message count {count}")
         self._want = length
         return self._mpub_messages(topic, count, 0, count)
@@ -444,7 +380,11 @@ class Session:
             )
             return None
         self._resume, self._eof_error, self._want = None, None, 0
-        return Mpub(topic, self._take(offset - self._start), count)
+        start, self._start = self._start, self._line
+        if self._takes_runs and (run := self._read_run(self._start, self._end)) is not None:
+            return run  # with those that came behind it
+        self._start = start
+        return Mpub(topic, self._take(offset - start), count)
 
 
 _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
@@ -463,20 +403,3 @@ _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
 }
 _IN_THE_CLEAR = {b"IDENTIFY": Session._identify}
 """What a client may say before TLS where TLS is required."""
-
-
-def _raw(param: bytes) -> str:
-    return param.decode("utf-8", "surrogateescape")
-
-
-def _decimal(param: bytes, refusal: str) -> int:
-    """ASCII digits, read modulo 2^64 as a signed number, as nsqd's parser does; empty is 0."""
-    if not param:
-        return 0
-    if not (param.isdigit() and param.isascii()):
-        raise Invalid(refusal)
-    value = 0
-    for at in range(0, len(param), 18):
-        digits = param[at : at + 18]
-        value = (value * 10 ** len(digits) + int(digits)) % 2**64
-    return value - 2**64 if value >= 2**63 else value

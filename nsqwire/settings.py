@@ -7,11 +7,13 @@
 gives ``--msg-timeout``, ``msg_timeout`` in the TOML file, ``BROKERD_MSG_TIMEOUT`` and ``settings.msg_timeout``. A flag
 beats the environment, which beats the file, which beats the default. Flags are read as Go's flag package reads them.
 
-``python -m nsqwire.settings package.module:Class page.md`` writes the table at the end of a page anew.
+``python -m nsqwire.settings package.module:Class page.md [heading]`` writes a page's table, or the one below a heading,
+anew.
 """
 
 import argparse
 import logging
+import re
 import sys
 import time
 import tomllib
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from datetime import timedelta
 from importlib import import_module
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -107,8 +110,9 @@ class Settings:
 
 
 def declarations(cls: type[Settings]) -> dict[str, Declaration]:
-    """The declarations of a settings class by field name, in order."""
-    return {f.name: f.metadata["declaration"] for f in fields(cls)}  # type: ignore[arg-type]
+    """The declarations of a settings class by field name: its own in their order, then those of each class above."""
+    every = {f.name: f.metadata["declaration"] for f in fields(cls)}  # type: ignore[arg-type]
+    return {name: every[name] for above in cls.__mro__ for name in get_annotations(above) if name in every}
 
 
 def file_keys(cls: type[Settings]) -> dict[str, str]:
@@ -131,14 +135,17 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(status)
 
 
-def _parser(cls: type[Settings], prog: str) -> _Parser:
-    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+def _parser(cls: type[Settings], prog: str, description: str | None) -> _Parser:
+    parser = _Parser(
+        prog=prog, description=description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    )
     for name, declaration in declarations(cls).items():
         parser.add_argument(
             f"--{declaration.flag_name}",
             dest=name,
             type=_flag_reader(declaration),
             action="extend" if declaration.repeatable else "store",
+            nargs="?" if declaration.takes_no_value else None,
             metavar=_metavar(declaration),
             help=argparse.SUPPRESS if declaration.hidden else _help(declaration),
         )
@@ -173,17 +180,20 @@ def _numbers(declaration: Declaration, text: str) -> list[float]:
     return values
 
 
-def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str]) -> list[str]:
+def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str], *, refuse_words: bool) -> list[str]:
     """Go's flag syntax as plain ``--name=value`` words.
 
     ``-x`` is ``--x``; a boolean takes a value only after ``=``; any other flag takes the next word whatever it looks
-    like; the first word that is no flag ends it, and what follows is ignored.
+    like; the first word that is no flag ends it, and what follows is ignored, or ends the process with status 1.
     """
     by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
     words: list[str] = []
     rest = iter(argv)
     for word in rest:
         if not word.startswith("-") or word in ("-", "--"):
+            stray = [*rest] if word == "--" else [word, *rest]
+            if stray and refuse_words:
+                parser.exit(1, f"{parser.prog}: unknown arguments: [{' '.join(stray)}]\n")
             break
         name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
         if name in ("h", "help"):
@@ -228,14 +238,26 @@ def _shown_default(declaration: Declaration) -> str:
 # --- putting the sources together ---
 
 
-def load(cls: type[S], *, prog: str, argv: Sequence[str], environ: Mapping[str, str], version_text: str) -> S:
+def load(
+    cls: type[S],
+    *,
+    prog: str,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    version_text: str,
+    description: str | None = None,
+    refuse_words: bool = False,
+) -> S:
     """Read the settings of a program, or end it as its users expect.
+
+    ``description`` stands above the flags in the usage. Words that are no flags are ignored, as nsqd does, or with
+    ``refuse_words`` end the program with status 1, as nsq_to_file does.
 
     Exits 0 after ``-h`` (usage on stderr) and ``--version`` (``version_text`` on stdout); 2, with a message and the
     usage on stderr, for a flag or variable that cannot be taken; 1, with a FATAL log line, for a bad file.
     """
-    parser = _parser(cls, prog)
-    given = vars(parser.parse_args(_go_words(parser, cls, argv)))
+    parser = _parser(cls, prog, description)
+    given = vars(parser.parse_args(_go_words(parser, cls, argv, refuse_words=refuse_words)))
     if given.get("version"):
         if sys.stdout is not None:
             print(version_text, flush=True)
@@ -300,8 +322,8 @@ def _fatal(prog: str, message: str) -> NoReturn:
 
 
 def markdown(cls: type[Settings]) -> str:
-    """A Markdown table of all settings that have an effect."""
-    rows = ["| flag | file key | environment | value | default | meaning |", "|---|---|---|---|---|---|"]
+    """A Markdown table of all settings that have an effect; columns in which nothing would stand are left out."""
+    rows = [("flag", "file key", "environment", "value", "default", "meaning")]
     for name, declaration in declarations(cls).items():
         if declaration.hidden:
             continue
@@ -312,18 +334,26 @@ def markdown(cls: type[Settings]) -> str:
             f"`{cls.ENV_PREFIX}{name.upper()}`" if declaration.env else "",
             _metavar(declaration),
             f"`{default}`" if default else "",
-            declaration.help,
+            declaration.help.replace("<", "\\<"),
         )
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
+        rows.append(cells)
+    used = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
+    lines = ["| " + " | ".join(row[column].replace("|", "\\|") for column in used) + " |" for row in rows]
+    lines.insert(1, "|---" * len(used) + "|")
+    return "\n".join(lines) + "\n"
 
 
-def rewrite_page(page: Path, cls: type[Settings]) -> None:
-    """Put the table in the place of the one that ends ``page``."""
+def rewrite_page(page: Path, cls: type[Settings], heading: str = "") -> None:
+    """Put the table in the place of the first one below ``heading``, a line of ``page``; without it, of all."""
     text = page.read_text()
-    page.write_text(text[: text.index("| flag |")] + markdown(cls))
+    below = text.index(f"\n{heading}\n") if heading else 0
+    match = re.compile(r"^\| flag \| (file key|value) \|", re.MULTILINE).search(text, below)
+    assert match is not None, "the page has no table of settings to be replaced"
+    start = match.start()
+    _, gap, after = text[start:].partition("\n\n")
+    page.write_text(text[:start] + markdown(cls) + gap[1:] + after)
 
 
 if __name__ == "__main__":
     module_name, _, class_name = sys.argv[1].partition(":")
-    rewrite_page(Path(sys.argv[2]), getattr(import_module(module_name), class_name))
+    rewrite_page(Path(sys.argv[2]), getattr(import_module(module_name), class_name), *sys.argv[3:])

@@ -10,7 +10,7 @@ from typing import Final
 
 import httptools
 
-from nsqwire.http.messages import TEXT_HEADER, Request, Response
+from nsqwire.http.messages import TEXT_HEADER, Request, Response, Stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +48,10 @@ class Connection:
 
     def __init__(self, limits: Limits = Limits(), remote_address: str = "@") -> None:
         self.closed = False
+        self.has_large_output = False
+        """What is to be sent is better sent by its parts than put together."""
+        self.stream: Stream | None = None
+        """What the conversation ended with, where that goes on after it."""
         self.remote_address = remote_address
         self._max_header_size = limits.max_header_size
         self._max_body_size = limits.max_body_size
@@ -114,11 +118,13 @@ class Connection:
         self._answering = None
         if request.closes or response.closes:
             self._write(response, head_only=request.method == "HEAD", connection=_CLOSE)
+            if isinstance(response, Stream) and request.method != "HEAD":
+                self.stream = response
             self._requests.clear()
             self._failure = None
             self._deaf = self.closed = True
             return
-        if request.wants_keep_alive_header or request.method == "HEAD":
+        if request.wants_keep_alive_header or request.method == "HEAD" or response.parts is not None:
             connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
             self._write(response, head_only=request.method == "HEAD", connection=connection)
         else:
@@ -133,6 +139,11 @@ class Connection:
         output = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         return output
+
+    def take_parts(self) -> list[bytes]:
+        """The bytes to send now, in the pieces they came in."""
+        parts, self._output, self.has_large_output = self._output, [], False
+        return parts
 
     @property
     def has_output(self) -> bool:
@@ -287,7 +298,12 @@ class Connection:
         self._deaf = True
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
-        self._output += [response.head, connection, _date_line(), b"" if head_only else response.body]
+        self._output += [response.head, connection, _date_line()]
+        if response.parts is not None and not head_only:
+            self._output += response.parts
+            self.has_large_output = True
+        elif not head_only:
+            self._output.append(response.body)
 
 
 class _Stopped(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -118,19 +119,29 @@ def _unescape(raw: bytes) -> str:
 
 
 class Response:
-    """A status, headers and a body. The wire form of all but the date is made once: reuse constant answers."""
+    """A status, headers and a body. The wire form of all but the date is made once: reuse constant answers.
 
-    __slots__ = ("_wire", "_wire_end", "body", "closes", "head", "status")
+    A large body is better given as a list of its ``parts``: it is then sent as it is and never put together.
+    """
+
+    __slots__ = ("_wire", "_wire_end", "body", "closes", "head", "parts", "size", "status")
 
     def __init__(
-        self, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = (), *, closes: bool = False
+        self,
+        status: int,
+        body: bytes | list[bytes] = b"",
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        closes: bool = False,
     ) -> None:
         self.status = status
-        self.body = body
+        self.parts = body if isinstance(body, list) else None
+        self.body = b"" if isinstance(body, list) else body
+        self.size = len(self.body) if self.parts is None else sum(map(len, self.parts))
         self.closes = closes
         lines = [b"HTTP/1.1 %d %s" % (status, _reason(status))]
         lines += [b"%s: %s" % header for header in headers]
-        lines.append(b"Content-Length: %d\r\n" % len(body))
+        lines.append(b"Content-Length: %d\r\n" % self.size)
         self.head = b"\r\n".join(lines)
         self._wire = self._wire_end = b""
 
@@ -141,7 +152,21 @@ class Response:
         return self._wire
 
     def __repr__(self) -> str:
-        return f"<Response {self.status}, {len(self.body)} bytes>"
+        return f"<Response {self.status}, {self.size} bytes>"
+
+
+class Stream(Response):
+    """An answer without an end: a head without Content-Length, after which the connection is the ``protocol``'s.
+
+    What the client sends from then on is told to that. The conversation in HTTP is over: ``Connection: close``.
+    """
+
+    __slots__ = ("protocol",)
+
+    def __init__(self, protocol: asyncio.Protocol, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        super().__init__(200, b"", headers, closes=True)
+        self.head = self.head.rpartition(b"Content-Length")[0]
+        self.protocol = protocol
 
 
 class Later:

@@ -10,7 +10,7 @@ import html
 import logging
 import posixpath
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
@@ -50,21 +50,32 @@ class Route:
 
 
 class Router:
-    """A table (method, path) -> handler. A path may end in ``/:name``, one non-empty segment without a slash."""
+    """A table (method, path) -> handler. A path may end in ``/:name``, one non-empty segment without a slash, or in
+    several of them; ``request.path_value`` is then all of them, with their slashes."""
 
     def __init__(self) -> None:
         self._exact: dict[bytes, dict[str, Route]] = {}
-        self._open: dict[bytes, dict[str, Route]] = {}  # "/config/" for "/config/:opt"
+        # "/config/" for "/config/:opt"; by how many segments are open: there are paths of one and of two.
+        self._open: dict[int, dict[bytes, dict[str, Route]]] = {}
 
     def add(
         self, method: str, path: str, handler: Handler, *, too_big: str = "BODY_TOO_BIG", quiet: bool = False
     ) -> None:
         """Register a handler. It returns the response, or a Later or something to await for it, and may raise HTTPError
         or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR."""
-        prefix, colon, _ = path.partition(":")
-        table = self._open if colon else self._exact
+        prefix = path.partition(":")[0]
+        segments = path.count(":")
+        table = self._open.setdefault(segments, {}) if segments else self._exact
         route = Route(handler=handler, too_big=too_big, quiet=quiet)
         table.setdefault(prefix.encode(), {})[method] = route
+
+    def routes(self) -> Iterator[tuple[str, str]]:
+        """Each method and path there is; what is open in a path is written as ``:1``, ``:1/:2``."""
+        tables = {0: self._exact, **self._open}
+        for segments, table in tables.items():
+            for prefix, methods in table.items():
+                path = prefix.decode() + "/".join(f":{number + 1}" for number in range(segments))
+                yield from ((method, path) for method in methods)
 
     def answer(self, request: Request) -> Answer:
         """Answer one request; never raises."""
@@ -110,8 +121,11 @@ class Router:
         routes = self._exact.get(path)
         if routes is not None:
             return routes, ""
-        prefix, slash, value = path.rpartition(b"/")
-        return (self._open.get(prefix + slash, {}) if value else {}), value.decode("utf-8", "surrogateescape")
+        for segments, table in self._open.items():
+            prefix, value = _split(path, segments)
+            if value and (routes := table.get(prefix)):
+                return routes, value.decode("utf-8", "surrogateescape")
+        return {}, ""
 
     def _fixed(self, path: bytes, method: str) -> bytes | None:
         """The path this one was probably meant to be, if this method has a route there."""
@@ -125,11 +139,20 @@ class Router:
         for known, routes in self._exact.items():
             if method in routes and known.lower() in (folded, folded + b"/"):
                 return known
-        prefix, slash, value = clean.rpartition(b"/")
-        for known, routes in self._open.items():
-            if method in routes and value and known.lower() == (prefix + slash).lower():
-                return known + value
+        for segments, table in self._open.items():
+            prefix, value = _split(clean, segments)
+            for known, routes in table.items():
+                if method in routes and value and known.lower() == prefix.lower():
+                    return known + value
         return None
+
+
+def _split(path: bytes, segments: int) -> tuple[bytes, bytes]:
+    """What stands before the last so many segments, slash included, and they; nothing where one of them is empty."""
+    values = path.rsplit(b"/", segments)[1:]
+    if len(values) < segments or not all(values):
+        return path, b""
+    return path[: len(path) - len(b"/".join(values))], b"/".join(values)
 
 
 def _other_method(request: Request, routes: dict[str, Route]) -> Response:

@@ -179,12 +179,12 @@ class HTTPProtocol(asyncio.Protocol):
                     self._future.add_done_callback(self._settle_future)
                 break
             self._respond(answer, request, started)
-            unsent += len(answer.body)
+            unsent += answer.size
             if unsent > _FLUSH_AT:
-                self._transport.write(connection.take_output())  # may call pause_writing
+                self._send()  # may call pause_writing
                 unsent = 0
         if connection.has_output:
-            self._transport.write(connection.take_output())
+            self._send()
         if connection.closed or (self._finishing and not connection.owes):
             self._close_gently()
         elif self._write_paused or self._read_paused or connection.full:
@@ -201,6 +201,13 @@ class HTTPProtocol(asyncio.Protocol):
         self._respond(response, request, self._pending_since)
         if self._finishing or self._read_paused or self._connection.owes or self._connection.closed:
             self._answer_requests()
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        if self._connection.has_large_output:
+            for part in self._connection.take_parts():
+                self._transport.write(part)
         else:
             self._transport.write(self._connection.take_output())
 
@@ -223,6 +230,9 @@ class HTTPProtocol(asyncio.Protocol):
         client would lose the answer that says why."""
         if self._linger is not None or self._transport.is_closing():
             return
+        if self._connection.stream is not None:
+            self._hand_over(self._connection.stream.protocol)
+            return
         if self._transport.can_write_eof():
             self._transport.write_eof()
             if self._read_paused:
@@ -230,3 +240,11 @@ class HTTPProtocol(asyncio.Protocol):
             self._linger = self._loop.call_later(_LINGER_S, self._transport.close)
         else:
             self._transport.close()
+
+    def _hand_over(self, protocol: asyncio.Protocol) -> None:
+        """The connection is somebody else's from now on, who closes it."""
+        self._server.gone(self)
+        if self._read_paused:
+            self._transport.resume_reading()
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)

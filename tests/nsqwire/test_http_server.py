@@ -32,6 +32,7 @@ class Bench:
         router.add("GET", "/ping", lambda request: text_response(b"OK", nsq=False))
         router.add("GET", "/quiet", lambda request: text_response(b"OK"), quiet=True)
         router.add("GET", "/big", self._big)
+        router.add("GET", "/parts", lambda request: Response(200, [b"part%d," % number for number in range(3)]))
         router.add("GET", "/who", lambda request: text_response(request.remote_address))
         router.add("GET", "/wait", self._wait)
         router.add("GET", "/fail", self._fail)
@@ -96,6 +97,19 @@ async def test_pipelined_answers_come_in_order_with_slow_ones_between() -> None:
         assert await read_answer(reader) == (200, b"OK")
         writer.close()
         other_writer.close()
+
+
+async def test_an_answer_in_parts_is_as_good_as_one() -> None:
+    """Between others on one connection, and to a client of HTTP/1.0."""
+    bench = Bench()
+    async with bench.listening() as connect:
+        reader, writer = await connect()
+        writer.write(GET % b"/ping" + GET % b"/parts" + GET % b"/ping" + GET % b"/parts")
+        answers = [await read_answer(reader) for _ in range(4)]
+        assert answers == [(200, b"OK"), (200, b"part0,part1,part2,")] * 2
+        writer.write(b"GET /parts HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        assert await read_answer(reader) == (200, b"part0,part1,part2,")
+        writer.close()
 
 
 async def test_a_client_that_does_not_read_does_not_fill_the_memory() -> None:

@@ -1,0 +1,142 @@
+"""The compressions a connection can have: one object for its two streams, the same at either end.
+
+``decode`` gives out bounded pieces, so that a small frame that inflates without end costs the memory of one piece;
+whoever pulls them decides how many a turn.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import cramjam
+
+PIECE_BYTES: Final = 64 * 1024
+
+
+class StreamBroken(Exception):
+    """What the other side sent cannot be unpacked."""
+
+
+class StreamEnded(Exception):
+    """The other side has ended its compressed stream; it will not say any more."""
+
+
+class Codec(Protocol):
+    """One compression, both directions."""
+
+    def encode(self, data: bytes | memoryview) -> bytes:
+        """Compress so that the other side can decode all of ``data`` at once."""
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """Yield what ``data`` holds in pieces of at most PIECE_BYTES. Take all before the next call.
+
+        Raises StreamBroken, StreamEnded.
+        """
+
+
+class Deflate:
+    """Raw DEFLATE, RFC 1951, flushed to a byte boundary after each write."""
+
+    def __init__(self, level: int) -> None:
+        self._deflate = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
+        self._inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+
+    def encode(self, data: bytes | memoryview) -> bytes:
+        return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        inflate = self._inflate
+        piece = data
+        # A full piece may leave output inside zlib although it has taken all of the input.
+        while data or len(piece) == PIECE_BYTES:
+            try:
+                piece = inflate.decompress(data, PIECE_BYTES)
+            except zlib.error as error:
+                raise StreamBroken(f"deflate: {error}") from None
+            data = inflate.unconsumed_tail
+            if piece:
+                yield piece
+            if inflate.eof:
+                raise StreamEnded
+
+
+class Snappy:
+    """The Snappy framing format: chunks of ``type u8 | length u24 little-endian | data``, 64 KiB of content each.
+
+    Source: https://github.com/google/snappy/blob/main/framing_format.txt
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._heard_identifier = False
+        self._rest = b""
+        self._skip = 0
+
+    def encode(self, data: bytes | memoryview) -> bytes:
+        if not data:
+            return b""
+        view = memoryview(data)
+        chunks: list[bytes | memoryview] = [] if self._begun else [_IDENTIFIER]
+        self._begun = True
+        for start in range(0, len(view), _WRITTEN_BYTES):
+            stream = memoryview(bytes(cramjam.snappy.compress(view[start : start + _WRITTEN_BYTES])))
+            chunks.append(stream[len(_IDENTIFIER) :])
+        return b"".join(chunks)
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        data = self._rest + data if self._rest else data
+        at = 0
+        while True:
+            skipped = min(self._skip, len(data) - at)
+            at += skipped
+            self._skip -= skipped
+            if len(data) - at < _HEADER_BYTES:
+                break
+            kind, size = data[at], int.from_bytes(data[at + 1 : at + _HEADER_BYTES], "little")
+            if kind in _CONTENT and size > _MAX_CHUNK_BYTES:
+                raise StreamBroken(f"snappy: a chunk of {size} bytes")
+            if kind >= _FIRST_SKIPPABLE and kind != _IDENTIFIER_KIND:
+                self._skip = size
+                at += _HEADER_BYTES
+                continue
+            end = at + _HEADER_BYTES + size
+            if kind == _IDENTIFIER_KIND:
+                if size != len(_IDENTIFIER) - _HEADER_BYTES:
+                    raise StreamBroken("snappy: not a stream identifier")
+                if len(data) < end:
+                    break
+                if data[at:end] != _IDENTIFIER:
+                    raise StreamBroken("snappy: not a stream identifier")
+                self._heard_identifier = True
+            elif kind not in _CONTENT:
+                raise StreamBroken(f"snappy: a chunk of unknown type {kind:#04x}")
+            elif not self._heard_identifier:
+                raise StreamBroken("snappy: no stream identifier")
+            elif len(data) < end:
+                break
+            else:
+                yield self._chunk(data[at:end])
+            at = end
+        self._rest = data[at:]
+
+    def _chunk(self, chunk: bytes) -> bytes:
+        """One chunk's content, its checksum verified."""
+        try:
+            size = cramjam.snappy.decompress_into(_IDENTIFIER + chunk, _content)
+        except cramjam.DecompressionError as error:
+            raise StreamBroken(f"snappy: {error}") from None
+        return bytes(memoryview(_content)[:size])
+
+
+_content: Final = bytearray(PIECE_BYTES)
+"""Where a chunk is decompressed to, whoever's it is; it is copied out at once."""
+_WRITTEN_BYTES: Final = 16 * 1024
+"""Content of a chunk of ours: nsqd's buffer. pynsq takes a read that holds no end of a chunk for an error."""
+_HEADER_BYTES: Final = 4
+_IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
+_IDENTIFIER_KIND: Final = 0xFF
+_CONTENT: Final = (0x00, 0x01)  # compressed, as it is
+_FIRST_SKIPPABLE: Final = 0x80
+_MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum; snappy's bound for incompressible content

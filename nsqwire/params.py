@@ -1,0 +1,23 @@
+"""A command line's parameters, read as nsqd reads them."""
+
+from __future__ import annotations
+
+from nsqwire.errors import Invalid
+
+
+def raw(param: bytes) -> str:
+    """The parameter for an error's text, which encodes to the same bytes again."""
+    return param.decode("utf-8", "surrogateescape")
+
+
+def decimal(param: bytes, refusal: str) -> int:
+    """ASCII digits, read modulo 2^64 as a signed number, as nsqd's parser does; empty is 0. Raises Invalid."""
+    if not param:
+        return 0
+    if not (param.isdigit() and param.isascii()):
+        raise Invalid(refusal)
+    value = 0
+    for at in range(0, len(param), 18):
+        digits = param[at : at + 18]
+        value = (value * 10 ** len(digits) + int(digits)) % 2**64
+    return value - 2**64 if value >= 2**63 else value
