@@ -27,6 +27,7 @@ from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
 from brokerd.net.https import HTTPSProtocol, refuse_plain
 from brokerd.net.peers import LookupPeers
+from brokerd.net.resting import rest_topics
 from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
 from brokerd.net.windows import turn_windows
@@ -234,6 +235,7 @@ async def _serve_on(
         log.info("HTTPS: listening on %s", https.shown)
     peers.set_addresses(settings.lookupd_tcp_address)
     background = Background()
+    background.start(rest_topics(broker))
     if settings.e2e_processing_latency_percentile:
         background.start(turn_windows(broker, windows, settings.e2e_processing_latency_window_time))
     if settings.statsd_address:

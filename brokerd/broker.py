@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from brokerd import nsqd_import
 from brokerd.channel import Channel
 from brokerd.client import Client
+from brokerd.clock import NodeClock, boot_id
 from brokerd.journal import records
 from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
@@ -99,6 +100,7 @@ class Broker:
             nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
         self._imports = state.imports
+        self.clock = NodeClock(now, state.clock, boot_id(), lambda offset: self.journal_append(records.clock(offset)))
         self._restore(state)
         self._journal = Journal(self._data_path, generation, self._snapshot, self.storage_failed)
         if nsqd_files is not None:
@@ -153,6 +155,7 @@ class Broker:
             doomed = topic.log.directory.with_name(topic.log.directory.name + DELETED)
             topic.log.directory.rename(doomed)
             self.journal_append(records.topic_deleted(topic.number))
+            topic.log.close()
             shutil.rmtree(doomed, ignore_errors=True)
         logger.info("TOPIC(%s): deleted", name)
         self.registration_changed("unregister", name, None)
@@ -197,10 +200,6 @@ class Broker:
                 channel.pump(now)
             except Exception:  # a defect of ours; the other channels still get theirs
                 logger.exception("CHANNEL(%s): delivery failed", channel.name)
-
-    def wall_ns(self, when: float) -> int:
-        """A monotonic time as Unix nanoseconds, by the clock as it stands now."""
-        return time.time_ns() + int((when - self.now()) * 1e9)
 
     # -- what lasts -----------------------------------------------------------------------------------------------
 
@@ -249,7 +248,7 @@ class Broker:
     def _snapshot(self) -> NodeState:
         state = NodeState()
         state.next_topic, state.next_channel = self._next_topic, self._next_channel
-        state.imports = self._imports
+        state.imports, state.clock = self._imports, self.clock.kept
         for topic in self.topics.values():
             if topic.ephemeral:
                 continue
@@ -259,7 +258,7 @@ class Broker:
             for channel in topic.channels.values():
                 if not channel.ephemeral:
                     aside = {
-                        seq: (attempts, self.wall_ns(due) if due else 0) for seq, attempts, due in channel.waiting()
+                        seq: (attempts, self.clock.keep(due) if due else 0) for seq, attempts, due in channel.waiting()
                     }
                     state.channels[channel.number] = ChannelState(
                         channel.number, topic.number, channel.name, channel.window.head, channel.paused, aside
@@ -275,6 +274,7 @@ class Broker:
         for number, topic in by_number.items():
             known = state.topics[number]
             topic.recover_skips([*known.holes, *topic.log.gaps()], known.deferred_end)
+            topic.log.unmap()
 
     def _place(self, number: int, name: str) -> nsqd_import.Place:
         return nsqd_import.Place(log_directory(self._data_path, number, name), id_head(self.node_id, number))
@@ -314,6 +314,7 @@ class Broker:
         topic.id_head = log.id_head or topic.id_head  # the node's id may be another than when they were written
         topic.paused = state.paused
         topic.check_newest()
+        log.unmap()  # of thousands of topics, most are quiet
         self.topics[state.name] = topic
 
     def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
@@ -321,10 +322,10 @@ class Broker:
         channel = Channel(topic, state.number, state.name, min(max(state.head, topic.log.first_seq), end))
         channel.paused = state.paused
         topic.channels[state.name] = channel
+        topic.channels_changed()
         channel.counted_from = topic.routed_end
-        wall_now, now = time.time_ns(), self.now()
         channel.restore(
-            (seq, attempts, now + max(0.0, (due_ns - wall_now) / 1e9) if due_ns else 0.0)
+            (seq, attempts, self.clock.recover(due_ns) if due_ns else 0.0)
             for seq, (attempts, due_ns) in state.unfinished().items()
             if topic.can_deliver(seq)
         )

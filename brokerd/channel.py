@@ -7,15 +7,16 @@ again, is set aside, with its attempts and due time, until it is finished.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from brokerd.aside import Aside, SetAside
+from brokerd.cursor import Cursor
 from brokerd.journal import records
-from brokerd.kernel import Window
 from brokerd.kernel.frames import seq_of
+from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
 from brokerd.topology import Locality
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
@@ -24,33 +25,13 @@ from nsqwire.names import is_ephemeral
 from nsqwire.session import State
 
 if TYPE_CHECKING:
-    from brokerd.client import Client
-    from brokerd.log.segment import Segment
+    from brokerd.client import Client, InFlightRun
     from brokerd.topic import Topic
 
-MAX_RUN_BYTES = 256 * 1024
-"""Most that one client is handed before it is seen whether its connection still takes more."""
 MIN_EVICTION_SPAN = 65_536
 """The window may always be this long, however few of its messages are still in flight."""
 ATTEMPTS = slice(16, 18)
 """Where a message frame holds its attempts."""
-
-
-class Aside:
-    """A message that was delivered before, or is not due yet.
-
-    In flight if it has a ``client`` (until ``deadline``, sent at ``sent_at``), deferred if it has a ``due`` time, else
-    waiting for delivery. Times are monotonic seconds.
-    """
-
-    __slots__ = ("attempts", "client", "deadline", "due", "sent_at")
-
-    def __init__(self, attempts: int) -> None:
-        self.attempts = attempts
-        self.client: Client | None = None
-        self.sent_at = 0.0
-        self.deadline = 0.0
-        self.due = 0.0
 
 
 class Channel:
@@ -65,39 +46,28 @@ class Channel:
         self.gone = False
         """True once it was deleted: what still refers to it finds nothing to do."""
         self.clients: dict[int, Client] = {}
-        self.window = Window(head)
+        self.cursor = Cursor(topic, head, self._skipping)
+        self.window = self.cursor.window
+        self.aside = SetAside()
         self.requeue_count = 0
         self.timeout_count = 0
-        self.deferred_count = 0
         self.zone_local_msg_count = self.region_local_msg_count = 0
         self.global_msg_count = 0
         self.counted_from = head
         self.awake = False
         self.wake_at = NEVER
         self._ready: deque[Client] = deque()
-        self._segment: Segment | None = None
-        self._offset = 0
-        self._aside: dict[int, Aside] = {}
-        self._aside_in_flight = 0
-        self._requeued: deque[int] = deque()
         self._requeued_next = False
-        self._due: list[tuple[float, int]] = []
-        self._deadlines: list[tuple[float, int]] = []
-        self._lowest_aside: list[int] = []
-        self._lowest_owed: list[int] = []
+        self._oldest: tuple[int, int | None] = -1, None
+        if self.ephemeral:
+            topic.listening[self] = None
 
     # -- what it holds --------------------------------------------------------------------------------------------
 
     @property
-    def _backlog(self) -> int:
-        """Messages that were never delivered and may be."""
-        head, end = self.window.head, self.topic.routed_end
-        return end - head - self.topic.skips.count_between(head, end) if head < end else 0
-
-    @property
     def depth(self) -> int:
         """Messages that wait to be delivered; those in flight and deferred are not among them."""
-        return self._backlog + len(self._requeued)
+        return self.cursor.backlog + len(self.aside.requeued)
 
     @property
     def backend_depth(self) -> int:
@@ -111,7 +81,12 @@ class Channel:
     @property
     def in_flight_count(self) -> int:
         """Messages that were delivered and not answered."""
-        return self.window.in_flight_count + self._aside_in_flight
+        return self.window.in_flight_count + self.aside.in_flight_count
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that are not due yet."""
+        return self.aside.deferred_count
 
     @property
     def message_count(self) -> int:
@@ -126,34 +101,35 @@ class Channel:
     @property
     def low_water(self) -> int:
         """The lowest message that it may still need."""
-        low = self.window.floor
-        while self._lowest_aside and self._lowest_aside[0] not in self._aside:
-            heapq.heappop(self._lowest_aside)
-        return min(low, self._lowest_aside[0]) if self._lowest_aside else low
+        lowest = self.aside.lowest
+        return self.window.floor if lowest is None else min(lowest, self.window.floor)
+
+    def frame_of(self, seq: int) -> memoryview | None:
+        """The frame of a message as at first delivery; None if it is not what was written."""
+        entry = self.aside.get(seq)
+        return self.topic.log.frame(seq) if entry is None or entry.frame is None else memoryview(entry.frame)
+
+    def _timestamp_of(self, seq: int) -> int | None:
+        entry = self.aside.get(seq)
+        return self.topic.log.timestamp_of(seq) if entry is None or entry.frame is None else timestamp_in(entry.frame)
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest message that is owed an answer; None if there is none. Deferred ones are not owed yet."""
-        owed = self._lowest_owed
-        while owed and ((entry := self._aside.get(owed[0])) is None or entry.due):
-            heapq.heappop(owed)
-        seqs = owed[:1]
-        if self.window.in_flight_count:
-            seqs.append(self.window.floor)
-        if self._backlog:
-            head = self.window.head
-            skip = self.topic.skips.next_from(head)
-            while skip is not None and skip[0] <= head:
-                head = skip[1]
-                skip = self.topic.skips.next_from(head)
-            seqs.append(head)
-        timestamp = self.topic.log.timestamp_of(min(seqs)) if seqs else None
+        in_flight = self.window.floor if self.window.in_flight_count else None
+        seqs = [seq for seq in (self.aside.lowest_owed, in_flight, next(self.cursor.ahead(), None)) if seq is not None]
+        if not seqs:
+            return None
+        oldest = min(seqs)
+        if self._oldest[0] != oldest:  # not asked of the log again and again: it may have unmapped its files
+            self._oldest = oldest, self._timestamp_of(oldest)
+        timestamp = self._oldest[1]
         return None if timestamp is None else max(0, now_ns - timestamp)
 
     def waiting(self) -> Iterator[tuple[int, int, float]]:
         """``(seq, attempts, due)`` of all that must be delivered again if the process ended now."""
         for seq, _ in self.window.holders(self.window.head):
             yield seq, 1, 0.0
-        for seq, entry in self._aside.items():
+        for seq, entry in self.aside.items():
             yield seq, entry.attempts, entry.due
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -175,15 +151,11 @@ class Channel:
     def empty(self) -> None:
         """Drop all that waits, is in flight or deferred."""
         end = self.topic.routed_end
-        self.window.clear(end)
-        self._segment = None
-        self._aside.clear()
-        self._aside_in_flight = self.deferred_count = 0
-        for queue in (self._requeued, self._due, self._deadlines, self._lowest_aside, self._lowest_owed):
-            queue.clear()
+        self.cursor.move_to(end)
+        self.aside.clear()
         for client in self.clients.values():
             client.in_flight_count = 0
-            client.deadlines.clear()
+            client.runs.clear()
             client.held.clear()
             self.offer(client)
         self._journal(records.channel_emptied(self.number, end))
@@ -203,15 +175,15 @@ class Channel:
         """The client is gone: what it had in flight is delivered to others at once."""
         if self.clients.pop(client.number, None) is None:
             return
-        lost = [seq for _, first, count in client.deadlines for seq in self.window.take(first, count, client.number)]
-        for seq, entry in [(seq, self._set_aside(seq, 1)) for seq in lost]:  # all, before a record begins a checkpoint
+        lost = [seq for run in client.runs for seq in self._taken(run, client)]
+        for seq, entry in [(seq, self.aside.add(seq, 1)) for seq in lost]:  # all, before a record begins a checkpoint
             self._requeue(seq, entry)
         held = sorted(client.held)
         for seq in held:
-            self._release(seq, self._aside[seq], client)
-            self._requeue(seq, self._aside[seq])
+            self.aside.release(seq, self.aside[seq], client)
+            self._requeue(seq, self.aside[seq])
         self.requeue_count += len(lost) + len(held)
-        client.deadlines.clear()
+        client.runs.clear()
         client.in_flight_count = 0
         if client.is_waiting:
             self._ready.remove(client)
@@ -220,9 +192,10 @@ class Channel:
 
     def offer(self, client: Client) -> None:
         """``client`` may have become able to take messages."""
-        if not client.is_waiting and client.free > 0:
+        if not client.is_waiting and client.free > 0 and not self.gone:
             client.is_waiting = True
             self._ready.append(client)
+            self.topic.listening[self] = None
             self.topic.wake(self)
 
     @property
@@ -241,30 +214,30 @@ class Channel:
                 self.drop_beyond(self.topic.mem_queue_size)
             return
         head = self.window.head
-        backlog = self._backlog
-        ready = self._ready
-        while ready and (backlog or self._requeued):
-            client, rivals = self._next_ready()
+        backlog = self.cursor.backlog
+        ready, requeued = self._ready, self.aside.requeued
+        while ready and (backlog or requeued):
+            client, rivals = self.topic.topology.take_next(ready)
             free = client.free
             if free <= 0:
                 client.is_waiting = False
                 continue
-            share = min(free, -(-(backlog + len(self._requeued)) // (rivals + 1)))
+            share = min(free, -(-(backlog + len(requeued)) // (rivals + 1)))
             # Requeued messages and fresh ones take turns, so that neither keeps the other waiting.
             self._requeued_next = not self._requeued_next
-            if self._requeued and (self._requeued_next or not backlog):
-                for _ in range(min(share, len(self._requeued))):
+            if requeued and (self._requeued_next or not backlog):
+                for _ in range(min(share, len(requeued))):
                     self._deliver_again(client, now)
             else:
                 self._deliver_fresh(client, share, now)
-                backlog = self._backlog
+                backlog = self.cursor.backlog
                 self._evict()
             if client.free > 0:
                 ready.append(client)
             else:
                 client.is_waiting = False
         if not backlog:
-            self._step_over_skips()
+            self.cursor.step_over_skips()
         if self.window.head != head:
             self._journal(records.delivered(self.number, self.window.head))
         if self.ephemeral:
@@ -272,71 +245,29 @@ class Channel:
 
     def drop_beyond(self, depth: int) -> None:
         """Drop the oldest messages that were not delivered yet, beyond so many: an ephemeral channel keeps no more."""
-        excess = self._backlog - depth
+        excess = self.cursor.backlog - depth
         if excess > 0:
-            self.window.skip(excess)
-            self._segment = None
+            self.cursor.skip(excess)
             self.topic.release()
 
-    def _next_ready(self) -> tuple[Client, int]:
-        """Take the client whose turn it is, of those nearest to the broker; and say how many as near still wait."""
-        ready = self._ready
-        if not self.topic.topology.enabled:
-            return ready.popleft(), len(ready)
-        nearest = max(client.preference for client in ready)
-        near = [client for client in ready if client.preference is nearest]
-        ready.remove(near[0])
-        return near[0], len(near) - 1
+    def _skipping(self, first: int, count: int) -> None:
+        self._journal(records.skipped(self.number, first, count))
+        window = self.window
+        if first + count - window.floor >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
+            self._set_aside_below(window.head)
 
     def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
-        window = self.window
-        while True:
-            stop = self._step_over_skips()
-            if window.head >= stop:
-                return
-            segment = self._segment
-            if segment is None or window.head >= segment.next_seq:
-                segment = self._segment = self.topic.log.segment_of(window.head)
-                self._offset = segment.offset_of(window.head)
-            if window.head < segment.checked_end:
-                break
-            self.topic.check_batches(segment, window.head)
-        stop = min(stop, segment.checked_end)
-        first, start = window.head, self._offset
-        count, self._offset = window.deliver(
-            segment.map, start, segment.end, min(limit, stop - first), MAX_RUN_BYTES, client.number
-        )
-        if not count:
+        run = self.cursor.next_run(limit, client.number)
+        if run is None:
             return
-        frames = segment.map[start : self._offset]
-        self._sent(client, count)
-        self._note_deadline(client, now + client.msg_timeout, first, count)
-        if client.sample_rate:
-            self._send_sample(client, frames, first)
-        else:
-            client.send(frames)
-
-    def _step_over_skips(self) -> int:
-        """Move the cursor out of a range it must not deliver; return where the next one, or the log, ends the run."""
-        stop = self.topic.routed_end
-        if not self.topic.skips:
-            return stop
-        while (skip := self.topic.skips.next_from(self.window.head)) is not None:
-            start, end = skip
-            if start > self.window.head:
-                return min(stop, start)
-            self._journal(records.skipped(self.number, self.window.head, end - self.window.head))
-            self.window.skip(end - self.window.head)
-            self._segment = None
-        return stop
-
-    def _note_deadline(self, client: Client, deadline: float, first: int, count: int) -> None:
-        floor = self.window.floor
-        deadlines = client.deadlines
-        while deadlines and deadlines[0][1] + deadlines[0][2] <= floor:
-            deadlines.popleft()
-        deadlines.append((deadline, first, count))
+        deadline = now + client.msg_timeout
+        self._sent(client, run.end - run.first)
+        client.note_run(deadline, run.first, run.end, self.window.floor)
         self.topic.timers.schedule(self, deadline)
+        if client.sample_rate:
+            self._send_sample(client, run.frames, run.first)
+        else:
+            client.send(run.frames)
 
     def _sent(self, client: Client, count: int) -> None:
         client.in_flight_count += count
@@ -364,25 +295,19 @@ class Channel:
             seq += 1
 
     def _deliver_again(self, client: Client, now: float) -> None:
-        seq = self._requeued.popleft()
-        entry = self._aside[seq]
-        record = self.topic.log.record(seq)
-        if record is None:
-            del self._aside[seq]
+        seq = self.aside.requeued.popleft()
+        entry = self.aside[seq]
+        frame = self.frame_of(seq)
+        if frame is None:
+            self.aside.remove(seq)
             self._journal(records.finished(self.number, [(seq, 1)]))
             return
         entry.attempts = (entry.attempts + 1) & 0xFFFF
-        entry.client = client
-        entry.sent_at = now
-        entry.deadline = now + client.msg_timeout
-        client.held.add(seq)
-        self._aside_in_flight += 1
         self._sent(client, 1)
-        self._watch(seq, entry)
-        self._journal_waiting(seq, entry)
-        frame = bytearray(record)
-        frame[ATTEMPTS] = entry.attempts.to_bytes(2)
-        client.send(bytes(frame))
+        self._put_in_flight(seq, entry, client, now, now + client.msg_timeout)
+        again = bytearray(frame)
+        again[ATTEMPTS] = entry.attempts.to_bytes(2)
+        client.send(bytes(again))
 
     # -- answers --------------------------------------------------------------------------------------------------
 
@@ -396,9 +321,9 @@ class Channel:
             except _NotHeld as error:
                 failures.append(FinFailed(f"FIN {_shown(message_id)} failed {error}"))
                 continue
-            self._release(seq, entry, client)
-            del self._aside[seq]
-            self.window.record(now_ns - (self.topic.log.timestamp_of(seq) or now_ns))
+            self.window.record(now_ns - (self._timestamp_of(seq) or now_ns))
+            self.aside.release(seq, entry, client)
+            self.aside.remove(seq)
             ranges.append((seq, 1))
         finished = count - len(failures)
         client.finish_count += finished
@@ -425,32 +350,17 @@ class Channel:
     def touch(self, client: Client, message_id: bytes, now: float) -> None:
         """Restart a message's timeout, within the limit that counts from its sending. Raises TouchFailed."""
         seq = seq_of(message_id, self.topic.id_head, self.window.head)
-        sent_at = self._sent_at(client, seq) if seq is not None else now
+        sent_at = client.sent_at(seq) if seq is not None else now
         seq, entry = self._take_from(client, message_id, "TOUCH", TouchFailed)
-        entry.sent_at = entry.sent_at or sent_at
-        entry.client = client
-        entry.deadline = min(now + client.touch_timeout, entry.sent_at + self.topic.max_msg_timeout)
-        client.held.add(seq)
+        sent_at = entry.sent_at or sent_at
         client.in_flight_count += 1
-        self._aside_in_flight += 1
-        self._watch(seq, entry)
-        self._journal_waiting(seq, entry)
-
-    def _watch(self, seq: int, entry: Aside) -> None:
-        """See to it that a set-aside message in flight is missed at its deadline."""
-        heapq.heappush(self._deadlines, (entry.deadline, seq))
-        self.topic.timers.schedule(self, entry.deadline)
-
-    def _sent_at(self, client: Client, seq: int) -> float:
-        for deadline, first, count in client.deadlines:
-            if first <= seq < first + count:
-                return deadline - client.msg_timeout
-        return 0.0
+        deadline = min(now + client.touch_timeout, sent_at + self.topic.max_msg_timeout)
+        self._put_in_flight(seq, entry, client, sent_at, deadline)
 
     def _held(self, client: Client, message_id: bytes) -> tuple[int, Aside]:
         """The set-aside message of this id that is in flight with ``client``. Raises _NotHeld with the reason."""
         seq = seq_of(message_id, self.topic.id_head, self.window.head)
-        entry = None if seq is None else self._aside.get(seq)
+        entry = None if seq is None else self.aside.get(seq)
         if seq is not None and (self.window.holder(seq) >= 0 or (entry is not None and entry.client is not None)):
             if entry is not None and entry.client is client:
                 return seq, entry
@@ -464,115 +374,93 @@ class Channel:
         seq = seq_of(message_id, self.topic.id_head, self.window.head)
         if seq is not None and self.window.take(seq, 1, client.number):
             client.in_flight_count -= 1
-            return seq, self._set_aside(seq, 1)
+            return seq, self.aside.add(seq, 1)
         try:
             seq, entry = self._held(client, message_id)
         except _NotHeld as error:
             raise failed(f"{command} {_shown(message_id)} failed {error}") from None
-        self._release(seq, entry, client)
+        self.aside.release(seq, entry, client)
         return seq, entry
 
     # -- messages set aside ---------------------------------------------------------------------------------------
 
-    def _set_aside(self, seq: int, attempts: int) -> Aside:
-        self._trim()
-        entry = self._aside[seq] = Aside(attempts)
-        heapq.heappush(self._lowest_aside, seq)
-        heapq.heappush(self._lowest_owed, seq)
-        return entry
-
-    def _trim(self) -> None:
-        """Forget what was finished long ago and stands behind something older that was not."""
-        for heap in (self._lowest_aside, self._lowest_owed):
-            if len(heap) > 64 + 4 * len(self._aside):
-                heap[:] = sorted(set(heap) & self._aside.keys())
-
-    def _release(self, seq: int, entry: Aside, client: Client) -> None:
-        """A set-aside message is no longer in flight."""
-        entry.client = None
-        client.held.discard(seq)
-        client.in_flight_count -= 1
-        self._aside_in_flight -= 1
-
     def _requeue(self, seq: int, entry: Aside) -> None:
-        entry.due = entry.sent_at = 0.0
-        self._requeued.append(seq)
+        self.aside.requeue(seq, entry)
         self._journal_waiting(seq, entry)
 
     def _defer(self, seq: int, entry: Aside, due: float) -> None:
-        entry.due, entry.sent_at = due, 0.0
-        self.deferred_count += 1
-        heapq.heappush(self._due, (due, seq))
+        self.aside.defer(seq, entry, due)
         self.topic.timers.schedule(self, due)
+        self._journal_waiting(seq, entry)
+
+    def _put_in_flight(self, seq: int, entry: Aside, client: Client, sent_at: float, deadline: float) -> None:
+        self.aside.put_in_flight(seq, entry, client, sent_at, deadline)
+        self.topic.timers.schedule(self, deadline)
         self._journal_waiting(seq, entry)
 
     def defer(self, first: int, count: int, due: float) -> None:
         """Messages that were published to be delivered at ``due``; the cursor steps over them."""
         for seq in range(first, first + count):
-            if seq not in self._aside:  # it may be there already, if a crash came before its routing was told
-                self._defer(seq, self._set_aside(seq, 0), due)
+            if seq not in self.aside:  # it may be there already, if a crash came before its routing was told
+                self._defer(seq, self.aside.add(seq, 0), due)
 
     def restore(self, waiting: Iterable[tuple[int, int, float]]) -> None:
         """Take back ``(seq, attempts, due)`` from before a restart."""
         for seq, attempts, due in waiting:
-            entry = self._set_aside(seq, attempts)
+            entry = self.aside.add(seq, attempts)
             if due:
                 self._defer(seq, entry, due)
             else:
-                self._requeued.append(seq)
+                self.aside.requeue(seq, entry)
 
     def tick(self, now: float) -> None:
         """Requeue what timed out and what is due, and say when to be called next."""
         if self.gone:
             return
         for client in self.clients.values():
-            deadlines = client.deadlines
-            while deadlines and deadlines[0][0] <= now:
-                _, first, count = deadlines.popleft()
-                lost = self.window.take(first, count, client.number)
-                for seq, aside in [(seq, self._set_aside(seq, 1)) for seq in lost]:
+            while client.runs and client.runs[0].deadline <= now:
+                lost = self._taken(client.runs.popleft(), client)
+                for seq, entry in [(seq, self.aside.add(seq, 1)) for seq in lost]:
                     client.in_flight_count -= 1
                     self.timeout_count += 1
-                    self._requeue(seq, aside)
+                    self._requeue(seq, entry)
             self.offer(client)
-        while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, seq = heapq.heappop(self._deadlines)
-            entry = self._aside.get(seq)
-            if entry is not None and entry.client is not None and entry.deadline == deadline:
-                holder = entry.client
-                self._release(seq, entry, holder)
-                self.timeout_count += 1
-                self._requeue(seq, entry)
-                self.offer(holder)
-        while self._due and self._due[0][0] <= now:
-            due, seq = heapq.heappop(self._due)
-            entry = self._aside.get(seq)
-            if entry is not None and entry.due == due:
-                self.deferred_count -= 1
-                heapq.heappush(self._lowest_owed, seq)
-                self._requeue(seq, entry)
-        times = [client.deadlines[0][0] for client in self.clients.values() if client.deadlines]
-        times += [queue[0][0] for queue in (self._due, self._deadlines) if queue]
-        if times:
-            self.topic.timers.schedule(self, min(times))
+        for seq, entry, client in self.aside.timed_out(now):
+            self.aside.release(seq, entry, client)
+            self.timeout_count += 1
+            self._requeue(seq, entry)
+            self.offer(client)
+        for seq, entry in self.aside.fallen_due(now):
+            self._requeue(seq, entry)
+        times = [client.runs[0].deadline for client in self.clients.values() if client.runs]
+        next_time = min(times, default=NEVER)
+        self.topic.timers.schedule(self, min(next_time, self.aside.next_time))
         self.topic.wake(self)
+
+    def _taken(self, run: InFlightRun, client: Client) -> list[int]:
+        return self.window.take(run.first, run.end - run.first, client.number)
 
     def _evict(self) -> None:
         """Set a few very old deliveries aside, so that they do not keep a window open over all that came after."""
         window = self.window
         span = window.head - window.floor
-        if span < MIN_EVICTION_SPAN + 4 * window.in_flight_count:
-            return
-        for seq, number in window.holders(window.floor + span // 2):
+        if span >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
+            self._set_aside_below(window.floor + span // 2)
+
+    def _set_aside_below(self, end: int) -> None:
+        """Set the deliveries of messages below ``end`` aside; they stay in flight."""
+        for seq, number in self.window.holders(end):
             client = self.clients[number]
-            sent_at = self._sent_at(client, seq)
-            window.take(seq, 1, number)
-            entry = self._set_aside(seq, 1)
-            entry.client, entry.sent_at, entry.deadline = client, sent_at, sent_at + client.msg_timeout
-            client.held.add(seq)
-            self._aside_in_flight += 1
-            self._watch(seq, entry)
-            self._journal_waiting(seq, entry)
+            sent_at = client.sent_at(seq)
+            self.window.take(seq, 1, number)
+            self._put_in_flight(seq, self.aside.add(seq, 1), client, sent_at, sent_at + client.msg_timeout)
+
+    def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
+        """Need nothing of the log below ``end`` any more but the backlog; ``frames`` are the copies that there are."""
+        self._set_aside_below(end)
+        for seq, entry in self.aside.items():
+            if seq < end and entry.frame is None and (frame := self.topic.log.frame(seq)) is not None:
+                entry.frame = frames.setdefault(seq, bytes(frame))
 
     # -- journal --------------------------------------------------------------------------------------------------
 
@@ -582,7 +470,7 @@ class Channel:
 
     def _journal_waiting(self, seq: int, entry: Aside) -> None:
         if not self.ephemeral and not self.gone:
-            due_ns = self.topic.wall_ns(entry.due) if entry.due else 0
+            due_ns = self.topic.clock.keep(entry.due) if entry.due else 0
             self.topic.journal(records.waiting(self.number, seq, entry.attempts, due_ns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from brokerd.topology import Locality
 from nsqwire.identify import Terms
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from brokerd.net.tls import TLSInfo
 
 
+class InFlightRun(NamedTuple):
+    """Messages that were sent together: numbers ``first`` up to ``end``, to be answered by ``deadline``, monotonic."""
+
+    deadline: float
+    first: int
+    end: int
+
+
 class Client:
     """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed."""
 
     __slots__ = (
-        "blocked", "channel", "client_id", "connect_ts", "deadlines", "deflate", "finish_count", "grant",
+        "blocked", "channel", "client_id", "connect_ts", "deflate", "finish_count", "grant",
         "grant_until", "hang_up", "held", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
-        "msg_timeout", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count",
+        "msg_timeout", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
         "sample_rate", "secret", "send", "snappy", "state", "tls", "topology_region", "topology_zone",
         "touch_timeout", "user_agent",
     )  # fmt: skip
@@ -66,8 +74,8 @@ class Client:
         """True while the connection takes no more bytes."""
         self.is_waiting = False
         """True while it stands in its channel's queue of clients that can take messages."""
-        self.deadlines: deque[tuple[float, int, int]] = deque()
-        """``(monotonic deadline, first seq, count)`` of what it was sent, oldest first."""
+        self.runs: deque[InFlightRun] = deque()
+        """What it was sent for the first time, oldest first."""
         self.held: set[int] = set()
         """Numbers of the redelivered or touched messages in flight with it."""
 
@@ -82,6 +90,18 @@ class Client:
         if self.blocked or self.state is not State.SUBSCRIBED:
             return 0
         return self.ready_count - self.in_flight_count
+
+    def note_run(self, deadline: float, first: int, end: int, floor: int) -> None:
+        """It was sent the messages from ``first`` up to ``end``; all below ``floor`` are answered by everybody."""
+        runs = self.runs
+        while runs and runs[0].end <= floor:
+            runs.popleft()
+        runs.append(InFlightRun(deadline, first, end))
+
+    def sent_at(self, seq: int) -> float:
+        """When it was sent message ``seq`` for the first time, monotonic seconds; 0 if it was not."""
+        run = next((run for run in self.runs if run.first <= seq < run.end), None)
+        return 0.0 if run is None else run.deadline - self.msg_timeout
 
     def published(self, topic: str, messages: int) -> None:
         """Count what it published."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from nsqwire.http.metrics import latency_buckets
+from nsqwire.http.metrics import Series, labels_text, latency_buckets
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -20,7 +20,7 @@ class BrokerMetrics:
     """One scrape's families. ``add_topic`` takes the topics in one by one; a family's samples then stand together."""
 
     def __init__(self) -> None:
-        self.families: list[Metric] = []
+        self.families: list[Metric | Series] = []
         topic, channel = ("topic",), ("topic", "channel")
         self._topic_messages = self._counter("nsq_topic_messages", "Messages published.", topic)
         self._topic_bytes = self._counter("nsq_topic_message_bytes", "Bytes of message bodies published.", topic)
@@ -45,62 +45,66 @@ class BrokerMetrics:
             "Age of the oldest message that no consumer has finished; 0 if there is none.",
             channel,
         )
-        self._latency = HistogramMetricFamily(
-            "nsq_channel_latency_seconds",
-            "From publish to finish; of channels where something was finished. The sum is within 1.1 %.",
-            labels=channel,
+        self._latency = self._series(
+            HistogramMetricFamily(
+                "nsq_channel_latency_seconds",
+                "From publish to finish; of channels where something was finished. The sum is within 1.1 %.",
+                labels=channel,
+            )
         )
-        self.families.append(self._latency)
 
     def add_node(self, broker: Broker) -> None:
         """What is told of the broker as a whole."""
-        self._gauge("nsq_healthy", "1 while the disk takes what is written.").add_metric(
-            (), float(broker.health_error is None)
-        )
-        self._gauge("nsq_clients", "TCP connections.").add_metric((), len(broker.clients))
-        self._gauge("nsq_topics", "Topics.").add_metric((), len(broker.topics))
-        self._gauge("nsq_channels", "Channels of all topics.").add_metric(
-            (), sum(len(topic.channels) for topic in broker.topics.values())
-        )
-        self._gauge("nsq_journal_bytes", "Bytes in the journal since its last checkpoint.").add_metric(
-            (), broker.journal_bytes
-        )
+        channels = sum(len(topic.channels) for topic in broker.topics.values())
+        self.families += [
+            GaugeMetricFamily(
+                "nsq_healthy", "1 while the disk takes what is written.", int(broker.health_error is None)
+            ),
+            GaugeMetricFamily("nsq_clients", "TCP connections.", len(broker.clients)),
+            GaugeMetricFamily("nsq_topics", "Topics.", len(broker.topics)),
+            GaugeMetricFamily("nsq_channels", "Channels of all topics.", channels),
+            GaugeMetricFamily(
+                "nsq_journal_bytes", "Bytes in the journal since its last checkpoint.", broker.journal_bytes
+            ),
+        ]
 
     def add_topic(self, topic: Topic) -> None:
         """A topic and its channels as they are now."""
-        labels = (topic.name,)
-        self._topic_messages.add_metric(labels, topic.message_count)
-        self._topic_bytes.add_metric(labels, topic.message_bytes)
-        self._topic_depth.add_metric(labels, topic.depth)
-        self._topic_backend.add_metric(labels, topic.backend_depth)
-        self._topic_paused.add_metric(labels, topic.paused)
-        self._topic_log.add_metric(labels, sum(segment.end for segment in topic.log.segments))
-        self._topic_allocated.add_metric(labels, sum(len(segment.map) for segment in topic.log.segments))
+        labels = labels_text(topic=topic.name)
+        self._topic_messages.add(labels, topic.message_count)
+        self._topic_bytes.add(labels, topic.message_bytes)
+        self._topic_depth.add(labels, topic.depth)
+        self._topic_backend.add(labels, topic.backend_depth)
+        self._topic_paused.add(labels, topic.paused)
+        self._topic_log.add(labels, sum(segment.end for segment in topic.log.segments))
+        self._topic_allocated.add(labels, sum(segment.capacity for segment in topic.log.segments))
         now_ns = time.time_ns()
         for channel in topic.channels.values():
-            self._add_channel(channel, (topic.name, channel.name), now_ns)
+            self._add_channel(channel, labels_text(channel=channel.name, topic=topic.name), now_ns)
 
-    def _add_channel(self, channel: Channel, labels: tuple[str, str], now_ns: int) -> None:
-        self._messages.add_metric(labels, channel.message_count)
-        self._requeues.add_metric(labels, channel.requeue_count)
-        self._timeouts.add_metric(labels, channel.timeout_count)
-        self._depth.add_metric(labels, channel.depth)
-        self._backend.add_metric(labels, channel.backend_depth)
-        self._in_flight.add_metric(labels, channel.in_flight_count)
-        self._deferred.add_metric(labels, channel.deferred_count)
-        self._clients.add_metric(labels, len(channel.clients))
-        self._paused.add_metric(labels, channel.paused)
-        self._oldest.add_metric(labels, (channel.oldest_unfinished_age_ns(now_ns) or 0) / 1e9)
+    def _add_channel(self, channel: Channel, labels: str, now_ns: int) -> None:
+        depth = channel.depth
+        self._messages.add(labels, channel.message_count)
+        self._requeues.add(labels, channel.requeue_count)
+        self._timeouts.add(labels, channel.timeout_count)
+        self._depth.add(labels, depth)
+        self._backend.add(labels, channel.beyond_memory(depth))
+        self._in_flight.add(labels, channel.in_flight_count)
+        self._deferred.add(labels, channel.deferred_count)
+        self._clients.add(labels, len(channel.clients))
+        self._paused.add(labels, channel.paused)
+        self._oldest.add(labels, (channel.oldest_unfinished_age_ns(now_ns) or 0) / 1e9)
         histogram = channel.histogram
         if histogram.count:
-            self._latency.add_metric(labels, *latency_buckets(histogram))
+            self._latency.add_histogram(labels, *latency_buckets(histogram))
 
-    def _gauge(self, name: str, documentation: str, labels: Iterable[str] = ()) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(name, documentation, labels=tuple(labels))
-        self.families.append(family)
-        return family
+    def _gauge(self, name: str, documentation: str, labels: Sequence[str]) -> Series:
+        return self._series(GaugeMetricFamily(name, documentation, labels=labels))
 
-    def _counter(self, name: str, documentation: str, labels: Iterable[str]) -> CounterMetricFamily:
-        family = CounterMetricFamily(name, documentation, labels=tuple(labels))
-        self.families.append(family)
-        return family
+    def _counter(self, name: str, documentation: str, labels: Sequence[str]) -> Series:
+        return self._series(CounterMetricFamily(name, documentation, labels=labels))
+
+    def _series(self, family: Metric) -> Series:
+        series = Series(family)
+        self.families.append(series)
+        return series

@@ -179,14 +179,14 @@ def topic_stats(topic: Topic, query: StatsQuery, windows: LatencyWindows) -> Top
 
 
 def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows) -> ChannelStats:
-    clients = None
-    if query.include_clients:
+    clients: list[ClientStats] | None = [] if query.include_clients else None
+    if clients is not None and channel.clients:
         clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
     depth = channel.depth
     stats: ChannelStats = {
         "channel_name": channel.name,
         "depth": depth,
-        "backend_depth": channel.beyond_memory(depth),
+        "backend_depth": channel.beyond_memory(depth) if depth else 0,
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,

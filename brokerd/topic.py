@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from brokerd.channel import Channel
 from brokerd.journal import records
-from brokerd.kernel import append_bodies, append_messages
-from brokerd.log.log import Log, Write
+from brokerd.kernel import append_batches, append_bodies, append_messages
+from brokerd.log.log import Log
+from brokerd.log.segment import Write
 from brokerd.skips import Skips
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.frame import MESSAGE_HEAD_BYTES
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.log.segment import Segment
 
+KEPT_IN_MEMORY = 2
+"""An ephemeral topic's newest segments; of older ones what is still needed is copied, so that they can go."""
 SIZE_BYTES = 4
 """Of the length before each message in an MPUB body."""
+COUNT_BYTES = 4
+"""Of the number of messages at the beginning of one."""
 
 
 class Topic:
@@ -35,6 +40,9 @@ class Topic:
         self.log = log
         self.paused = False
         self.channels: dict[str, Channel] = {}
+        self.listening: dict[Channel, None] = {}
+        """The channels that a publish concerns: all with a ready client, and the ephemeral ones. Others may be among
+        them until the next publish."""
         self.skips = Skips()
         self.message_count = 0
         self.message_bytes = 0
@@ -42,12 +50,16 @@ class Topic:
         self.timers = broker.timers
         self.topology = broker.topology
         self.journal = broker.journal_append
-        self.wall_ns = broker.wall_ns
+        self.clock = broker.clock
         self.wake = broker.wake
         self.max_msg_timeout = broker.settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = broker.settings.mem_queue_size
         self._routed_end = routed_end
         self._held = False
+        self._last: Channel | None = None
+        self._only_ephemeral = False
+        self._oldest: tuple[int, int | None] = -1, None
+        self._seen_at_rest: tuple[int, ...] = ()
         self._damaged = Skips()
         self._holes: list[tuple[int, int]] = []
         self._unrouted: list[tuple[int, int, int]] = []  # (first seq, count, defer ms) of deferred publishes
@@ -74,8 +86,11 @@ class Topic:
         """Age of the oldest message that waits in the topic or in a channel of it; None if there is none."""
         found = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
         ages = [age for age in found if age is not None]
-        if self.depth and (timestamp := self.log.timestamp_of(self.routed_end)) is not None:
-            ages.append(max(0, now_ns - timestamp))
+        if self.depth:
+            if self._oldest[0] != self.routed_end:
+                self._oldest = self.routed_end, self.log.timestamp_of(self.routed_end)
+            if self._oldest[1] is not None:
+                ages.append(max(0, now_ns - self._oldest[1]))
         return max(ages, default=None)
 
     # -- publishing -----------------------------------------------------------------------------------------------
@@ -90,15 +105,29 @@ class Topic:
 
         self._append(body_bytes, len(bodies), timestamp, write, defer_ms)
 
-    def publish_messages(self, messages: memoryview, count: int) -> None:
-        """Keep ``count`` × (``size i32 | body``), sizes checked, as publish does."""
-        body_bytes = len(messages) - SIZE_BYTES * count
+    def drops_of(self, count: int) -> bool:
+        """Tell whether of so many messages some would be taken and dropped: an ephemeral topic keeps no more."""
+        return self.ephemeral and self.depth + count > self.mem_queue_size
+
+    def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
+        """Keep ``count`` × (``gap`` bytes of no matter, ``size i32 | body``), sizes checked, as publish does."""
+        body_bytes = len(messages) - (gap + SIZE_BYTES) * count
         timestamp = time.time_ns()
 
         def write(log: memoryview, offset: int, first_seq: int) -> int:
-            return append_messages(log, offset, messages, count, timestamp, self.id_head, first_seq)
+            return append_messages(log, offset, messages, count, timestamp, self.id_head, first_seq, gap)
 
         self._append(body_bytes, count, timestamp, write, 0)
+
+    def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> None:
+        """Keep, together, the ``messages`` of ``count`` × (``gap`` bytes of no matter, MPUB body), as publish does."""
+        body_bytes = len(commands) - (gap + COUNT_BYTES) * count - SIZE_BYTES * messages
+        timestamp = time.time_ns()
+
+        def write(log: memoryview, offset: int, first_seq: int) -> int:
+            return append_batches(log, offset, commands, count, timestamp, self.id_head, first_seq, gap)
+
+        self._append(body_bytes, messages, timestamp, write, 0)
 
     def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
@@ -115,6 +144,8 @@ class Topic:
             broker.storage_failed(error)
             raise PublishFailed(str(error)) from error
         broker.health_error = None
+        if self.ephemeral and segment.first_seq == first_seq:
+            self._copy_old()
         if broker.syncer is not None:
             broker.syncer.wrote(segment, count)
         self.message_count += count
@@ -123,10 +154,20 @@ class Topic:
             self.skips.add(first_seq, first_seq + count)
             self._unrouted.append((first_seq, count, defer_ms))
             self._route_deferred()
-        for channel in self.channels.values():
-            if channel.has_ready_client and not channel.paused:
-                self.wake(channel)
-            elif channel.ephemeral:
+        if self._only_ephemeral:
+            self._journal_routed()
+        if self.listening:
+            self._tell_listening()
+
+    def _tell_listening(self) -> None:
+        for channel in list(self.listening):
+            if channel.has_ready_client:
+                if not channel.paused:
+                    self.wake(channel)
+                    continue
+            elif not channel.ephemeral:
+                del self.listening[channel]
+            if channel.ephemeral:
                 channel.drop_beyond(self.mem_queue_size)
 
     def _route_deferred(self) -> None:
@@ -182,6 +223,7 @@ class Topic:
             self.paused = False
             self._route_deferred()
             self._journal_own(records.topic_paused(self.number, False, self._routed_end))
+            self._journal_routed()
             for channel in self.channels.values():
                 self.wake(channel)
 
@@ -193,6 +235,7 @@ class Topic:
         """Every channel that was made during the hold gets the topic's messages from the first on."""
         self._held = False
         self._route_deferred()
+        self._journal_routed()
         for channel in self.channels.values():
             self.wake(channel)
 
@@ -222,6 +265,7 @@ class Topic:
             if not channel.ephemeral:
                 self.journal(records.channel_created(self.number, number, channel.window.head, name))
             self._route_deferred()
+            self.channels_changed()
             self._broker.registration_changed("register", self.name, name)
         return channel
 
@@ -237,6 +281,7 @@ class Topic:
         channel = self.find_channel(name)
         self._routed_end = self.routed_end
         del self.channels[name]
+        self.listening.pop(channel, None)
         channel.gone = True
         for client in list(channel.clients.values()):
             client.hang_up()
@@ -245,10 +290,21 @@ class Topic:
             self.journal(records.channel_deleted(channel.number, self._routed_end))
         else:
             self._journal_own(records.topic_paused(self.number, self.paused, self._routed_end))
+        self.channels_changed()
         self._broker.registration_changed("unregister", self.name, name)
         self.release()
         if self.ephemeral and not self.channels:
             self._broker.delete_topic(self.name)
+
+    def channels_changed(self) -> None:
+        """Learn what kinds of channels there are."""
+        self._only_ephemeral = bool(self.channels) and all(channel.ephemeral for channel in self.channels.values())
+        self._journal_routed()
+
+    def _journal_routed(self) -> None:
+        """Ephemeral channels leave no record of what they were given: where there are no others, the topic does."""
+        if self._only_ephemeral and not self.paused and not self._held:
+            self._journal_own(records.topic_paused(self.number, False, self.routed_end))
 
     def left(self, channel: Channel) -> None:
         """A client left ``channel``: an ephemeral one goes with its last."""
@@ -282,13 +338,14 @@ class Topic:
     @property
     def low_water(self) -> int:
         """The lowest message that anybody may still need."""
-        low = self.routed_end
-        for channel in self.channels.values():
-            low = min(low, channel.low_water)
-        return low
+        last = self._last = min(self.channels.values(), key=lambda channel: channel.low_water, default=None)
+        return self.routed_end if last is None else min(self.routed_end, last.low_water)
 
     def release(self) -> None:
         """Remove the segments that nobody needs any more."""
+        last = self._last
+        if last is not None and not last.gone and last.low_water < self.log.first_end:
+            return  # the one that was found furthest behind still is in the first: not all need to be asked
         segments = self.log.segments
         if len(segments) > 1 or self.skips:
             low = self.low_water
@@ -296,6 +353,21 @@ class Topic:
             self.skips.drop_below(low)
             if self._holes:
                 self._holes = [(start, end) for start, end in self._holes if end > low]
+
+    def rest(self) -> None:
+        """Called now and then: if nothing was published or delivered since the last time, hold no files and maps."""
+        seen = (self.log.next_seq, *(channel.window.head for channel in self.channels.values()))
+        if seen == self._seen_at_rest:
+            self.log.unmap()
+        self._seen_at_rest = seen
+
+    def _copy_old(self) -> None:
+        """In memory, a message in flight or deferred for long must not hold the segments of all that came after it."""
+        if len(self.log.segments) > KEPT_IN_MEMORY:
+            end, frames = self.log.segments[-KEPT_IN_MEMORY].first_seq, dict[int, bytes]()
+            for channel in self.channels.values():
+                channel.copy_below(end, frames)
+            self.release()
 
     def _journal_own(self, record: bytes) -> None:
         if not self.ephemeral:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,3 +50,12 @@ class Topology(NamedTuple):
         if self.enabled and self.region and client.topology_region == self.region:
             return Locality.REGION
         return Locality.GLOBAL
+
+    def take_next(self, ready: deque[Client]) -> tuple[Client, int]:
+        """Take the client whose turn it is, of those nearest to the broker; and say how many as near still wait."""
+        if not self.enabled:
+            return ready.popleft(), len(ready)
+        nearest = max(client.preference for client in ready)
+        near = [client for client in ready if client.preference is nearest]
+        ready.remove(near[0])
+        return near[0], len(near) - 1

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
-from brokerd.journal.records import KINDS
+from brokerd.journal.records import KINDS, OF_MESSAGES
 from brokerd.journal.state import NodeState
 from brokerd.log.log import sync_directory
 
@@ -34,6 +34,8 @@ CHECKPOINT = "checkpoint"
 _HEAD = struct.Struct(">II")
 _MAX_RECORD_BYTES = 1024 * 1024
 _RETRY_S = 1.0
+_RESERVED = 16
+"""One part in so many is for the changes of topics and channels, once all else is full."""
 
 
 Background = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
@@ -135,7 +137,7 @@ class Journal:
         self._failed = failed
         self._map = mmap.mmap(-1, mmap.PAGESIZE)
         self._offset = 0
-        self._length = 0
+        self._limit = 0
         self._spare: mmap.mmap | None = None
         self._retry_at = 0.0
         self._in_background: Background | None = None
@@ -157,26 +159,34 @@ class Journal:
     def append(self, record: bytes) -> None:
         """Keep a change.
 
-        With the journal full and a full disk a change is not kept, ``failed`` hears of it, and consumers go on: until a
-        checkpoint succeeds, which is tried once a second, a crash would have such messages delivered again.
+        With the journal full and a full disk a change of a message's state is not kept, ``failed`` hears of it, and
+        consumers go on: until a checkpoint succeeds, which is tried once a second, a crash would have such messages
+        delivered again. For the changes of topics and channels themselves there is a reserve.
         """
-        if self._offset + _HEAD.size + len(record) > self._length:
-            if time.monotonic() < self._retry_at:
-                return
-            try:
-                self._next_generation()
-            except OSError as error:
-                self._failed(error)
-                if self._offset + _HEAD.size + len(record) > self._length:
-                    self._retry_at = time.monotonic() + _RETRY_S
-                    self._length = self._offset  # nothing may come behind a record that is missing
-                    return
+        if self._offset + _HEAD.size + len(record) > self._limit and not self._make_room(record):
+            return
         offset = self._offset
         start = offset + _HEAD.size
         end = start + len(record)
         self._map[start:end] = record
         _HEAD.pack_into(self._map, offset, len(record), xxh3_64_intdigest(record) & 0xFFFFFFFF)
         self._offset = end
+
+    def _make_room(self, record: bytes) -> bool:
+        """Begin the next generation, or else use the reserve. False if there is no room for the record."""
+        size = _HEAD.size + len(record)
+        if time.monotonic() >= self._retry_at:
+            try:
+                self._next_generation()
+            except OSError as error:
+                self._failed(error)
+            if self._offset + size <= self._limit:
+                return True
+            self._retry_at = time.monotonic() + _RETRY_S
+        if record[0] in OF_MESSAGES:
+            self._limit = self._offset  # nothing about messages may come behind a record that is missing
+            return False
+        return self._offset + size <= len(self._map)
 
     @property
     def used(self) -> int:
@@ -212,7 +222,7 @@ class Journal:
         generation = self._generation + 1
         map_ = self._spare or self._allocate(generation)
         self._map.close()
-        self._map, self._offset, self._length, self._spare = map_, 0, JOURNAL_BYTES, None
+        self._map, self._offset, self._limit, self._spare = map_, 0, JOURNAL_BYTES - JOURNAL_BYTES // _RESERVED, None
         self._generation = generation
 
     def _allocate_spare(self) -> None:

@@ -1,7 +1,7 @@
 """The changes a journal holds, as bytes.
 
 Each is ``kind u8`` and its fields, big-endian. Topics and channels are named by their numbers on this node; a channel's
-number is unique among all channels. A sequence number is a topic's. Times are Unix nanoseconds.
+number is unique among all channels. A sequence number is a topic's. Times are nanoseconds of :mod:`brokerd.clock`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ FINISHED: Final = 10
 WAITING: Final = 11
 SKIPPED: Final = 12
 TOPIC_ROUTED: Final = 13
-KINDS: Final = range(TOPIC_CREATED, TOPIC_ROUTED + 1)
+CLOCK: Final = 14
+KINDS: Final = range(TOPIC_CREATED, CLOCK + 1)
+OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED))
+"""The kinds that tell of messages; without them some are delivered again, but nothing is lost."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")
@@ -35,6 +38,7 @@ CHANNEL_FLAG = struct.Struct(">BIB")
 CHANNEL_MESSAGE = struct.Struct(">BIQHQ")
 CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
+OFFSET = struct.Struct(">Bq")
 
 
 def topic_created(number: int, routed_end: int, name: str) -> bytes:
@@ -48,7 +52,7 @@ def topic_deleted(number: int) -> bytes:
 
 
 def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
-    """A topic was paused or unpaused."""
+    """A topic is paused or not; messages from ``routed_end`` on have gone to no channel yet."""
     return TOPIC_GATE.pack(TOPIC_PAUSED, number, paused, routed_end)
 
 
@@ -100,3 +104,8 @@ def skipped(number: int, first: int, count: int) -> bytes:
 def waiting(number: int, seq: int, attempts: int, due_ns: int) -> bytes:
     """A message is to be delivered again after ``attempts`` deliveries; at ``due_ns``, or 0 for at once."""
     return CHANNEL_MESSAGE.pack(WAITING, number, seq, attempts, due_ns)
+
+
+def clock(wall_offset_ns: int) -> bytes:
+    """The wall clock was stepped: from now on it is so far from the monotonic one."""
+    return OFFSET.pack(CLOCK, wall_offset_ns)

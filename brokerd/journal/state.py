@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from brokerd.clock import KeptClock
 from brokerd.journal import records
 from brokerd.journal.records import RANGE
 
@@ -47,7 +48,7 @@ class Delivered:
 
 @dataclass
 class ChannelState:
-    """``aside``: seq -> (attempts, due Unix ns or 0), the messages that wait for another delivery."""
+    """``aside``: seq -> (attempts, due in kept ns or 0), the messages that wait for another delivery."""
 
     number: int
     topic: int
@@ -95,6 +96,8 @@ class NodeState:
         self.next_channel = 0
         self.imports = 0
         """How many data directories of nsqd were taken over."""
+        self.clock: KeptClock | None = None
+        """How the due times are to be read; None: as Unix time."""
 
     def apply(self, record: bytes) -> None:
         """Take one change; taking it twice is taking it once, since a checkpoint may hold the first record behind it.
@@ -102,7 +105,7 @@ class NodeState:
         Raises KeyError, struct.error or UnicodeDecodeError for one that makes no sense.
         """
         kind = record[0]
-        if kind in (records.DELIVERED, records.FINISHED, records.WAITING, records.SKIPPED):
+        if kind in records.OF_MESSAGES:
             number = records.CHANNEL.unpack_from(record)[1]
             if number in self.channels or number >= self.next_channel:
                 self._apply_to(self.channels[number], kind, record)
@@ -165,12 +168,21 @@ class NodeState:
             channel.head = head
             channel.aside.clear()
             channel.delivered = Delivered(head)
+        elif kind == records.CLOCK:
+            if self.clock is not None:
+                self.clock = self.clock._replace(wall_offset_ns=records.OFFSET.unpack(record)[1])
         else:
             raise KeyError(f"no record of kind {kind}")
 
     def to_lines(self) -> Iterator[str]:
         """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel."""
-        yield _line(format=1, next_topic=self.next_topic, next_channel=self.next_channel, imports=self.imports)
+        yield _line(
+            format=1,
+            next_topic=self.next_topic,
+            next_channel=self.next_channel,
+            imports=self.imports,
+            clock=self.clock,
+        )
         for topic in self.topics.values():
             yield _line(
                 topic=topic.number,
@@ -209,6 +221,8 @@ class NodeState:
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
                 state.imports = data["imports"]
+                if data.get("clock"):  # checkpoints of before have none, and Unix times
+                    state.clock = KeptClock(*data["clock"])
             else:
                 raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         return state

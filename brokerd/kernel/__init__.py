@@ -13,7 +13,16 @@ from brokerd.kernel.frames import Buffer
 COMPILED = False
 if os.environ.get("BROKERD_KERNEL") != "python":
     try:
-        from brokerd.kernel._frames import Window, append_bodies, append_messages, fin_run, scan_messages
+        from brokerd.kernel._frames import (
+            Window,
+            append_batches,
+            append_bodies,
+            append_messages,
+            fin_run,
+            mpub_run,
+            pub_run,
+            scan_messages,
+        )
 
         COMPILED = True
     except ImportError:
@@ -21,10 +30,24 @@ if os.environ.get("BROKERD_KERNEL") != "python":
 if not COMPILED:
     from brokerd.kernel.frames import (  # type: ignore[assignment]
         Window,
+        append_batches,
         append_bodies,
         append_messages,
         fin_run,
+        mpub_run,
+        pub_run,
         scan_messages,
     )
 
-__all__ = ["COMPILED", "Buffer", "Window", "append_bodies", "append_messages", "fin_run", "scan_messages"]
+__all__ = [
+    "COMPILED",
+    "Buffer",
+    "Window",
+    "append_batches",
+    "append_bodies",
+    "append_messages",
+    "fin_run",
+    "mpub_run",
+    "pub_run",
+    "scan_messages",
+]

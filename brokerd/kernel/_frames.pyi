@@ -3,14 +3,33 @@ from collections.abc import Sequence
 from brokerd.kernel.frames import Buffer
 
 def append_messages(
-    log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int
+    log: Buffer,
+    offset: int,
+    messages: Buffer,
+    count: int,
+    timestamp: int,
+    id_head: bytes,
+    first_seq: int,
+    gap: int = 0,
+) -> int: ...
+def append_batches(
+    log: Buffer,
+    offset: int,
+    commands: Buffer,
+    count: int,
+    timestamp: int,
+    id_head: bytes,
+    first_seq: int,
+    gap: int,
 ) -> int: ...
 def append_bodies(
     log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
 ) -> int: ...
 def fin_run(buffer: bytearray, start: int, end: int) -> int: ...
+def pub_run(buffer: bytearray, start: int, end: int, max_size: int) -> tuple[int, int, int]: ...
+def mpub_run(buffer: bytearray, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]: ...
 def scan_messages(
-    buffer: bytearray, offset: int, end: int, remaining: int, max_size: int
+    buffer: bytes | bytearray, offset: int, end: int, remaining: int, max_size: int
 ) -> tuple[int, int, int, int]: ...
 
 class Window:

@@ -14,9 +14,11 @@ cdef extern from *:
     #endif
     #define to_be32(x) __builtin_bswap32(x)
     #define to_be64(x) __builtin_bswap64(x)
+    #define prefetch(at) __builtin_prefetch(at)
     """
     uint32_t to_be32(uint32_t) nogil
     uint64_t to_be64(uint64_t) nogil
+    void prefetch(const void*) nogil
 
 cdef enum:
     HEAD_BYTES = 34
@@ -28,7 +30,12 @@ cdef enum:
     FREE = 0
     IN_FLIGHT = 1
     FIRST_CAPACITY = 64
+    CACHE_LINE = 64
+    PREFETCHED_BYTES = 4096
     KEPT_CAPACITY = 4096
+    PUB_WORD = 4
+    MPUB_WORD = 5
+    MAX_NAME = 64
 
 cdef uint64_t SEQ_MASK = (<uint64_t>1 << SEQ_BITS) - 1
 cdef const char* HEX = b"0123456789abcdef"
@@ -66,6 +73,28 @@ cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
     return <int64_t>to_be64(value)
 
 
+cdef inline bint has_newline(const uint8_t* at) noexcept nogil:
+    """Tell whether one of eight bytes is a newline."""
+    cdef uint64_t word
+    memcpy(&word, at, 8)
+    word ^= <uint64_t>0x0A0A0A0A0A0A0A0A
+    return ((word - <uint64_t>0x0101010101010101) & ~word & <uint64_t>0x8080808080808080) != 0
+
+
+cdef inline void count_up(uint8_t* digits) noexcept nogil:
+    """Make the ten hex digits of a number those of the next."""
+    cdef int i = 9
+    while i >= 0:
+        if digits[i] == c"9":
+            digits[i] = c"a"
+            return
+        if digits[i] != c"f":
+            digits[i] += 1
+            return
+        digits[i] = c"0"
+        i -= 1
+
+
 cdef inline void write_head(
     uint8_t* at, uint32_t body_size, uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
@@ -85,7 +114,7 @@ cdef inline void write_head(
 
 def append_messages(
     uint8_t[::1] log, Py_ssize_t offset, const uint8_t[::1] messages, Py_ssize_t count, int64_t timestamp,
-    const uint8_t[::1] id_head, uint64_t first_seq,
+    const uint8_t[::1] id_head, uint64_t first_seq, Py_ssize_t gap=0,
 ):
     cdef uint64_t timestamp_be = to_be64(<uint64_t>timestamp)
     cdef const uint8_t* source = &messages[0]
@@ -94,11 +123,37 @@ def append_messages(
     cdef uint32_t size
     cdef Py_ssize_t i
     for i in range(count):
+        source += gap
         size = read32(source)
         write_head(target + offset, size, timestamp_be, head, first_seq + i)
         memcpy(target + offset + HEAD_BYTES, source + 4, size)
         offset += HEAD_BYTES + size
         source += 4 + size
+    return offset
+
+
+def append_batches(
+    uint8_t[::1] log, Py_ssize_t offset, const uint8_t[::1] commands, Py_ssize_t count, int64_t timestamp,
+    const uint8_t[::1] id_head, uint64_t first_seq, Py_ssize_t gap,
+):
+    cdef uint64_t timestamp_be = to_be64(<uint64_t>timestamp)
+    cdef const uint8_t* source = &commands[0]
+    cdef uint8_t* target = &log[0]
+    cdef const uint8_t* head = &id_head[0]
+    cdef uint32_t size
+    cdef uint32_t messages
+    while count:
+        messages = read32(source + gap)
+        source += gap + 4
+        while messages:
+            size = read32(source)
+            write_head(target + offset, size, timestamp_be, head, first_seq)
+            memcpy(target + offset + HEAD_BYTES, source + 4, size)
+            offset += HEAD_BYTES + size
+            source += 4 + size
+            first_seq += 1
+            messages -= 1
+        count -= 1
     return offset
 
 
@@ -123,18 +178,92 @@ def append_bodies(
 
 def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     cdef Py_ssize_t count = 0
-    cdef Py_ssize_t i
     cdef const uint8_t* at
     while end - start >= FIN_LINE:
         at = &buffer[start]
-        if memcmp(at, b"FIN ", 4) != 0 or at[20] != 10:
+        if memcmp(at, b"FIN ", 4) != 0 or at[20] != 10 or has_newline(at + 4) or has_newline(at + 12):
             break
-        for i in range(4, 20):
-            if at[i] == 10:
-                return count
         count += 1
         start += FIN_LINE
     return count
+
+
+cdef Py_ssize_t line_of(const uint8_t* line, Py_ssize_t room, const char* word, Py_ssize_t length) noexcept nogil:
+    """The bytes of ``word``, a name and a newline at ``line``; 0 if that is not what is there."""
+    cdef Py_ssize_t start = length
+    cdef uint8_t c
+    if room <= length or memcmp(line, word, length) != 0:
+        return 0
+    while length < room:
+        c = line[length]
+        length += 1
+        if c == 10:
+            return 0 if length == start + 1 else length
+        if c == 32 or c == 13 or length > start + MAX_NAME:
+            return 0
+    return 0
+
+
+def pub_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_size):
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t length
+    cdef const uint8_t* line
+    cdef const uint8_t* at
+    cdef int32_t size
+    if start == end:
+        return 0, 0, start
+    line = at = &buffer[start]
+    length = line_of(line, end - start, b"PUB ", PUB_WORD)
+    if length == 0:
+        return 0, 0, start
+    while end - start >= length + 4 and memcmp(at, line, length) == 0:
+        size = <int32_t>read32(at + length)
+        if size <= 0 or size > max_size or end - start - length - 4 < size:
+            break
+        at += length + 4 + size
+        start += length + 4 + size
+        count += 1
+    return length, count, start
+
+
+def mpub_run(
+    const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t max_size, Py_ssize_t max_body
+):
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t messages = 0
+    cdef Py_ssize_t length
+    cdef Py_ssize_t rest
+    cdef Py_ssize_t most = (max_body - 4) // 5
+    cdef const uint8_t* line
+    cdef const uint8_t* at
+    cdef int32_t body, held, left, size
+    if start == end:
+        return 0, 0, 0, start
+    line = at = &buffer[start]
+    rest = end - start
+    length = line_of(line, rest, b"MPUB ", MPUB_WORD)
+    if length == 0:
+        return 0, 0, 0, start
+    while rest >= length + 8 and memcmp(at, line, length) == 0:
+        body = <int32_t>read32(at + length)
+        held = left = <int32_t>read32(at + length + 4)
+        if body <= 0 or body > max_body or held <= 0 or held > most:
+            break
+        at += length + 8
+        rest -= length + 8
+        while left and rest >= 4:
+            size = <int32_t>read32(at)
+            if size <= 0 or size > max_size or rest - 4 < size:
+                break
+            at += 4 + size
+            rest -= 4 + size
+            left -= 1
+        if left:
+            break
+        count += 1
+        messages += held
+        start = end - rest
+    return length, count, messages, start
 
 
 def scan_messages(
@@ -268,11 +397,20 @@ cdef class Window:
         cdef Py_ssize_t start = offset
         cdef Py_ssize_t count = 0
         cdef Py_ssize_t size
+        cdef Py_ssize_t fetched = offset
+        cdef Py_ssize_t fetch_to
         cdef Entry* entry
         if offset >= end or max_count <= 0:
             return 0, offset
         base = &log[0]
         while count < max_count and offset < end:
+            # Where a frame ends is read from its head, so the processor cannot look ahead by itself and would wait for
+            # memory at each; the bytes between the heads are about to be sent, and then lie in its cache.
+            fetch_to = min(end, offset + PREFETCHED_BYTES)
+            fetched = max(fetched, offset)
+            while fetched < fetch_to:
+                prefetch(base + fetched)
+                fetched += CACHE_LINE
             size = 4 + <Py_ssize_t>read32(base + offset)
             if count and offset + size - start > max_bytes:
                 break
@@ -319,6 +457,8 @@ cdef class Window:
         cdef const uint8_t* head = &id_head[0]
         cdef Py_ssize_t i
         cdef int64_t seq
+        cdef uint8_t[16] next_id
+        cdef int64_t next_seq = -1
         cdef int64_t first = -1
         cdef int64_t length = 0
         cdef int64_t last_timestamp = 0
@@ -326,9 +466,18 @@ cdef class Window:
         cdef uint64_t same = 0
         cdef Entry* entry
         for i in range(count):
-            seq = -1
-            if memcmp(at, head, 6) == 0:
+            if next_seq >= 0 and memcmp(at, next_id, 16) == 0:  # mostly they come in the order they were sent in
+                seq = next_seq
+            elif memcmp(at, head, 6) == 0:
                 seq = decode_seq(at + 6, self._head)
+                memcpy(next_id, at, 16)
+            else:
+                seq = -1
+            if seq >= 0:
+                count_up(next_id + 6)
+                next_seq = seq + 1
+            else:
+                next_seq = -1
             if seq < 0 or <uint64_t>seq < self._floor or <uint64_t>seq >= self._head:
                 missed.append((<const char*>at)[:16])
                 at += FIN_LINE

@@ -13,9 +13,18 @@ from collections.abc import Sequence
 
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
-from nsqwire.scan import FIN_LINE_BYTES, fin_run, scan_messages
+from nsqwire.scan import FIN_LINE_BYTES, fin_run, mpub_run, pub_run, scan_messages
 
-__all__ = ["Window", "append_bodies", "append_messages", "fin_run", "scan_messages"]
+__all__ = [
+    "Window",
+    "append_batches",
+    "append_bodies",
+    "append_messages",
+    "fin_run",
+    "mpub_run",
+    "pub_run",
+    "scan_messages",
+]
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
 
@@ -27,18 +36,38 @@ _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
 
 
 def append_messages(
-    log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int
+    log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int = 0
 ) -> int:
-    """Write the ``count`` × (``size i32 | body``) of ``messages`` as records at ``log[offset:]``.
+    """Write the ``count`` × (``gap`` bytes of no matter, ``size i32 | body``) of ``messages`` as records at
+    ``log[offset:]``.
 
     The caller has checked the sizes and that there is room. Returns the offset behind the last record.
     """
     at = 0
     for seq in range(first_seq, first_seq + count):
+        at += gap
         (size,) = _SIZE.unpack_from(messages, at)
         at += 4
         offset = _append(log, offset, memoryview(messages)[at : at + size], timestamp, id_head, seq)
         at += size
+    return offset
+
+
+def append_batches(
+    log: Buffer, offset: int, commands: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int
+) -> int:
+    """Write the messages of ``commands`` as records at ``log[offset:]``, as append_messages does.
+
+    ``commands`` is ``count`` × (``gap`` bytes of no matter, ``messages i32 | messages × (size i32 | body)``).
+    """
+    at = 0
+    for _ in range(count):
+        (messages,) = _SIZE.unpack_from(commands, at + gap)
+        at += gap + 4
+        start = offset
+        offset = append_messages(log, start, memoryview(commands)[at:], messages, timestamp, id_head, first_seq)
+        at += offset - start - (MESSAGE_HEAD_BYTES - 4) * messages
+        first_seq += messages
     return offset
 
 

@@ -58,13 +58,27 @@ class CommitIndex:
         self._path = path
         self._count = 0
         self.was_cut = False
+        self._mapped: mmap.mmap | None
         if path is None:
-            self._map = mmap.mmap(-1, _FIRST_BYTES)
+            self._mapped = mmap.mmap(-1, _FIRST_BYTES)
         else:
             size = path.stat().st_size if path.exists() and not create else 0
             # Files are made and grown to these sizes only, so another one means that something was cut off.
             self.was_cut = not create and (size < _FIRST_BYTES or size & (size - 1) != 0)
-            self._map = _mapped(path, max(size, _FIRST_BYTES))
+            self._mapped = _map_file(path, max(size, _FIRST_BYTES))
+        self._size = len(self._mapped)
+
+    @property
+    def _map(self) -> mmap.mmap:
+        if self._mapped is None:
+            assert self._path is not None, "in memory, the map is all there is"
+            self._mapped = _map_file(self._path, self._size)
+        return self._mapped
+
+    def unmap(self) -> None:
+        """Hold no descriptor and no map until they are needed again."""
+        if self._path is not None:
+            self._mapped = None
 
     def __len__(self) -> int:
         return self._count
@@ -79,7 +93,7 @@ class CommitIndex:
 
     def append(self, commit: Commit) -> None:
         """Add a record. Raises OSError if the disk is full; nothing was added then."""
-        if (self._count + 1) * RECORD_BYTES > len(self._map):
+        if (self._count + 1) * RECORD_BYTES > self._size:
             self._grow()
         self.replace(self._count, commit)
         self._count += 1
@@ -87,8 +101,9 @@ class CommitIndex:
     def replace(self, position: int, commit: Commit) -> None:
         """Write a record where there is room for one."""
         offset = position * RECORD_BYTES
-        _FIELDS.pack_into(self._map, offset, *commit)
-        _CHECK.pack_into(self._map, offset + _FIELDS.size, self._check(offset))
+        map_ = self._map
+        _FIELDS.pack_into(map_, offset, *commit)
+        _CHECK.pack_into(map_, offset + _FIELDS.size, _check(map_, offset))
 
     def seal(self) -> None:
         """Vouch for all records at once: nothing comes after them. Raises OSError if the disk is full."""
@@ -115,11 +130,9 @@ class CommitIndex:
 
     def _checks(self, position: int) -> bool:
         offset = position * RECORD_BYTES
-        (check,) = _CHECK.unpack_from(self._map, offset + _FIELDS.size)
-        return bool(check == self._check(offset))
-
-    def _check(self, offset: int) -> int:
-        return xxh3_64_intdigest(self._map[offset : offset + _FIELDS.size]) & 0xFFFFFFFF
+        map_ = self._map
+        (check,) = _CHECK.unpack_from(map_, offset + _FIELDS.size)
+        return bool(check == _check(map_, offset))
 
     def find(self, seq: int) -> int:
         """The position of the record of the batch that holds message ``seq``."""
@@ -132,23 +145,22 @@ class CommitIndex:
                 high = middle
         return low
 
-    def close(self) -> None:
-        """Let go of the file; the records stay."""
-        self._map.close()
-
     def _grow(self) -> None:
-        size = 2 * len(self._map)
+        size = 2 * self._size
         if self._path is None:
             grown = mmap.mmap(-1, size)
-            grown[: len(self._map)] = self._map[:]
+            grown[: self._size] = self._map[:]
         else:
-            grown = _mapped(self._path, size)
-        self._map.close()
-        self._map = grown
+            grown = _map_file(self._path, size)
+        self._mapped, self._size = grown, size
 
 
-def _mapped(path: Path, size: int) -> mmap.mmap:
-    """Map a file of ``size`` bytes, made or extended first, with no descriptor left open."""
+def _check(map_: mmap.mmap, offset: int) -> int:
+    return xxh3_64_intdigest(map_[offset : offset + _FIELDS.size]) & 0xFFFFFFFF
+
+
+def _map_file(path: Path, size: int) -> mmap.mmap:
+    """Map a file of ``size`` bytes, made or extended first, with no descriptor left open but the map's own."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, size)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 from brokerd.log.commits import Commit
 from brokerd.log.mending import Repair
-from brokerd.log.segment import RETIRED, Segment
+from brokerd.log.segment import RETIRED, Segment, Write
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
 LAST_SEGMENT_BYTES = 64 * 1024 * 1024
-
-Write = Callable[[memoryview, int, int], int]
+LAST_IN_MEMORY_BYTES = 8 * 1024 * 1024
+"""In memory they stay smaller: what is consumed is given back sooner."""
 
 
 class Log:
@@ -46,7 +46,7 @@ class Log:
             log.segments.append(segment)
         if log.segments:
             log.next_seq = log.segments[-1].next_seq
-            log._capacity = min(2 * len(log.segments[-1].map), LAST_SEGMENT_BYTES)
+            log._capacity = min(2 * log.segments[-1].capacity, LAST_SEGMENT_BYTES)
         return log, repairs
 
     @property
@@ -79,7 +79,7 @@ class Log:
         segment = self.segments[-1] if self.segments else None
         if segment is None or segment.room < nbytes:
             segment = self._roll(nbytes)
-        first_seq, _ = segment.append(write, count, timestamp, defer_ms)
+        first_seq = segment.append(write, nbytes, count, timestamp, defer_ms)
         self.next_seq = segment.next_seq
         return first_seq, segment
 
@@ -94,8 +94,10 @@ class Log:
             segment = Segment.create(self.directory, self.next_seq, capacity)
         if self.segments:
             self.segments[-1].commits.seal()
+            self.segments[-1].close_file()
         self.segments.append(segment)
-        self._capacity = min(2 * self._capacity, LAST_SEGMENT_BYTES)
+        largest = LAST_SEGMENT_BYTES if self.directory is not None else LAST_IN_MEMORY_BYTES
+        self._capacity = min(2 * self._capacity, largest)
         return segment
 
     def segment_of(self, seq: int) -> Segment:
@@ -110,8 +112,8 @@ class Log:
         """When message ``seq`` was accepted, Unix ns; None if it is not held."""
         return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
 
-    def record(self, seq: int) -> bytes | None:
-        """The bytes of message ``seq``, its frame as at first delivery; None if they are not what was written."""
+    def frame(self, seq: int) -> memoryview | None:
+        """A slice that is message ``seq``, its frame as at first delivery; None if it is not what was written."""
         if not self.holds(seq):
             return None
         segment = self.segment_of(seq)
@@ -119,7 +121,7 @@ class Log:
             return None
         offset = segment.offset_of(seq)
         size = 4 + int.from_bytes(segment.map[offset : offset + 4])
-        return bytes(segment.map[offset : offset + size])
+        return segment.map[offset : offset + size]
 
     def deferred_from(self, seq: int) -> Iterator[Commit]:
         """The batches at or above ``seq`` that were published to be delivered later."""
@@ -133,17 +135,28 @@ class Log:
     def drop_below(self, seq: int) -> None:
         """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays.
 
-        One of full size is kept for the next roll: writing to pages that are mapped already costs half.
+        One of full size is kept for the next roll: its file has its space, and the system its pages.
         """
         while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
             segment = self.segments.pop(0)
-            if self._retired is None and segment.capacity == LAST_SEGMENT_BYTES and segment.retire():
+            reusable = segment.path is not None and segment.capacity == LAST_SEGMENT_BYTES
+            if reusable and self._retired is None and segment.retire():
                 self._retired = segment
             else:
                 segment.remove()
 
+    def unmap(self) -> None:
+        """Hold no descriptors and no maps until they are needed again, and no file for reuse."""
+        if self._retired is not None:
+            self._retired.remove()
+            self._retired = None
+        for segment in self.segments:
+            segment.unmap()
+
     def close(self) -> None:
         """Let go of the files."""
+        for segment in self.segments:
+            segment.close_file()
         self.segments.clear()
 
 

@@ -1,18 +1,21 @@
 """A segment: a run of a topic's messages in one preallocated, mapped file.
 
 ``<first seq, 20 digits>.log`` holds records, which are message frames as consumers are sent them, packed from byte 0;
-``….idx`` holds their commit records. Writing is a copy into the map: the pages are the file's, so what was appended is
-kept when the process is killed. The file is allocated when it is made, so a full disk is an error then and there and
-never a fault while copying.
+``….idx`` holds their commit records. Writing is a copy into the map, or for a batch of some size a system call, which
+changes the same pages: they are the file's, so what was appended is kept when the process is killed. The file is
+allocated when it is made, so a full disk is an error then and there and never a fault while copying.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
+import threading
 from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
@@ -28,6 +31,19 @@ RETIRED = "retired"
 """What a segment's file is called while it waits for its next use."""
 CHECKED_AHEAD = 64
 """Batches that are checked at a time, when a cursor comes to one that was not yet."""
+WRITTEN_FROM = 8 * 1024
+"""Bytes from which on a batch is written by a system call: a page that is first touched through the map is zeroed by
+the system before we fill it, and costs a fault and another after each sync, which for a batch is most of its cost."""
+
+GIVEN_BACK_FROM = 8 * 1024 * 1024
+"""Bytes from which on a removed file's pages are given back by a thread: that takes the system long enough for
+everybody's messages to wait for it."""
+
+Write = Callable[[memoryview, int, int], int]
+"""``write(buffer, offset, first seq)`` puts records into ``buffer`` and returns the offset behind the last."""
+
+# Where a batch is put together that is then written as a whole. It serves all segments, each within one call.
+_staging = memoryview(bytearray(512 * 1024))
 
 
 class Segment:
@@ -37,9 +53,12 @@ class Segment:
         # The map is unmapped when the last slice of it is gone, which may be one that waits in a socket's buffer.
         self.path = path
         self.first_seq = first_seq
-        self._map = map_
-        self.map = memoryview(map_)
+        self.capacity = len(map_)
+        """Bytes that the file can hold."""
+        self._map: mmap.mmap | None = map_
+        self._view: memoryview | None = memoryview(map_)
         self.commits = commits
+        self._file = -1
         self.end = 0
         self.next_seq = first_seq
         self._walked, self._walked_from = array("Q"), 0  # where the messages of the batch last walked begin
@@ -72,16 +91,18 @@ class Segment:
         path = retired.path.with_name(f"{first_seq:020d}.log")
         commits = CommitIndex(path.with_suffix(".idx"), create=True)
         retired.path.rename(path)
+        assert retired._map is not None
         return cls(path, first_seq, retired._map, commits)
 
     def retire(self) -> bool:
         """Put the file aside for reuse. False if it cannot be: a socket still has a slice of it to send."""
         assert self.path is not None
         self.map.release()
+        assert self._map is not None
         try:
-            self._map.resize(len(self._map))  # to the size that it has: refused as long as there are slices
+            self._map.resize(self.capacity)  # to the size that it has: refused as long as there are slices
         except BufferError:
-            self.map = memoryview(self._map)
+            self._view = memoryview(self._map)
             return False
         aside = self.path.with_name(RETIRED)
         self.path.rename(aside)
@@ -142,35 +163,74 @@ class Segment:
         return self.next_seq if self._unchecked_from is None else self.commits[self._unchecked_from].first_seq
 
     @property
-    def capacity(self) -> int:
-        """Bytes that the file can hold."""
-        return len(self._map)
+    def map(self) -> memoryview:
+        """The file's bytes. Raises OSError if it has to be mapped again and cannot be."""
+        view = self._view
+        return self._mapped_again() if view is None else view
+
+    def _mapped_again(self) -> memoryview:
+        assert self.path is not None, "in memory, the map is all there is"
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._map = mmap.mmap(fd, self.capacity)
+        finally:
+            os.close(fd)
+        self._view = memoryview(self._map)
+        return self._view
+
+    def unmap(self) -> None:
+        """Hold no descriptor and no map until they are needed again. What a socket has a slice of stays readable."""
+        if self.path is not None:
+            self.close_file()
+            self._map = self._view = None
+            self.commits.unmap()
 
     @property
     def room(self) -> int:
         """Bytes that can still be appended."""
         return self.capacity - self.end
 
-    def append(
-        self, write: Callable[[memoryview, int, int], int], count: int, timestamp: int, defer_ms: int
-    ) -> tuple[int, int]:
-        """Let ``write(map, offset, first seq)`` put ``count`` records at the end, then commit them.
+    def append(self, write: Write, nbytes: int, count: int, timestamp: int, defer_ms: int) -> int:
+        """Let ``write(buffer, offset, first seq)`` put ``count`` records of ``nbytes`` at the end, then commit them.
 
-        ``write`` returns the offset behind the last. Returns ``(first seq, bytes)``. Raises OSError if the disk has no
-        room for the commit record; the records are then as if never written.
+        Returns the first number. Raises OSError if the disk has no room; the records are then as if never written.
         """
         start, first_seq = self.end, self.next_seq
-        end = write(self.map, start, first_seq)
-        data_hash = xxh3_64_intdigest(self.map[start:end])
-        self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms, end - start))
+        end = start + nbytes
+        if nbytes < WRITTEN_FROM or nbytes > len(_staging) or (file := self._opened()) < 0:
+            data = self.map
+            write(data, start, first_seq)
+            data_hash = xxh3_64_intdigest(data[start:end])
+        else:
+            write(_staging, 0, first_seq)
+            data = _staging[:nbytes]
+            data_hash = xxh3_64_intdigest(data)
+            if os.pwrite(file, data, start) != nbytes:
+                raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
+        self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms, nbytes))
         self.end, self.next_seq = end, first_seq + count
-        return first_seq, end - start
+        return first_seq
+
+    def _opened(self) -> int:
+        """The file, for writing; -1 where there is none or the process can have no more of them open."""
+        if self._file < 0 and self.path is not None:
+            with suppress(OSError):
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        return self._file
+
+    def close_file(self) -> None:
+        """Nothing more is appended. The map stays."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def offset_of(self, seq: int) -> int:
         """Where message ``seq``, which is in this segment, begins."""
         if self._walked_from <= seq < self._walked_from + len(self._walked):
             return self._walked[seq - self._walked_from]
         commit = self.commits[self.commits.find(seq)]
+        if seq == commit.first_seq:
+            return commit.start
         walked, offset = array("Q"), commit.start
         for _ in range(commit.messages):
             if offset + 4 > commit.end:
@@ -189,10 +249,26 @@ class Segment:
 
     def timestamp_of(self, seq: int) -> int:
         """When message ``seq`` was accepted, Unix nanoseconds."""
-        return int(_TIMESTAMP.unpack_from(self.map, self.offset_of(seq) + _TIMESTAMP_AT)[0])
+        return timestamp_in(self.map, self.offset_of(seq))
 
     def remove(self) -> None:
         """Delete the files. Slices of the map that a socket still has to send stay readable until it has."""
+        self.close_file()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
+            if self._map is not None and self.capacity >= GIVEN_BACK_FROM:
+                with suppress(BufferError):
+                    self.map.release()
+                    threading.Thread(target=_give_back, args=(self._map,), name="unmap").start()
+                self._map = self._view = None
+
+
+def _give_back(map_: mmap.mmap) -> None:
+    with suppress(BufferError):  # there are slices, the last of which gives it back
+        map_.close()
+
+
+def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> int:
+    """When the message whose frame begins at ``offset`` was accepted, Unix nanoseconds."""
+    return int(_TIMESTAMP.unpack_from(frames, offset + _TIMESTAMP_AT)[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from brokerd.topic import SIZE_BYTES
 from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
 from nsqwire.frame import RESPONSE, encode_frame
 from nsqwire.received import (
@@ -14,7 +15,9 @@ from nsqwire.received import (
     Fin,
     IdentifyCommand,
     Mpub,
+    MpubRun,
     Pub,
+    PubRun,
     Rdy,
     Req,
     Sub,
@@ -89,6 +92,22 @@ def pub(connection: Connection, command: Pub) -> None:
     connection.session.respond(OK)
 
 
+def pub_run(connection: Connection, command: PubRun) -> None:
+    topic, count = connection.broker.topic(command.topic), command.count
+    together = not topic.drops_of(count)
+    if together:
+        try:
+            topic.publish_messages(command.commands, count, gap=command.line_bytes)
+        except PublishFailed:
+            together = False  # nothing was kept, while of the messages one by one some may be
+    if together:
+        connection.client.published(command.topic, count)
+        connection.session.respond(OK * count)
+    else:
+        for body in command.bodies():
+            pub(connection, Pub(command.topic, body, None))
+
+
 def mpub(connection: Connection, command: Mpub) -> None:
     try:
         connection.broker.topic(command.topic).publish_messages(command.messages, command.count)
@@ -96,6 +115,24 @@ def mpub(connection: Connection, command: Mpub) -> None:
         raise MpubFailed(f"MPUB failed {error}") from None
     connection.client.published(command.topic, command.count)
     connection.session.respond(OK)
+
+
+def mpub_run(connection: Connection, command: MpubRun) -> None:
+    topic = connection.broker.topic(command.topic)
+    together = not topic.drops_of(command.messages)
+    if together:
+        try:
+            topic.publish_batches(
+                command.commands, command.count, command.messages, gap=command.line_bytes + SIZE_BYTES
+            )
+        except PublishFailed:
+            together = False  # as in pub_run
+    if together:
+        connection.client.published(command.topic, command.messages)
+        connection.session.respond(OK * command.count)
+    else:
+        for each in command.each():
+            mpub(connection, each)
 
 
 def rdy(connection: Connection, command: Rdy) -> None:
@@ -139,7 +176,9 @@ COMMANDS: Mapping[type[Command], Callable[[Connection, Any], None]] = {
     Auth: auth,
     Sub: sub,
     Pub: pub,
+    PubRun: pub_run,
     Mpub: mpub,
+    MpubRun: mpub_run,
     Rdy: rdy,
     Fin: fin,
     Req: req,

@@ -118,15 +118,19 @@ class Watching:
         async for portion in in_portions(topics, _TOPICS_AT_ONCE):
             yield [topic for topic in portion if self._broker.topics.get(topic.name) is topic]
 
-    async def _topics_json(self, topics: list[Topic] | None, query: StatsQuery) -> bytes:
+    async def _topics_json(self, topics: list[Topic] | None, query: StatsQuery) -> list[bytes]:
+        """The topics as JSON, in parts: with thousands of them they are megabytes."""
         if topics is None:
-            return b"null"
+            return [b"null"]
         # The quantiles are the only floats that there can be.
         encode_rows = encode if self._broker.settings.e2e_processing_latency_percentile else encode_without_floats
-        portions = [encode_rows(rows)[1:-1] async for rows in self._rows(topics, query) if rows]
-        return b"[" + b",".join(portions) + b"]"
+        parts = [b"["]
+        async for rows in self._rows(topics, query):
+            if rows:
+                parts += [encode_rows(rows)[1:-1], b","]
+        return [*parts[:-1], b"]"] if len(parts) > 1 else [b"[]"]
 
-    def _stats_json(self, query: StatsQuery, topics: bytes, include_memory: bool) -> Response:
+    def _stats_json(self, query: StatsQuery, topics: list[bytes], include_memory: bool) -> Response:
         """The answer around topics that are JSON already."""
         head: dict[str, object] = {
             "version": NSQ_VERSION,
@@ -139,8 +143,8 @@ class Watching:
         tail["producers"] = producer_stats(self._broker, query)
         if query.include_histograms:
             tail.update(node_id=self._broker.node_id, boot_id=self._broker.boot_id)
-        body = encode(head)[:-1] + b',"topics":' + topics + b"," + encode(tail)[1:]
-        return Response(200, body, (JSON_HEADER, NSQ_HEADER))
+        parts = [encode(head)[:-1] + b',"topics":', *topics, b"," + encode(tail)[1:]]
+        return Response(200, parts if len(topics) > 3 else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus. The library is loaded by the first scrape, not by the start."""
@@ -200,6 +204,7 @@ def broker_router(
         router.add("POST", f"/topic/{path}", handler)
     for path, handler in channels.routes().items():
         router.add("POST", f"/channel/{path}", handler)
+    router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE")
     add_profiling(router, index="/debug/pprof/")

@@ -168,8 +168,7 @@ def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> tuple
     (count,) = _LENGTH.unpack_from(body)
     if not 0 < count <= (max_body_size - 4) // 5:  # each message has a size and at least one byte
         raise HTTPError(413, "BAD_BODY")
-    buffer = bytearray(body)
-    status, end, _, _ = scan_messages(buffer, _LENGTH.size, len(buffer), count, max_msg_size)
+    status, end, _, _ = scan_messages(body, _LENGTH.size, len(body), count, max_msg_size)
     if status != COMPLETE:
         raise HTTPError(413, "BAD_MESSAGE")
-    return memoryview(buffer)[_LENGTH.size : end], count
+    return memoryview(body)[_LENGTH.size : end], count

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsqwire.http import Handler, HTTPError, Request, Response, empty
+from brokerd.peek import PAGE, PeekState, peek
+from nsqwire.http import Handler, HTTPError, Request, Response, empty, encode_without_floats
+from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
     from brokerd.channel import Channel
     from brokerd.topic import Topic
+
+DEFAULT_LIMIT = 20
+MAX_OFFSET = 1_000_000
+DEFAULT_BODY_BYTES = 1024
+MAX_BODY_BYTES = 64 * 1024
 
 
 class TopicVerbs:
@@ -106,6 +113,22 @@ class ChannelVerbs:
         self._find(request).unpause()
         return empty()
 
+    def peek(self, request: Request) -> Response:
+        """Show what waits, is in flight or deferred; nothing is changed by it."""
+        channel = self._find(request)
+        try:
+            state = PeekState(request.params.get("state", PeekState.READY))
+        except ValueError:
+            raise HTTPError(400, "INVALID_ARG_STATE") from None
+        page = peek(
+            channel,
+            state,
+            offset=_bounded(request, "offset", default=0, most=MAX_OFFSET),
+            limit=_bounded(request, "limit", default=DEFAULT_LIMIT, most=PAGE),
+            max_body_bytes=_bounded(request, "max_body_bytes", default=DEFAULT_BODY_BYTES, most=MAX_BODY_BYTES),
+        )
+        return Response(200, encode_without_floats(page), (JSON_HEADER, NSQ_HEADER))
+
     def _find(self, request: Request) -> Channel:
         topic, channel = self._names(request)
         return self._broker.find_topic(topic).find_channel(channel)
@@ -119,6 +142,16 @@ class ChannelVerbs:
         if not is_valid_name(channel):
             raise HTTPError(400, "INVALID_ARG_CHANNEL")
         return topic, channel
+
+
+def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
+    """A number from 0 to ``most``. Raises HTTPError 400 naming the parameter."""
+    text = request.params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most):
+        raise HTTPError(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)
 
 
 def _checked_topic(request: Request) -> str:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from brokerd.net.codec import StreamBroken
 from brokerd.net.layers import HANDSHAKE_SECONDS
 from nsqwire.addresses import address_text
+from nsqwire.codec import StreamBroken
 from nsqwire.http import Request, Response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from brokerd.net.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 from brokerd.net.hold import Hold
+from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 from nsqwire.errors import IdentifyFailed
 from nsqwire.identify import Terms
 from nsqwire.session import OK

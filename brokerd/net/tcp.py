@@ -19,9 +19,11 @@ from brokerd.net.dispatch import COMMANDS, Waits
 from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
 from brokerd.net.hold import Hold
 from brokerd.net.layers import Layers
+from brokerd.net.reset import HAS_EPOLL, ResetWatch
 from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
-from nsqwire.session import HEARTBEAT_FRAME, SCRATCH_BYTES, Session, SessionLimits
+from nsqwire.read_buffer import SCRATCH_BYTES
+from nsqwire.session import HEARTBEAT_FRAME, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._commands = COMMANDS if auth is None else COMMANDS_WITH_AUTH
         self._layers: Layers | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._reset_watch: ResetWatch | None = None
         self._transport: asyncio.Transport
         self._write: Callable[[bytes | memoryview], None]
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -154,6 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
+        self._end_reset_watch()
         client, channel = self.client, self.client.channel
         self.broker.clients.discard(client)
         if channel is not None:
@@ -208,11 +212,15 @@ class Connection(asyncio.BufferedProtocol):
     def _wait(self, waits: Waits) -> None:
         self.hold(Hold.COMMAND)
         self.session.hold()
+        connected = self._transport.get_extra_info("socket")
+        if HAS_EPOLL and connected is not None and self._reset_watch is None and not self._transport.is_closing():
+            self._reset_watch = ResetWatch(connected.fileno(), self._transport.abort)
         self._waiting = asyncio.ensure_future(waits.until)
         self._waiting.add_done_callback(partial(self._go_on, waits.then))
 
     def _go_on(self, then: Callable[[], None], done: asyncio.Future[None]) -> None:
         self._waiting = None
+        self._end_reset_watch()
         failure = None if done.cancelled() else done.exception()
         if self.session.closed:
             return
@@ -228,6 +236,11 @@ class Connection(asyncio.BufferedProtocol):
         self.take_commands()
         if self._waiting is None:
             self.release(Hold.COMMAND)
+
+    def _end_reset_watch(self) -> None:
+        if self._reset_watch is not None:
+            self._reset_watch.close()
+            self._reset_watch = None
 
     def _broken(self) -> None:
         logger.exception("PROTOCOL(V2): [%s] a command could not be carried out", self.client.remote_address)

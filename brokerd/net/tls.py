@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from brokerd.net.codec import StreamBroken
+from nsqwire.codec import StreamBroken
 
 if TYPE_CHECKING:
     from brokerd.settings import BrokerSettings

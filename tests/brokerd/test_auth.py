@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import select
 import socket
 import ssl
 import struct
@@ -575,10 +576,32 @@ def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guard
     peer.send(pub("abandoned"))
     assert server.asked.wait(DEADLINE_S)
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    peer.socket.close()  # by a reset, which nobody hears before the next read or write
+    peer.socket.close()  # by a reset
     server.gate.set()
     guarded.wait_for_log(r"PROTOCOL\(V2\): \[127.0.0.1:\d+\] closed", after=logged)
     assert guarded.request("GET", "/ping").text == "OK"
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="without epoll the next heartbeat notices")
+def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(
+    server, guarded, connect, eventually
+) -> None:
+    """A reset, and no heartbeat to find it by; one that only said all that it has to say gets its answer."""
+    server.gate.clear()
+    leaving, staying = connect(guarded), connect(guarded)
+    for client in (leaving, staying):
+        client.ok(identify(heartbeat_interval=-1, feature_negotiation=False))
+        server.asked.clear()
+        client.send(auth())
+        assert server.asked.wait(DEADLINE_S)
+    staying.socket.shutdown(socket.SHUT_WR)
+    logged = len(guarded.log)
+    leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    leaving.socket.close()
+    guarded.wait_for_log(r"PROTOCOL\(V2\): .* closed", after=logged)
+    assert not [line for line in guarded.log[logged:] if "AUTH failed" in line], "it was the answer that showed it"
+    server.gate.set()
+    assert json.loads(staying.frame()[1])["permission_count"] == 1
 
 
 def test_the_broker_stops_while_a_server_thinks(start_auth, start_broker, connect) -> None:

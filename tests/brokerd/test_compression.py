@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerd.net.codec import PIECE_BYTES, Codec, Deflate, Snappy, StreamBroken, StreamEnded
+from nsqwire.codec import PIECE_BYTES, Codec, Deflate, Snappy, StreamBroken, StreamEnded
 
 RESPONSE, ERROR = 0, 1
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"

@@ -10,12 +10,12 @@ from typing import Any
 def test_connections_are_not_limited_by_a_shells_number_of_open_files(
     start_broker: Callable[..., Any], connect: Callable[..., Any]
 ) -> None:
-    """Like Go's programs it takes what the system allows; 150 clients are served where a shell gave 64."""
+    """Like Go's programs it takes what the system allows; 400 clients are served where a shell gave 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         broker = start_broker()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    for client in [connect(broker) for _ in range(150)]:
+    for client in [connect(broker) for _ in range(400)]:
         client.ok(b"PUB t\n\x00\x00\x00\x01x")

@@ -148,3 +148,27 @@ def test_a_full_disk_costs_no_record_until_the_spare_journal_is_full_too(
     monkeypatch.undo()
     journal.checkpoint()
     assert not [path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0")]
+
+
+def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads and FINs do not fit any more; what is made, paused or deleted is still kept, and survives a kill."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    errors: list[OSError] = []
+    journal = Journal(tmp_path, 0, node, errors.append)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Journal, "_allocate", refuse)
+    monkeypatch.setattr(Journal, "_replace_checkpoint", refuse)
+    for head in range(1000):
+        journal.append(records.delivered(7, head))
+    assert errors
+    journal.append(records.channel_created(3, 8, 0, "new"))
+    journal.append(records.channel_paused(7, True))
+    journal.append(records.finished(7, [(0, 1)]))
+    state, _, oddities = recover(tmp_path)
+    assert not oddities
+    assert state.channels[8].name == "new"
+    assert state.channels[7].paused
+    assert state.channels[7].head < 1000, "the journal was never full"

@@ -22,16 +22,21 @@ def body_of_mpub(messages: list[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in messages)
 
 
-@given(bodies, st.integers(0, 2**63 - 1), st.integers(0, 2**41), st.integers(0, 7))
-def test_records_are_the_frames_a_consumer_reads(messages: list[bytes], timestamp: int, seq: int, offset: int) -> None:
+@given(bodies, st.integers(0, 2**63 - 1), st.integers(0, 2**41), st.integers(0, 7), st.binary(max_size=9))
+def test_records_are_the_frames_a_consumer_reads(
+    messages: list[bytes], timestamp: int, seq: int, offset: int, gap: bytes
+) -> None:
     """Both kernels write the same bytes, and they are message frames with dense ids."""
     logs = []
     for kernel in (frames, compiled):
-        for write in ("messages", "bodies"):
+        for write in ("messages", "bodies", "commands"):
             log = bytearray(offset + sum(34 + len(body) for body in messages) + 5)
             if write == "messages":
                 packed = body_of_mpub(messages)
                 end = kernel.append_messages(log, offset, packed, len(messages), timestamp, ID_HEAD, seq)
+            elif write == "commands":
+                packed = b"".join(gap + body_of_mpub([body]) for body in messages)
+                end = kernel.append_messages(log, offset, packed, len(messages), timestamp, ID_HEAD, seq, len(gap))
             else:
                 end = kernel.append_bodies(log, offset, messages, timestamp, ID_HEAD, seq)
             assert end == len(log) - 5
@@ -56,6 +61,55 @@ def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
     """Whatever stands in the buffer, both kernels see the same FIN lines in a row."""
     buffer = bytearray(b"x" + data)
     assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
+
+
+pub_lines = st.sampled_from([b"t", b"u", b"", b"a b", b"a\r", b"n" * 64, b"n" * 65]).map(
+    lambda name: b"PUB %b\n" % name
+)
+
+
+@given(st.lists(st.tuples(pub_lines, bodies)), st.binary(max_size=9), st.integers(1, 41), st.integers(0, 100))
+def test_runs_of_pub_are_counted_alike(
+    runs: list[tuple[bytes, list[bytes]]], garbage: bytes, limit: int, cut: int
+) -> None:
+    """Whole, cut short, too big, to several topics or garbage: both kernels see the same commands in a row."""
+    sent = b"".join(line + body_of_mpub([body]) for line, messages in runs for body in messages)
+    buffer = bytearray((b"x" + sent + garbage)[: -cut or None])
+    assert frames.pub_run(buffer, 1, len(buffer), limit) == compiled.pub_run(buffer, 1, len(buffer), limit)
+
+
+def mpub(line: bytes, messages: list[bytes]) -> bytes:
+    body = struct.pack(">i", len(messages)) + body_of_mpub(messages)
+    return b"M" + line + struct.pack(">i", len(body)) + body
+
+
+@given(
+    st.lists(st.tuples(pub_lines, bodies)),
+    st.binary(max_size=9),
+    st.integers(1, 41),
+    st.integers(5, 400),
+    st.integers(0, 100),
+)
+def test_runs_of_mpub_are_counted_alike(
+    batches: list[tuple[bytes, list[bytes]]], garbage: bytes, limit: int, body_limit: int, cut: int
+) -> None:
+    """As with PUB: both kernels see the same commands in a row, and the same number of messages in them."""
+    buffer = bytearray((b"x" + b"".join(mpub(*batch) for batch in batches * 2) + garbage)[: -cut or None])
+    arguments = (buffer, 1, len(buffer), limit, body_limit)
+    assert frames.mpub_run(*arguments) == compiled.mpub_run(*arguments)
+
+
+@given(st.lists(bodies, min_size=1, max_size=4), st.integers(0, 2**41), st.integers(0, 7))
+def test_a_run_of_mpub_is_written_as_its_messages_are(batches: list[list[bytes]], seq: int, offset: int) -> None:
+    """Both kernels write the records that the bodies one by one would be."""
+    commands = b"".join(mpub(b"PUB t\n", batch) for batch in batches)
+    messages = [body for batch in batches for body in batch]
+    logs = [bytearray(offset + sum(34 + len(body) for body in messages) + 5) for _ in range(3)]
+    ends = {frames.append_bodies(logs[0], offset, messages, 77, ID_HEAD, seq)}
+    for log, kernel in zip(logs[1:], (frames, compiled), strict=True):
+        ends.add(kernel.append_batches(log, offset, commands, len(batches), 77, ID_HEAD, seq, len(b"MPUB t\n") + 4))
+    assert logs[0] == logs[1] == logs[2]
+    assert ends == {len(logs[0]) - 5}
 
 
 @given(bodies, st.binary(max_size=9), st.integers(1, 41), st.integers(0, 100))
@@ -105,9 +159,11 @@ class WindowMachine(RuleBasedStateMachine):
     @rule(data=st.data(), client=st.integers(1, 3), later=st.integers(-(10**6), 10**12))
     def finish(self, data: st.DataObject, client: int, later: int) -> None:
         head = self.windows[0].head
-        seqs = data.draw(st.lists(st.integers(max(0, head - 30), head + 2), max_size=30))
-        lines = b"".join(b"FIN %b%010x\n" % (ID_HEAD, seq & (2**40 - 1)) for seq in seqs)
-        lines += data.draw(st.sampled_from([b"", b"FIN 0000000000000000\n", b"FIN 9a4001000000000G\n"]))
+        runs = st.tuples(st.integers(max(0, head - 30), head + 2), st.integers(1, 20)).map(
+            lambda run: b"".join(b"FIN %b%010x\n" % (ID_HEAD, seq & (2**40 - 1)) for seq in range(run[0], sum(run)))
+        )
+        others = st.sampled_from([b"FIN 0000000000000000\n", b"FIN 9a4001000000000G\n"])
+        lines = b"".join(data.draw(st.lists(runs | others, max_size=6)))
         if lines:
             self.both("finish", lines, len(lines) // 21, ID_HEAD, client, self.clock + later)
 

@@ -58,9 +58,9 @@ def read_all(directory: Path) -> dict[int, bytes]:
         while segment.checked_end < segment.next_seq:
             for commit in segment.damaged_below(segment.checked_end):
                 damaged.update(range(commit.first_seq, commit.next_seq))
-    found = {seq: log.record(seq) for seq in range(log.first_seq, log.next_seq) if seq not in damaged}
+    found = {seq: log.frame(seq) for seq in range(log.first_seq, log.next_seq) if seq not in damaged}
     log.close()
-    return {seq: frame[34:] for seq, frame in found.items() if frame is not None}
+    return {seq: bytes(frame[34:]) for seq, frame in found.items() if frame is not None}
 
 
 def damaged_copies(written: Written, folder: Path, rounds: int, chance: random.Random) -> list[tuple[Path, Path]]:

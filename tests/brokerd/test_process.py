@@ -283,6 +283,25 @@ def test_a_full_disk_is_told_to_publishers_and_monitoring_until_there_is_room(st
     assert consumer.message()[2] == b"kept"
 
 
+def test_of_publishes_sent_together_a_full_disk_keeps_those_that_fit(start_broker, connect):
+    """Each has its own answer: OK as far as there is room, then the error that ends the connection."""
+    broker = start_broker()
+    producer = connect(broker)
+    command = b"PUB t\n" + (1000).to_bytes(4) + bytes(1000)
+    producer.ok(command)
+    segment_bytes, record_bytes = 256 * 1024, 1034
+    limit_files(broker, segment_bytes)
+    producer.send(command * 300)
+    fit = segment_bytes // record_bytes
+    assert [producer.frame() for _ in range(fit - 1)] == [(0, b"OK")] * (fit - 1)
+    kind, text = producer.frame()
+    assert (kind, text[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    with pytest.raises((EOFError, ConnectionResetError)):
+        producer.frame()
+    [topic] = broker.stats()["topics"]
+    assert (topic["depth"], topic["message_count"]) == (fit, fit)
+
+
 def test_a_full_disk_at_the_end_is_told_and_loses_nothing(start_broker):
     """The last checkpoint cannot be written: exit status 1, and the next start finds everything."""
     broker = start_broker()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from brokerd.kernel import append_bodies
 from brokerd.log import log as log_module
+from brokerd.log import segment as segment_module
 from brokerd.log.log import Log
 from brokerd.log.segment import RETIRED
 
@@ -39,7 +41,7 @@ def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> No
     assert (tmp_path / RETIRED).stat().st_ino == inode
     append(log, 7)
     assert [path.stat().st_ino for path in sorted(tmp_path.glob("*.log"))][-1] == inode
-    frames = [log.record(seq) for seq in range(7, 15)]
+    frames = [log.frame(seq) for seq in range(7, 15)]
     assert [frame[34:40] for frame in frames if frame] == [b"%06d" % seq for seq in range(7, 15)]
     again, repairs = Log.recover(tmp_path, ID_HEAD)
     assert (again.first_seq, again.next_seq, repairs) == (7, 15, [])
@@ -63,3 +65,22 @@ def test_a_retired_file_does_not_outlive_the_process(log: Log, tmp_path: Path) -
     log.close()
     Log.recover(tmp_path, ID_HEAD)
     assert not (tmp_path / RETIRED).exists()
+
+
+def test_what_a_socket_still_sends_outlives_the_pages_that_are_given_back(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two removed segments the one with a slice keeps its bytes; the other's memory goes, and so do both files."""
+    monkeypatch.setattr(segment_module, "GIVEN_BACK_FROM", 1)
+    append(log, 22)
+    free, sending = log.segments[1:3]
+    unused, frame = free._map, sending.map[0:100]
+    before = bytes(frame)
+    log.drop_below(21)
+    for thread in threading.enumerate():
+        if thread.name == "unmap":
+            thread.join(10)
+    assert unused is not None
+    assert unused.closed
+    assert bytes(frame) == before
+    assert len(list(tmp_path.glob("*.log"))) == len(log.segments)

@@ -16,7 +16,11 @@ def test_an_end_without_cleanup_keeps_what_was_acknowledged(
     number: signal.Signals, status: int, start_broker: Callable[..., Any], connect: Callable[..., Any]
 ) -> None:
     """SIGHUP and SIGQUIT end it as they end nsqd; what nsqd would then have lost is delivered after the start."""
-    broker = start_broker()
+    of_ours = signal.signal(number, signal.SIG_DFL)  # under nohup it is ignored, and a child inherits that
+    try:
+        broker = start_broker()
+    finally:
+        signal.signal(number, of_ours)
     connect(broker).ok(mpub("t", [b"a", b"b"]))
     broker.process.send_signal(number)
     assert broker.wait_for_exit() == status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,34 @@ def test_a_topic_of_deferred_messages_only_gives_its_segments_back(
         message_id, _, _ = consumer.message()
         consumer.send(b"FIN " + message_id + b"\n")
     eventually(lambda: len(list(broker.data_path.glob("topics/*/*.log"))) == 1)
+
+
+def open_files(process_id: int, directory: Path) -> list[str]:
+    """What a process has open or mapped below ``directory``."""
+    descriptors = []
+    for link in Path(f"/proc/{process_id}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            descriptors.append(link.readlink())
+    maps = Path(f"/proc/{process_id}/maps").read_text().split()
+    return [str(path) for path in [*descriptors, *maps] if str(path).startswith(str(directory))]
+
+
+def test_quiet_topics_hold_neither_descriptors_nor_maps(start_broker: Start, connect: Connect) -> None:
+    """Not after a restart, backlog and all, and not while their ages are asked for; what they hold is served."""
+    broker = start_broker()
+    for number in range(60):
+        published(broker, topic=f"t{number}", body=b"%d" % number)
+        assert broker.request("POST", f"/channel/create?topic=t{number}&channel=c").status == 200
+    assert len(open_files(broker.process.pid, broker.data_path / "topics")) > 60
+    broker.kill()
+    broker = start_broker(data_path=broker.data_path)
+    assert open_files(broker.process.pid, broker.data_path / "topics") == []
+    consumer = connect(broker)
+    consumer.ok(b"SUB t7 c\n")
+    consumer.send(b"RDY 1\n")
+    assert consumer.message()[2] == b"7"
+    published(broker, topic="t8")
+    assert {Path(name).parent.name.split(".")[0] for name in open_files(broker.process.pid, broker.data_path)} >= {
+        "t7",
+        "t8",
+    }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
@@ -141,3 +144,59 @@ def test_an_ephemeral_topic_without_channels_is_bounded(start_broker: Callable[.
     consumer.ok(b"SUB t#ephemeral c\n")
     consumer.send(b"RDY 100\n")
     assert [consumer.message()[2] for _ in range(10)] == [b"%d" % number for number in range(10)]
+
+
+def allocated_bytes(broker: Any) -> int:
+    [line] = re.findall(r"^nsq_topic_log_allocated_bytes\{.*\} (\S+)$", broker.request("GET", "/metrics").text, re.M)
+    return int(float(line))
+
+
+def test_one_message_in_flight_for_long_does_not_hold_an_ephemeral_topics_memory(broker: Any, connect: Connect) -> None:
+    """A consumer sits on the first message, another is deferred, 55 MB pass by; both are still what they were."""
+    keeper, worker = connect(broker), connect(broker)
+    for peer in (keeper, worker):
+        peer.ok(b"SUB t#ephemeral c\n")
+    keeper.send(b"RDY 1\n")
+    kept = b"kept" * 1000
+    publisher = connect(broker)
+    publisher.ok(pub("t#ephemeral", kept))
+    message_id, attempts, body = keeper.message()
+    assert (attempts, body) == (1, kept)
+    assert broker.request("POST", "/pub?topic=t%23ephemeral&defer=3600000", b"later").status == 200
+    worker.send(b"RDY 1\n")
+    for number in range(60):
+        sent = b"%d" % number * 500_000
+        publisher.ok(pub("t#ephemeral", sent))
+        done, _, received = worker.message()
+        assert received == sent
+        worker.send(b"FIN " + done + b"\n")
+    assert allocated_bytes(broker) <= 3 * 8 * 1024 * 1024
+    page = json.loads(broker.request("GET", "/channel/peek?topic=t%23ephemeral&channel=c&state=deferred").text)
+    assert [b64decode(message["body"]) for message in page["messages"]] == [b"later"]
+    channel = broker.stats(include_histograms="true")["topics"][0]["channels"][0]
+    assert (channel["in_flight_count"], channel["deferred_count"]) == (1, 1)
+    assert channel["oldest_unfinished_age_ns"] > 0
+    # What two connections send is worked through in no order: CLS is answered once the worker is out of the way.
+    worker.send(b"CLS\n")
+    assert worker.frame() == (0, b"CLOSE_WAIT")
+    keeper.send(b"REQ " + message_id + b" 0\n")
+    assert keeper.message() == (message_id, 2, kept)
+    keeper.send(b"FIN " + message_id + b"\n")
+    keeper.send(b"FIN " + message_id + b"\n")
+    assert keeper.frame() == (1, b"E_FIN_FAILED FIN " + message_id + b" failed ID not in flight")
+
+
+def test_an_ephemeral_topic_keeps_no_more_of_publishes_sent_together(
+    start_broker: Callable[..., Any], connect: Connect
+) -> None:
+    """Those beyond --mem-queue-size are taken and dropped, the newest first, as if they had come one by one."""
+    broker = start_broker("--mem-queue-size=5")
+    peer = connect(broker)
+    peer.ok(pub("t#ephemeral", b"0"))
+    peer.send(b"".join(pub("t#ephemeral", b"%d" % number) for number in range(1, 10)))
+    assert [peer.frame() for _ in range(9)] == [(0, b"OK")] * 9
+    [topic] = broker.stats()["topics"]
+    assert (topic["depth"], topic["message_count"]) == (5, 10)
+    peer.ok(b"SUB t#ephemeral c\n")
+    peer.send(b"RDY 10\n")
+    assert [peer.message()[2] for _ in range(5)] == [b"%d" % number for number in range(5)]

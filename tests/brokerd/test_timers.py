@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
 import random
 import struct
@@ -18,84 +16,16 @@ import pytest
 from bench import lateness, wire
 from bench.measure import create
 from bench.server import start_brokerd
-from brokerd.broker import Broker
-from brokerd.client import Client
-from brokerd.settings import BrokerSettings
 from brokerd.timers import NEVER, Timers
-from nsqwire.identify import Terms
+from tests.brokerd.clockwork import MSG_TIMEOUT_S, START_S, Handle, Node
 
 HOUR_S = 3600
-MSG_TIMEOUT_S = 60.0
-START_S = 1000.0
-
-
-class Handle:
-    """A call that waits for its time."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self.run: Callable[[], None] | None = run
-
-    def cancel(self) -> None:
-        self.run = None
-
-
-class Node:
-    """A broker whose time passes when the test says so. Clocks are in seconds: monotonic ``now``, Unix ``wall``."""
-
-    def __init__(self, data_path: Path) -> None:
-        self.now, self.wall = START_S, time.time()
-        self._order = itertools.count()
-        self._calls: list[tuple[float, int, Handle]] = []
-        self.fired = 0
-        settings = BrokerSettings(data_path=str(data_path))
-        self.broker = Broker(settings, now=lambda: self.now, call_soon=self._call_soon, call_at=self._call_at)
-
-    def _call_soon(self, run: Callable[[], None]) -> object:
-        return self._call_at(self.now, run)
-
-    def _call_at(self, when: float, run: Callable[[], None]) -> Handle:
-        handle = Handle(run)
-        heapq.heappush(self._calls, (when, next(self._order), handle))
-        return handle
-
-    def pass_until(self, when: float) -> None:
-        """Let time pass up to and including ``when``."""
-        while self._calls and self._calls[0][0] <= when:
-            at, _, handle = heapq.heappop(self._calls)
-            self.wall += max(0.0, at - self.now)
-            self.now = max(self.now, at)
-            if handle.run is not None:
-                self.fired += 1
-                handle.run()
-        self.wall += when - self.now
-        self.now = when
-
-    def consumer(self, topic: str, channel: str, ready_count: int = 100) -> list[tuple[float, int, bytes]]:
-        """Subscribe; the list grows by ``(monotonic time, attempts, body)`` of each message as it is sent."""
-        got: list[tuple[float, int, bytes]] = []
-
-        def send(frames: bytes | memoryview) -> None:
-            data = bytes(frames)
-            while data:
-                size, _, _, attempts = struct.unpack_from(">iiqH", data)
-                got.append((self.now, attempts, data[34 : 4 + size]))
-                data = data[4 + size :]
-
-        client = Client(self.broker.next_client_number(), "127.0.0.1:1", TERMS, 0, send, lambda: None)
-        target = self.broker.topic(topic).channel(channel)
-        target.subscribe(client)
-        client.ready_count = ready_count
-        target.offer(client)
-        return got
-
-
-TERMS = Terms(output_buffer_timeout=250, msg_timeout=int(MSG_TIMEOUT_S * 1000), deflate_level=6)
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     made = Node(tmp_path)
-    monkeypatch.setattr(time, "time_ns", lambda: int(made.wall * 1e9))
+    monkeypatch.setattr(time, "time_ns", made.wall_ns)
     monkeypatch.setattr(time, "time", lambda: made.wall)
     yield made
     made.broker.close()
@@ -272,3 +202,24 @@ def test_a_broker_whose_machine_is_set_to_another_time_serves_on(
     consumer.ok(b"SUB t c\n")
     consumer.send(b"RDY 10\n")
     assert sorted(body for _, _, body in (consumer.message() for _ in range(3))) == [b"deferred", b"held", b"requeued"]
+
+
+def test_a_message_in_flight_costs_nothing_for_what_is_stepped_over_behind_it(node: Node) -> None:
+    """Half a million emptied behind it: it is remembered by itself, and its timeout is what it was."""
+    got = node.consumer("t", "c")
+    topic = node.broker.topic("t")
+    topic.publish([b"first"])
+    node.pass_until(START_S)
+    topic.pause()
+    for _ in range(5):
+        topic.publish([b"dropped"] * 100_000)
+    topic.empty()
+    topic.unpause()
+    node.pass_until(START_S + 1)
+    topic.publish([b"second"])
+    node.pass_until(START_S + 1)
+    window = topic.channel("c").window
+    assert window.head - window.floor < 70_000
+    node.pass_until(START_S + MSG_TIMEOUT_S)
+    assert [(attempts, body) for _, attempts, body in got] == [(1, b"first"), (1, b"second"), (2, b"first")]
+    assert [at for at, _, _ in got] == pytest.approx([START_S, START_S + 1, START_S + MSG_TIMEOUT_S])

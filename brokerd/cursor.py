@@ -1,0 +1,97 @@
+"""Where a channel stands in its topic's log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from brokerd.kernel import Window
+
+if TYPE_CHECKING:
+    from brokerd.log.segment import Segment
+    from brokerd.topic import Topic
+
+MAX_RUN_BYTES = 256 * 1024
+"""Most that one client is handed before it is seen whether its connection still takes more."""
+
+
+class Run(NamedTuple):
+    """Messages that were delivered for the first time: those from number ``first`` up to ``end``, and their frames."""
+
+    first: int
+    end: int
+    frames: memoryview
+
+
+class Cursor:
+    """Hands out a topic's messages in order, and steps over those that are not to be delivered from here.
+
+    What it handed out is in ``window`` until it is answered. ``skipping(first, count)`` hears of what is stepped over,
+    before it is.
+    """
+
+    def __init__(self, topic: Topic, head: int, skipping: Callable[[int, int], None]) -> None:
+        self.window = Window(head)
+        self._topic = topic
+        self._skipping = skipping
+        self._segment: Segment | None = None
+        self._offset = 0
+
+    @property
+    def backlog(self) -> int:
+        """Messages that were never delivered and may be."""
+        head, end = self.window.head, self._topic.routed_end
+        return end - head - self._topic.skips.count_between(head, end) if head < end else 0
+
+    def ahead(self, offset: int = 0) -> Iterator[int]:
+        """The numbers of the backlog, oldest first, without the first ``offset``."""
+        head, end, skips = self.window.head, self._topic.routed_end, self._topic.skips
+        while head < end:
+            start, stop = skips.next_from(head) or (end, end)
+            yield from range(head + offset, min(start, end))
+            offset = max(0, offset - max(0, min(start, end) - head))
+            head = stop
+
+    def next_run(self, limit: int, client: int) -> Run | None:
+        """Put up to ``limit`` messages in flight with the client of this number; None if there are none."""
+        window, topic = self.window, self._topic
+        while True:
+            stop = self.step_over_skips()
+            first = window.head
+            if first >= stop:
+                return None
+            segment = self._segment
+            if segment is None or first >= segment.next_seq:
+                segment = self._segment = topic.log.segment_of(first)
+                self._offset = segment.offset_of(first)
+            if first < segment.checked_end:
+                break
+            topic.check_batches(segment, first)
+        start = self._offset
+        limit = min(limit, stop - first, segment.checked_end - first)
+        count, self._offset = window.deliver(segment.map, start, segment.end, limit, MAX_RUN_BYTES, client)
+        return Run(first, first + count, segment.map[start : self._offset]) if count else None
+
+    def step_over_skips(self) -> int:
+        """Move out of a range that must not be delivered; return where the next one, or the log, ends the run."""
+        stop = self._topic.routed_end
+        skips = self._topic.skips
+        if not skips:
+            return stop
+        while (skip := skips.next_from(self.window.head)) is not None:
+            start, end = skip
+            if start > self.window.head:
+                return min(stop, start)
+            self.skip(end - self.window.head)
+        return stop
+
+    def skip(self, count: int) -> None:
+        """Move over so many messages, whatever they are."""
+        self._skipping(self.window.head, count)
+        self.window.skip(count)
+        self._segment = None
+
+    def move_to(self, seq: int) -> None:
+        """Forget what is in flight and go on at ``seq``."""
+        self.window.clear(seq)
+        self._segment = None

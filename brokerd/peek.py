@@ -1,0 +1,136 @@
+"""Looking at the messages of a channel without touching them: no counter, attempt, order or timer changes."""
+
+from __future__ import annotations
+
+import enum
+from base64 import b64encode
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypedDict
+
+from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+
+if TYPE_CHECKING:
+    from brokerd.aside import Aside
+    from brokerd.channel import Channel
+    from brokerd.client import Client
+
+PAGE = 100
+"""Most messages that are shown at a time."""
+
+
+class PeekState(enum.StrEnum):
+    """What a message of a channel can be, as the counters of ``/stats`` tell them apart."""
+
+    READY = "ready"
+    IN_FLIGHT = "in_flight"
+    DEFERRED = "deferred"
+
+
+class PeekedClient(TypedDict):
+    """Who holds a message in flight."""
+
+    client_id: str
+    hostname: str
+    remote_address: str
+    user_agent: str
+
+
+class PeekedMessage(TypedDict):
+    """Times are Unix nanoseconds. ``body`` is base64 of at most so many bytes as asked for, ``size`` that of all."""
+
+    id: str
+    timestamp: int
+    attempts: int
+    state: str
+    size: int
+    body: str
+    truncated: bool
+    due: int | None
+    deadline: int | None
+    client: PeekedClient | None
+
+
+class Peeked(TypedDict):
+    """A page of the ``total`` messages that are in ``state`` now."""
+
+    topic: str
+    channel: str
+    state: str
+    total: int
+    offset: int
+    messages: list[PeekedMessage]
+
+
+def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_body_bytes: int) -> Peeked:
+    """Show up to ``limit`` messages behind the first ``offset``.
+
+    Ready ones come in the order of delivery, those delivered before first; in-flight ones by age, deferred ones by due
+    time. A message that is not what was written is left out.
+    """
+    totals = {
+        PeekState.READY: channel.depth,
+        PeekState.IN_FLIGHT: channel.in_flight_count,
+        PeekState.DEFERRED: channel.deferred_count,
+    }
+    rows = (_row(channel, state, seq, max_body_bytes) for seq in islice(_numbers(channel, state, offset), limit))
+    return {
+        "topic": channel.topic.name,
+        "channel": channel.name,
+        "state": state.value,
+        "total": totals[state],
+        "offset": offset,
+        "messages": [row for row in rows if row is not None],
+    }
+
+
+def _numbers(channel: Channel, state: PeekState, offset: int) -> Iterator[int]:
+    aside, window = channel.aside, channel.window
+    if state is PeekState.READY:
+        waiting = len(aside.requeued)
+        requeued = islice(aside.requeued, min(offset, waiting), None)
+        return chain(requeued, channel.cursor.ahead(max(0, offset - waiting)))
+    if state is PeekState.IN_FLIGHT:
+        fresh = [seq for seq, _ in window.holders(window.head)]
+        return islice(sorted(fresh + [seq for seq, _ in aside.in_flight()]), offset, None)
+    return islice(aside.deferred(offset + PAGE), offset, None)
+
+
+def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> PeekedMessage | None:
+    entry = channel.aside.get(seq)
+    frame = channel.frame_of(seq)
+    if frame is None:
+        return None
+    _size, _kind, timestamp, _attempts, message_id = MESSAGE_HEAD.unpack_from(frame)
+    size = len(frame) - MESSAGE_HEAD_BYTES
+    client, deadline = _holder(channel, seq, entry)
+    wall_ns = channel.topic.clock.wall_ns
+    return {
+        "id": message_id.decode(),
+        "timestamp": timestamp,
+        "attempts": entry.attempts if entry is not None else int(client is not None),
+        "state": state.value,
+        "size": size,
+        "body": b64encode(frame[MESSAGE_HEAD_BYTES : MESSAGE_HEAD_BYTES + max_body_bytes]).decode(),
+        "truncated": size > max_body_bytes,
+        "due": wall_ns(entry.due) if entry is not None and entry.due else None,
+        "deadline": None if client is None else wall_ns(deadline),
+        "client": None if client is None else _client(client),
+    }
+
+
+def _holder(channel: Channel, seq: int, entry: Aside | None) -> tuple[Client | None, float]:
+    """The client that the message is in flight with, and until when, monotonic seconds."""
+    if entry is not None:
+        return entry.client, entry.deadline
+    client = channel.clients.get(channel.window.holder(seq))
+    return client, 0.0 if client is None else client.sent_at(seq) + client.msg_timeout
+
+
+def _client(client: Client) -> PeekedClient:
+    return {
+        "client_id": client.client_id,
+        "hostname": client.hostname,
+        "remote_address": client.remote_address,
+        "user_agent": client.user_agent,
+    }

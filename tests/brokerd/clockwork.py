@@ -1,0 +1,109 @@
+"""A broker whose time passes when the test says so, and that can be killed between any two of its writes."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from brokerd.broker import Broker
+from brokerd.client import Client
+from brokerd.settings import BrokerSettings
+from nsqwire.identify import Terms
+
+MSG_TIMEOUT_S = 60.0
+START_S = 1000.0
+TERMS = Terms(output_buffer_timeout=250, msg_timeout=int(MSG_TIMEOUT_S * 1000), deflate_level=6)
+
+
+class Handle:
+    """A call that waits for its time."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run: Callable[[], None] | None = run
+
+    def cancel(self) -> None:
+        self.run = None
+
+
+class Delivery(NamedTuple):
+    """A message as it was sent to ``client``, ``at`` monotonic seconds."""
+
+    at: float
+    client: Client
+    attempts: int
+    message_id: bytes
+    body: bytes
+
+
+class Node:
+    """One data path and the broker over it. Clocks are in seconds: monotonic ``now``, Unix ``wall``."""
+
+    def __init__(self, data_path: Path, **settings: object) -> None:
+        self.now, self.wall = START_S, time.time()
+        self.fired = 0
+        self._order = itertools.count()
+        self._calls: list[tuple[float, int, Handle]] = []
+        self._settings = BrokerSettings(data_path=str(data_path), **settings)  # type: ignore[arg-type]
+        self.open()
+
+    def open(self) -> None:
+        """Start the broker."""
+        self._calls.clear()
+        self.broker = Broker(self._settings, now=lambda: self.now, call_soon=self._call_soon, call_at=self._call_at)
+
+    def kill(self) -> None:
+        """End it as SIGKILL does: what it wrote is there, and nothing else happens. A broker is opened next."""
+        os.close(self.broker._lock_fd)
+        self.broker._lock_fd = -1
+
+    def wall_ns(self) -> int:
+        return int(self.wall * 1e9)
+
+    def _call_soon(self, run: Callable[[], None]) -> object:
+        return self._call_at(self.now, run)
+
+    def _call_at(self, when: float, run: Callable[[], None]) -> Handle:
+        handle = Handle(run)
+        heapq.heappush(self._calls, (when, next(self._order), handle))
+        return handle
+
+    def pass_until(self, when: float) -> None:
+        """Let time pass up to and including ``when``."""
+        while self._calls and self._calls[0][0] <= when:
+            at, _, handle = heapq.heappop(self._calls)
+            self.wall += max(0.0, at - self.now)
+            self.now = max(self.now, at)
+            if handle.run is not None:
+                self.fired += 1
+                handle.run()
+        self.wall += when - self.now
+        self.now = when
+
+    def subscribe(self, topic: str, channel: str, ready_count: int, got: Callable[[Delivery], None]) -> Client:
+        """Subscribe a client; ``got`` hears of each message that it is sent."""
+
+        def send(frames: bytes | memoryview) -> None:
+            data = bytes(frames)
+            while data:
+                size, _, _, attempts, message_id = struct.unpack_from(">iiqH16s", data)
+                got(Delivery(self.now, client, attempts, message_id, data[34 : 4 + size]))
+                data = data[4 + size :]
+
+        client = Client(self.broker.next_client_number(), "127.0.0.1:1", TERMS, 0, send, lambda: None)
+        target = self.broker.topic(topic).channel(channel)
+        target.subscribe(client)
+        client.ready_count = ready_count
+        target.offer(client)
+        return client
+
+    def consumer(self, topic: str, channel: str, ready_count: int = 100) -> list[tuple[float, int, bytes]]:
+        """Subscribe; the list grows by ``(monotonic time, attempts, body)`` of each message as it is sent."""
+        got: list[tuple[float, int, bytes]] = []
+        self.subscribe(topic, channel, ready_count, lambda each: got.append((each.at, each.attempts, each.body)))
+        return got

@@ -1,0 +1,62 @@
+"""Small batches are copied into the segment's map, larger ones written to its file: one log all the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import psutil
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brokerd.kernel import append_bodies
+from brokerd.log.log import Log
+from nsqwire.frame import MESSAGE_HEAD_BYTES
+
+ID_HEAD = b"9a4001"
+
+batches = st.lists(
+    st.lists(st.tuples(st.integers(0, 255), st.sampled_from([1, 30, 4000, 9000])), min_size=1, max_size=150),
+    min_size=1,
+    max_size=12,
+)
+
+
+def append(log: Log, bodies: list[bytes]) -> None:
+    nbytes = sum(MESSAGE_HEAD_BYTES + len(body) for body in bodies)
+    log.append(nbytes, len(bodies), 5, lambda buffer, at, seq: append_bodies(buffer, at, bodies, 5, ID_HEAD, seq))
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches)
+def test_what_was_appended_is_read_back_whatever_the_sizes_of_the_batches(shapes: list[list[tuple[int, int]]]) -> None:
+    """In order, by who appended and by who opens the files afterwards, with nothing to mend."""
+    published = [[bytes([value]) * size for value, size in shape] for shape in shapes]
+    bodies = [body for batch in published for body in batch]
+    with tempfile.TemporaryDirectory() as directory:
+        log = Log(Path(directory))
+        for batch in published:
+            append(log, batch)
+        again, repairs = Log.recover(Path(directory), ID_HEAD)
+        for held in (log, again):
+            frames = [held.frame(seq) for seq in range(len(bodies))]
+            assert [frame and bytes(frame[MESSAGE_HEAD_BYTES:]) for frame in frames] == bodies
+        assert repairs == []
+        log.close()
+
+
+def test_only_the_newest_segments_file_is_open_for_writing(tmp_path: Path) -> None:
+    """A file kept open would keep its space on the disk when it is removed; a closed log has none open at all."""
+    log = Log(tmp_path)
+    batch = [b"x" * 1000] * 100
+    while len(log.segments) < 3:
+        append(log, batch)
+    append(log, batch)
+    paths = [str(segment.path) for segment in log.segments]
+
+    def written() -> list[str]:
+        return [file.path for file in psutil.Process().open_files() if file.mode == "w" and file.path in paths]
+
+    assert written() == paths[-1:]
+    log.close()
+    assert written() == []

@@ -1,0 +1,61 @@
+"""Killing a broker between, before and in the middle of its writes to journal and log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerd.journal.journal import Journal
+from brokerd.log.commits import RECORD_BYTES, Commit, CommitIndex
+
+
+class Killed(BaseException):
+    """The process ends here. No handler of the broker's may take it for an error."""
+
+
+class Fuse:
+    """Kills the process at its n-th write to journal or log from now."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.how = "after"
+        self.cut = 0
+
+    def around(self, write: Callable[[], None], tear: Callable[[int], None]) -> None:
+        """Do ``write``; or die before it, in the middle of it, or after it. ``tear`` leaves its first bytes only."""
+        self.writes -= 1
+        if self.writes:
+            write()
+            return
+        if self.how != "before":
+            write()
+        if self.how == "torn":
+            tear(self.cut)
+        raise Killed
+
+
+FUSE = Fuse()
+
+
+def fused_journal_append(append: Callable[[Journal, bytes], None]) -> Callable[[Journal, bytes], None]:
+    def fused(self: Journal, record: bytes) -> None:
+        def tear(cut: int) -> None:
+            end = self._offset
+            start = end - len(record) - 8
+            self._map[start : start + 8] = bytes(8)  # it is written last
+            self._map[min(start + 8 + cut, end) : end] = bytes(max(0, len(record) - cut))
+
+        FUSE.around(lambda: append(self, record), tear)
+
+    return fused
+
+
+def fused_commit_append(append: Callable[[CommitIndex, Commit], None]) -> Callable[[CommitIndex, Commit], None]:
+    def fused(self: CommitIndex, commit: Commit) -> None:
+        def tear(cut: int) -> None:
+            end = len(self) * RECORD_BYTES
+            start = min(end - RECORD_BYTES + cut, end - 1)
+            self._map[start:end] = bytes(end - start)
+
+        FUSE.around(lambda: append(self, commit), tear)
+
+    return fused

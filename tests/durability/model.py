@@ -1,0 +1,195 @@
+"""What a topic and its channels ought to hold: the reference that the broker is compared with.
+
+Messages are told apart by their bodies. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+from dataclasses import dataclass, field
+
+from tests.brokerd.clockwork import MSG_TIMEOUT_S
+
+MAX_MSG_TIMEOUT_S = 900.0
+DUE_TOLERANCE_S = 1e-3
+
+
+class Status(enum.Enum):
+    QUEUED = "queued"
+    IN_FLIGHT = "in flight"
+    DEFERRED = "deferred"
+
+
+@dataclass
+class Expected:
+    """One message of one channel. In flight it is with the client of number ``client`` until ``when``, deferred until
+    ``when``."""
+
+    status: Status
+    attempts: int = 0
+    when: float = 0.0
+    client: int = 0
+    sent_at: float = 0.0
+    message_id: bytes = b""
+
+    def requeue(self) -> None:
+        self.status, self.when, self.client = Status.QUEUED, 0.0, 0
+
+    def defer(self, due: float) -> None:
+        self.status, self.when, self.client = Status.DEFERRED, due, 0
+
+
+@dataclass
+class ChannelModel:
+    """A channel's messages by body."""
+
+    messages: dict[bytes, Expected] = field(default_factory=dict)
+    paused: bool = False
+
+    def copy(self) -> ChannelModel:
+        return ChannelModel({body: copy.copy(message) for body, message in self.messages.items()}, self.paused)
+
+    def count(self, status: Status) -> int:
+        return sum(message.status is status for message in self.messages.values())
+
+    def held_by(self, client: int) -> list[bytes]:
+        return [body for body, message in self.messages.items() if message.client == client]
+
+    def pass_time(self, now: float) -> None:
+        """What timed out or fell due by ``now`` waits for delivery."""
+        for message in self.messages.values():
+            if message.status is not Status.QUEUED and message.when <= now:
+                message.requeue()
+
+    def deliver(self, body: bytes, attempts: int, client: int, message_id: bytes, now: float) -> None:
+        """The broker sent a message: it must have been waiting, and this must be its next attempt."""
+        assert body in self.messages, f"{body[:20]!r} was sent, but is finished, dropped or was never published"
+        message = self.messages[body]
+        assert message.status is Status.QUEUED, f"{body[:20]!r} was sent while {message}"
+        assert attempts == message.attempts + 1, f"{body[:20]!r} was sent at attempt {attempts}, it was {message}"
+        message.status, message.attempts, message.client = Status.IN_FLIGHT, attempts, client
+        message.sent_at, message.when, message.message_id = now, now + MSG_TIMEOUT_S, message_id
+
+    def touch(self, body: bytes, now: float) -> None:
+        message = self.messages[body]
+        message.when = min(now + MSG_TIMEOUT_S, message.sent_at + MAX_MSG_TIMEOUT_S)
+
+    def leave(self, client: int) -> None:
+        for body in self.held_by(client):
+            self.messages[body].requeue()
+
+
+@dataclass
+class TopicModel:
+    """``waiting``: messages that have gone to no channel yet, body to seconds of deferral."""
+
+    waiting: dict[bytes, float] = field(default_factory=dict)
+    channels: dict[str, ChannelModel] = field(default_factory=dict)
+    paused: bool = False
+
+    def publish(self, bodies: list[bytes], defer_s: float, now: float) -> None:
+        self.waiting.update(dict.fromkeys(bodies, defer_s))
+        self.route(now)
+
+    def route(self, now: float) -> None:
+        """Give the channels what waits, unless it has to."""
+        if self.paused or not self.channels:
+            return
+        for body, defer_s in self.waiting.items():
+            for channel in self.channels.values():
+                message = channel.messages[body] = Expected(Status.QUEUED)
+                if defer_s:
+                    message.defer(now + defer_s)
+        self.waiting.clear()
+
+    def pass_time(self, now: float) -> None:
+        for channel in self.channels.values():
+            channel.pass_time(now)
+
+    def copy(self) -> TopicModel:
+        channels = {name: channel.copy() for name, channel in self.channels.items()}
+        return TopicModel(dict(self.waiting), channels, self.paused)
+
+    def restarted(self) -> TopicModel:
+        """As it is after a restart: what was in flight waits, and what is ephemeral is gone."""
+        again = self.copy()
+        again.channels = {name: each for name, each in again.channels.items() if not name.endswith("#ephemeral")}
+        for channel in again.channels.values():
+            for message in channel.messages.values():
+                if message.status is Status.IN_FLIGHT:
+                    message.requeue()
+        return again
+
+
+def check_same(found: TopicModel, expected: TopicModel) -> None:
+    """What a restart between two steps leaves: exactly what was there."""
+    assert (found.paused, found.waiting.keys()) == (expected.paused, expected.waiting.keys())
+    assert found.channels.keys() == expected.channels.keys()
+    for name, channel in expected.channels.items():
+        assert found.channels[name].paused == channel.paused
+        assert found.channels[name].messages.keys() == channel.messages.keys()
+        for body, message in channel.messages.items():
+            is_ = found.channels[name].messages[body]
+            same = is_.status is message.status and abs(is_.when - message.when) < DUE_TOLERANCE_S
+            same = same and is_.attempts == message.attempts
+            assert same, f"{body[:20]!r}: {is_}, but it was {message}"
+
+
+def check_killed(
+    found: TopicModel,
+    before: TopicModel,
+    after: TopicModel,
+    *,
+    published: set[bytes],
+    sent: dict[tuple[str, bytes], int],
+    now: float,
+) -> None:
+    """What a kill in the middle of one step may leave: each message as before the step, or as after it, which are given
+    as a restart between steps would have left them.
+
+    ``published`` was given to the topic during the step: it may not have come further yet. ``sent`` are the attempts of
+    what was sent during the step. A delivery that the journal had no time to take counts as none; one that it took and
+    that was not sent any more counts.
+    """
+    assert found.paused in (before.paused, after.paused)
+    lost = (before.waiting.keys() & after.waiting.keys()) - found.waiting.keys()
+    assert not lost, f"the topic lost {sorted(lost)[:3]}"
+    again = found.waiting.keys() - before.waiting.keys() - after.waiting.keys() - published
+    assert not again, f"the topic has what it gave away: {sorted(again)[:3]}"
+    missing = (before.channels.keys() & after.channels.keys()) - found.channels.keys()
+    assert not missing, f"channels are gone: {missing}"
+    for name, channel in found.channels.items():
+        assert name in before.channels or name in after.channels, f"channel {name} came back"
+        known = _known(before, name) | _known(after, name)
+        assert channel.messages.keys() <= known, f"came back: {sorted(channel.messages.keys() - known)[:3]}"
+        if name in before.channels and name in after.channels:
+            attempts = {body: count for (of, body), count in sent.items() if of == name}
+            _check_channel(name, found, before, after, attempts, now)
+
+
+def _known(topic: TopicModel, name: str) -> set[bytes]:
+    """Every message that the channel has, or may be given next."""
+    channel = topic.channels.get(name)
+    return set(topic.waiting) | set(channel.messages if channel else ())
+
+
+def _check_channel(
+    name: str, found: TopicModel, before: TopicModel, after: TopicModel, sent: dict[bytes, int], now: float
+) -> None:
+    was, will_be, is_ = before.channels[name], after.channels[name], found.channels[name]
+    assert is_.paused in (was.paused, will_be.paused)
+    owed = will_be.messages.keys() & _known(before, name)
+    lost = owed - is_.messages.keys() - found.waiting.keys()
+    assert not lost, f"channel {name} lost {sorted(lost)[:3]}"
+    for body in owed & is_.messages.keys():
+        message = is_.messages[body]
+        states = [each.messages[body] for each in (was, will_be) if body in each.messages]
+        lowest = min(each.attempts for each in states)
+        shown = f"{body[:20]!r}: {message}, but it was {states}"
+        assert lowest <= message.attempts <= max(lowest, sent.get(body, lowest)) + 1, shown
+        dues = [each.when for each in states if each.status is Status.DEFERRED]
+        if message.status is Status.DEFERRED:
+            assert any(abs(message.when - due) < DUE_TOLERANCE_S for due in dues), shown
+        elif len(dues) == len(states):
+            assert min(dues) <= now, f"{shown}: before its time"

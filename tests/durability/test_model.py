@@ -1,0 +1,414 @@
+"""The broker against a reference: whatever is done to a topic, and whenever the process dies, it holds what it should.
+
+Hypothesis draws the steps; ``BROKER_MODEL_EXAMPLES`` sets how many such stories are told, for a long run. In the suite
+they are the same each time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+import brokerd.aside
+import brokerd.channel
+import brokerd.cursor
+import brokerd.journal.journal as journal_module
+import brokerd.log.log as log_module
+from brokerd.channel import Channel
+from brokerd.client import Client
+from brokerd.journal.journal import Journal
+from brokerd.log.commits import CommitIndex
+from brokerd.peek import PAGE, PeekState, peek
+from tests.brokerd.clockwork import Delivery, Node
+from tests.durability.fuse import FUSE, Killed, fused_commit_append, fused_journal_append
+from tests.durability.model import DUE_TOLERANCE_S, ChannelModel, Expected, Status, TopicModel, check_killed, check_same
+
+EXAMPLES = int(os.environ.get("BROKER_MODEL_EXAMPLES", "0"))
+CHANNELS = ["a", "b", "c#ephemeral"]
+DELAYS_S = [0.05, 1.0, 5.0, 100.0]
+
+
+@dataclass
+class Consumer:
+    channel: str
+    client: Client
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    """One topic with its channels. Each step changes the model first, then the broker; then they are compared."""
+
+    def __init__(self, directory: Callable[[], Path], clock: list[Node]) -> None:
+        super().__init__()
+        self._directory = directory
+        self._clock = clock
+        self._numbers = itertools.count()
+        self.model = TopicModel()
+        self.published: set[bytes] = set()
+        self.consumers: list[Consumer] = []
+        self.deliveries: list[Delivery] = []
+        self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+        self.written: list[Callable[[BaseException | None], None]] = []
+
+    @initialize(in_background=st.booleans())
+    def start(self, in_background: bool) -> None:
+        FUSE.writes = 0
+        self.in_background = in_background
+        self.node = Node(self._directory(), mem_queue_size=1_000_000)
+        self._clock[:] = [self.node]
+        self.topic = self.node.broker.topic("t")
+        self._opened()
+
+    def teardown(self) -> None:
+        FUSE.writes = 0
+        if hasattr(self, "node"):
+            self.node.kill()
+
+    def _opened(self) -> None:
+        self.consumers.clear()
+        self.deliveries.clear()
+        self.background.clear()
+        self.written.clear()
+        self.topic = self.node.broker.topics["t"]
+        if self.in_background:
+            self.node.broker.checkpoint_in_background(lambda work, done: self.background.append((work, done)))
+
+    # -- one step -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """What is in it changes the model and then the broker; the broker may be killed anywhere within."""
+        before, before_published = self.model.copy(), set(self.published)
+        try:
+            yield
+            self.settle()
+        except Killed:
+            sent = {(self.channel_of(each.client), each.body): each.attempts for each in self.deliveries}
+            self.node.kill()
+            self.node.open()
+            self._opened()
+            found = self.found()
+            published = self.published - before_published
+            check_killed(
+                found, before.restarted(), self.model.restarted(), published=published, sent=sent, now=self.node.now
+            )
+            self.model = found
+            self.settle()
+
+    def settle(self) -> None:
+        """Let the broker do all that it has to do at this moment, and compare."""
+        self.pass_until(self.node.now)
+
+    def pass_until(self, when: float) -> None:
+        self.node.pass_until(when)
+        for each in self.deliveries:
+            self.model.pass_time(each.at)
+            channel = self.model.channels[self.channel_of(each.client)]
+            channel.deliver(each.body, each.attempts, each.client.number, each.message_id, each.at)
+        self.deliveries.clear()
+        self.model.pass_time(when)
+        self.compare()
+
+    def compare(self) -> None:
+        """The counters are the model's, and no consumer waits for what there is."""
+        assert self.topic.depth == len(self.model.waiting)
+        assert self.topic.channels.keys() == self.model.channels.keys()
+        for name, expected in self.model.channels.items():
+            channel = self.topic.channels[name]
+            counts = (channel.depth, channel.in_flight_count, channel.deferred_count)
+            wanted = tuple(map(expected.count, (Status.QUEUED, Status.IN_FLIGHT, Status.DEFERRED)))
+            assert counts == wanted, f"depth, in flight, deferred of {name}: {counts}, not {wanted}"
+            age = channel.oldest_unfinished_age_ns(self.node.wall_ns())
+            assert (age is not None) == bool(wanted[0] or wanted[1])
+        for consumer in self.consumers:
+            client, channel = consumer.client, self.topic.channels[consumer.channel]
+            held = self.model.channels[consumer.channel].held_by(client.number)
+            assert client.in_flight_count == len(held)
+            assert client.free <= 0 or not channel.depth or channel.paused, f"a consumer of {channel.name} waits"
+
+    def channel_of(self, client: Client) -> str:
+        return next(each.channel for each in self.consumers if each.client is client)
+
+    # -- what the broker holds ------------------------------------------------------------------------------------
+
+    def found(self) -> TopicModel:
+        """The model that the broker is right with now; nothing is in flight."""
+        topic = self.topic
+        start, end = topic.routed_end, topic.log.next_seq
+        deferral = {
+            seq: commit.defer_ms / 1000
+            for commit in topic.log.deferred_from(start)
+            for seq in range(commit.first_seq, commit.next_seq)
+        }
+        frames = ((seq, topic.log.frame(seq)) for seq in range(start, end))
+        waiting = {bytes(frame[34:]): deferral.get(seq, 0.0) for seq, frame in frames if frame is not None}
+        channels = {name: self._found_channel(channel) for name, channel in topic.channels.items()}
+        return TopicModel(waiting, channels, topic.paused)
+
+    def _found_channel(self, channel: Channel) -> ChannelModel:
+        assert not channel.in_flight_count
+        found = ChannelModel(paused=channel.paused)
+        for state, status in ((PeekState.READY, Status.QUEUED), (PeekState.DEFERRED, Status.DEFERRED)):
+            for offset in itertools.count(0, PAGE):
+                page = peek(channel, state, offset=offset, limit=PAGE, max_body_bytes=10_000)
+                for message in page["messages"]:
+                    when = 0.0
+                    if message["due"]:
+                        when = channel.aside[int(message["id"][6:], 16)].due  # what is shown is rounded
+                        shown = self.node.now + (message["due"] - self.node.wall_ns()) / 1e9
+                        assert abs(shown - when) < DUE_TOLERANCE_S
+                    body = b64decode(message["body"])
+                    assert body not in found.messages, f"{body[:20]!r} is there twice"
+                    found.messages[body] = Expected(status, message["attempts"], when)
+                if offset + PAGE >= page["total"]:
+                    break
+        return found
+
+    # -- publishers -----------------------------------------------------------------------------------------------
+
+    def bodies(self, count: int, padding: int) -> list[bytes]:
+        return [b"m%d-" % next(self._numbers) + b"x" * padding for _ in range(count)]
+
+    @rule(count=st.sampled_from([1, 1, 5, 20]), padding=st.sampled_from([0, 10, 300]))
+    def publish(self, count: int, padding: int) -> None:
+        bodies = self.bodies(count, padding)
+        with self.step():
+            self.published.update(bodies)
+            self.model.publish(bodies, 0, self.node.now)
+            self.topic.publish(bodies)
+
+    @rule(count=st.sampled_from([1, 3]), delay_s=st.sampled_from(DELAYS_S))
+    def publish_deferred(self, count: int, delay_s: float) -> None:
+        bodies = self.bodies(count, 0)
+        with self.step():
+            self.published.update(bodies)
+            self.model.publish(bodies, delay_s, self.node.now)
+            self.topic.publish(bodies, defer_ms=int(delay_s * 1000))
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.consumers) < 6)
+    @rule(name=st.sampled_from(CHANNELS), ready_count=st.sampled_from([0, 1, 3, 50]))
+    def subscribe(self, name: str, ready_count: int) -> None:
+        with self.step():
+            self.model.channels.setdefault(name, ChannelModel())
+            self.model.route(self.node.now)
+            client = self.node.subscribe("t", name, ready_count, self.deliveries.append)
+            self.consumers.append(Consumer(name, client))
+
+    def pick(self, data: st.DataObject) -> tuple[Consumer, Channel, ChannelModel]:
+        consumer = data.draw(st.sampled_from(self.consumers), label="consumer")
+        return consumer, self.topic.channels[consumer.channel], self.model.channels[consumer.channel]
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        consumer, channel, model = self.pick(data)
+        with self.step():
+            model.leave(consumer.client.number)
+            if consumer.channel.endswith("#ephemeral") and len(channel.clients) == 1:
+                del self.model.channels[consumer.channel]
+            self.consumers.remove(consumer)
+            channel.unsubscribe(consumer.client)
+            self.topic.left(channel)
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), ready_count=st.sampled_from([0, 1, 5, 100]))
+    def ready(self, data: st.DataObject, ready_count: int) -> None:
+        consumer, channel, _ = self.pick(data)
+        with self.step():
+            consumer.client.ready_count = ready_count
+            channel.offer(consumer.client)
+
+    @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
+    @rule(data=st.data(), share=st.sampled_from([0.1, 0.5, 1.0]), reverse=st.booleans())
+    def finish(self, data: st.DataObject, share: float, reverse: bool) -> None:
+        consumer, channel, model = self.pick(data)
+        held = model.held_by(consumer.client.number)
+        held = sorted(held, key=lambda body: model.messages[body].message_id, reverse=reverse)
+        held = held[: max(1, int(len(held) * share))]
+        lines = b"".join(b"FIN %b\n" % model.messages[body].message_id for body in held)
+        if held:
+            with self.step():
+                for body in held:
+                    del model.messages[body]
+                assert not channel.finish(consumer.client, memoryview(lines), len(held), self.node.wall_ns())
+
+    @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
+    @rule(data=st.data(), delay_s=st.sampled_from([0.0, 0.0, *DELAYS_S]))
+    def requeue(self, data: st.DataObject, delay_s: float) -> None:
+        consumer, channel, model = self.pick(data)
+        held = model.held_by(consumer.client.number)
+        if held:
+            message = model.messages[data.draw(st.sampled_from(held), label="body")]
+            with self.step():
+                message.defer(self.node.now + delay_s) if delay_s else message.requeue()
+                channel.requeue(consumer.client, message.message_id, delay_s, self.node.now)
+
+    @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
+    @rule(data=st.data())
+    def touch(self, data: st.DataObject) -> None:
+        consumer, channel, model = self.pick(data)
+        held = model.held_by(consumer.client.number)
+        if held:
+            body = data.draw(st.sampled_from(held), label="body")
+            with self.step():
+                model.touch(body, self.node.now)
+                channel.touch(consumer.client, model.messages[body].message_id, self.node.now)
+
+    # -- operators ------------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(CHANNELS[:2]))
+    def create_channel(self, name: str) -> None:
+        with self.step():
+            self.model.channels.setdefault(name, ChannelModel())
+            self.model.route(self.node.now)
+            self.topic.channel(name)
+
+    @precondition(lambda self: self.model.channels)
+    @rule(data=st.data(), really=st.sampled_from([True, False, False]))
+    def delete_channel(self, data: st.DataObject, really: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
+        if really:
+            with self.step():
+                del self.model.channels[name]
+                self.consumers = [each for each in self.consumers if each.channel != name]
+                self.topic.delete_channel(name)
+
+    @rule(paused=st.booleans())
+    def pause_topic(self, paused: bool) -> None:
+        with self.step():
+            self.model.paused = paused
+            self.model.route(self.node.now)
+            self.topic.pause() if paused else self.topic.unpause()
+
+    @precondition(lambda self: self.model.channels)
+    @rule(data=st.data(), paused=st.booleans())
+    def pause_channel(self, data: st.DataObject, paused: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
+        with self.step():
+            self.model.channels[name].paused = paused
+            self.topic.channels[name].pause() if paused else self.topic.channels[name].unpause()
+
+    @rule()
+    def empty_topic(self) -> None:
+        with self.step():
+            self.model.waiting.clear()
+            self.topic.empty()
+
+    @precondition(lambda self: self.model.channels)
+    @rule(data=st.data())
+    def empty_channel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
+        with self.step():
+            self.model.channels[name].messages.clear()
+            self.topic.channels[name].empty()
+
+    # -- time and ends --------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.05, 1.0, 3.0, 30.0, 61.0, 100.0]))
+    def pass_time(self, seconds: float) -> None:
+        with self.step():
+            self.pass_until(self.node.now + seconds)
+
+    @rule()
+    def rest(self) -> None:
+        """The topic has been quiet for a while."""
+        self.topic.rest()
+        self.topic.rest()
+
+    @rule(seconds=st.sampled_from([-3600.0, -1.0, 1.0, 3600.0]))
+    def step_the_wall_clock(self, seconds: float) -> None:
+        self.node.wall += seconds
+
+    @precondition(lambda self: self.background or self.written)
+    @rule()
+    def write_checkpoint(self) -> None:
+        """The thread that writes checkpoints gets on: with the writing, or with saying that it is done."""
+        with self.step():
+            if self.written:
+                self.written.pop(0)(None)
+            else:
+                work, done = self.background.pop(0)
+                work()
+                self.written.append(done)
+
+    @rule()
+    def close(self) -> None:
+        for work, _ in self.background:
+            work()
+        expected = self.model.restarted()
+        try:
+            self.node.broker.close()
+        except Killed:
+            self.node.kill()
+        self.reopen(expected)
+
+    @rule()
+    def kill(self) -> None:
+        self.node.kill()
+        self.reopen(self.model.restarted())
+
+    def reopen(self, expected: TopicModel) -> None:
+        FUSE.writes = 0
+        self.node.open()
+        self._opened()
+        self.model = self.found()
+        check_same(self.model, expected)
+        with self.step():
+            pass
+
+    @rule(writes=st.integers(1, 40), how=st.sampled_from(["before", "torn", "after"]), cut=st.integers(0, 47))
+    def light_fuse(self, writes: int, how: str, cut: int) -> None:
+        """The process is going to die at the so manieth write from now."""
+        FUSE.writes, FUSE.how, FUSE.cut = writes, how, cut
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
+    """The node whose wall clock is everybody's."""
+    nodes: list[Node] = []
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: nodes[0].wall_ns() if nodes else real())
+    return nodes
+
+
+@pytest.mark.timeout(24 * 3600 if EXAMPLES else 180)
+def test_the_broker_holds_what_it_should(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, clock: list[Node]
+) -> None:
+    """Published, delivered, answered, timed out, paused, emptied, deleted, killed at any write, started again.
+
+    What was acknowledged is there; what was finished does not come back, unless the kill came within that very FIN;
+    attempts and due times are kept; depth, in-flight and deferred counts are the model's after each step.
+    """
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    monkeypatch.setattr(brokerd.cursor, "MAX_RUN_BYTES", 2000)
+    monkeypatch.setattr(brokerd.channel, "MIN_EVICTION_SPAN", 20)
+    monkeypatch.setattr(brokerd.aside, "SLACK", 4)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # it is the process that dies here, not the machine
+    monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
+    monkeypatch.setattr(CommitIndex, "append", fused_commit_append(CommitIndex.append))
+    run_state_machine_as_test(
+        lambda: BrokerMachine(lambda: tmp_path_factory.mktemp("data"), clock),
+        settings=settings(
+            max_examples=EXAMPLES or 100,
+            stateful_step_count=60,
+            deadline=None,
+            derandomize=not EXAMPLES,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
