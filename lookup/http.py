@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Final, TypeVar
 
-from lookup.producer import Peer, Producer
-from lookup.registration import Registration
+from lookup.producer import Peer
 from lookup.registry import EVERY, Registry
-from nsqwire.http import HTTPError, Request, Response, Router, empty, json_response, text_response
+from nsqwire.http import HTTPError, Request, Response, Router, empty, encode, json_response, text_response
+from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.http.profiling import add_profiling
 from nsqwire.names import is_valid_name
 from nsqwire.version import NSQ_VERSION
 
 Clock = Callable[[], int]
+T = TypeVar("T")
 
 _PING: Final = text_response(b"OK", nsq=False)
 _INFO: Final = json_response({"version": NSQ_VERSION})
+_TURN_S: Final = 0.002  # a long answer is made in pieces of this, so that it delays nobody
 _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in nanoseconds, overflow included
 
 
@@ -50,8 +54,9 @@ class _Handlers:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
         if not self._registry.has_topic(topic):
             raise HTTPError(404, "TOPIC_NOT_FOUND")
-        producers = [_peer(peer) for peer in self._registry.producers(topic, self._clock())]
-        return json_response({"channels": self._registry.channels(topic), "producers": producers})
+        producers = b",".join([peer.wire for peer in self._registry.producers(topic, self._clock())])
+        channels = encode(self._registry.channels(topic))
+        return _json(b'{"channels":%b,"producers":[%b]}' % (channels, producers))
 
     def topics(self, request: Request) -> Response:
         return json_response({"topics": self._registry.topics()})
@@ -60,12 +65,20 @@ class _Handlers:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
         return json_response({"channels": self._registry.channels(topic)})
 
-    def nodes(self, request: Request) -> Response:
-        nodes = []
-        for peer, topics in self._registry.nodes(self._clock()):
-            tombstones = [each.tombstoned for each in topics]
-            nodes.append({**_peer(peer), "tombstones": tombstones, "topics": [each.topic for each in topics]})
-        return json_response({"producers": nodes})
+    async def nodes(self, request: Request) -> Response:
+        now_ns, nodes = self._clock(), []
+        async for peer in _in_turns(self._registry.nodes(now_ns)):
+            nodes.append(b"%b,%b}" % (peer.wire[:-1], self._topics_of(peer, now_ns)))
+        return _json(b'{"producers":[%b]}' % b",".join(nodes))
+
+    def _topics_of(self, peer: Peer, now_ns: int) -> bytes:
+        if peer.topics_wire is not None:
+            return peer.topics_wire
+        topics = self._registry.node_topics(peer, now_ns)
+        wire = b'"tombstones":%b,"topics":%b' % (encode(list(topics.values())), encode(list(topics)))
+        if not any(topics.values()):  # a tombstone ends by itself
+            peer.topics_wire = wire
+        return wire
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus. The library is loaded by the first scrape, not by the start."""
@@ -76,9 +89,21 @@ class _Handlers:
             [*registry_metrics(self._registry, self._clock()), *process_metrics("nsqlookupd")]
         )
 
-    def debug(self, request: Request) -> Response:
-        entries = {_entry_name(r): [_producer(p) for p in producers] for r, producers in self._registry.entries()}
-        return json_response(dict(sorted(entries.items())))
+    async def debug(self, request: Request) -> Response:
+        entries: list[tuple[str, bytes]] = []
+        plain: dict[Peer, bytes] = {}
+        """Peers as they are where they have no tombstone: the same in each of their entries."""
+        async for entry in _in_turns(self._registry.entries()):
+            peers = []
+            for peer in sorted(entry.peers, key=lambda peer: peer.id):
+                if peer in entry.tombstones:
+                    peers.append(_producer(peer, entry.tombstones[peer]))
+                else:
+                    peers.append(plain.get(peer) or plain.setdefault(peer, _producer(peer, None)))
+            if peers:
+                entries.append((":".join(entry.registration), b",".join(peers)))
+        entries.sort()
+        return _json(b"{%b}" % b",".join([b"%b:[%b]" % (encode(name), peers) for name, peers in entries]))
 
     def create_topic(self, request: Request) -> Response:
         self._registry.create_topic(_name(request, "topic"))
@@ -120,35 +145,33 @@ def _one_topic(request: Request) -> str:
     return topic
 
 
-def _peer(peer: Peer) -> dict[str, Any]:
-    return {
-        "remote_address": peer.id,
-        "hostname": peer.hostname,
-        "broadcast_address": peer.broadcast_address,
-        "tcp_port": peer.tcp_port,
-        "http_port": peer.http_port,
-        "version": peer.version,
-        "topology_zone": peer.topology_zone,
-        "topology_region": peer.topology_region,
-    }
+def _json(body: bytes) -> Response:
+    return Response(200, body, (JSON_HEADER, NSQ_HEADER))
 
 
-def _entry_name(registration: Registration) -> str:
-    return ":".join(registration)
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, with a turn for everybody else whenever handling them has taken a while."""
+    began = time.monotonic()
+    for item in items:
+        yield item
+        if time.monotonic() - began > _TURN_S:
+            await asyncio.sleep(0)
+            began = time.monotonic()
 
 
-def _producer(producer: Producer) -> dict[str, Any]:
-    peer, marked_ns = producer.peer, producer.tombstoned_at_ns
-    return {
-        "broadcast_address": peer.broadcast_address,
-        "hostname": peer.hostname,
-        "http_port": peer.http_port,
-        "id": peer.id,
-        "last_update": peer.last_update_ns,
-        "tcp_port": peer.tcp_port,
-        "tombstoned": marked_ns is not None,
-        "tombstoned_at": _NEVER_TOMBSTONED_NS if marked_ns is None else marked_ns,
-        "topology_region": peer.topology_region,
-        "topology_zone": peer.topology_zone,
-        "version": peer.version,
-    }
+def _producer(peer: Peer, marked_ns: int | None) -> bytes:
+    return encode(
+        {
+            "broadcast_address": peer.broadcast_address,
+            "hostname": peer.hostname,
+            "http_port": peer.http_port,
+            "id": peer.id,
+            "last_update": peer.last_update_ns,
+            "tcp_port": peer.tcp_port,
+            "tombstoned": marked_ns is not None,
+            "tombstoned_at": _NEVER_TOMBSTONED_NS if marked_ns is None else marked_ns,
+            "topology_region": peer.topology_region,
+            "topology_zone": peer.topology_zone,
+            "version": peer.version,
+        }
+    )

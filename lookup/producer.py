@@ -1,18 +1,23 @@
-"""Who registered: an nsqd's connection, and its place in one registration."""
+"""Who registered: an nsqd, by its connection."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from nsqwire.durations import nanoseconds
+from nsqwire.http import encode
+
+if TYPE_CHECKING:
+    from lookup.entry import Entry
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Peer:
     """An nsqd as its IDENTIFY described it, known by its connection: ``id`` is the connection's ``ip:port``.
 
-    Two connections that announce the same address are two peers. ``last_update_ns`` is in unix nanoseconds.
+    Two connections that announce the same address are two peers. ``last_update_ns``, in unix nanoseconds, is set by
+    IDENTIFY and PING alone; the rest does not change.
     """
 
     id: str
@@ -24,24 +29,33 @@ class Peer:
     topology_zone: str = ""
     topology_region: str = ""
     last_update_ns: int = 0
+    entries: set[Entry] = field(default_factory=set, repr=False)
+    """Where it is entered; the registry's to change."""
+    topics_wire: bytes | None = field(default=None, repr=False)
+    """Its topics as they were last written for ``/nodes``; None once they have changed."""
 
     @property
     def node(self) -> str:
         """``broadcast_address:http_port``, the name by which HTTP callers mean this nsqd."""
         return f"{self.broadcast_address}:{self.http_port}"
 
-    def is_active(self, now_ns: int, inactive_timeout: timedelta) -> bool:
-        """Whether it has identified or pinged recently; registering does not count."""
-        return now_ns - self.last_update_ns <= nanoseconds(inactive_timeout)
+    @cached_property
+    def order(self) -> tuple[str, int, str]:
+        """What lists of peers are sorted by."""
+        return (self.broadcast_address, self.tcp_port, self.id)
 
-
-@dataclass(slots=True)
-class Producer:
-    """A peer's entry in one registration, which can be marked for removal there without touching its others."""
-
-    peer: Peer
-    tombstoned_at_ns: int | None = None
-
-    def is_tombstoned(self, now_ns: int, lifetime: timedelta) -> bool:
-        """Whether the mark still hides it."""
-        return self.tombstoned_at_ns is not None and now_ns - self.tombstoned_at_ns < nanoseconds(lifetime)
+    @cached_property
+    def wire(self) -> bytes:
+        """The peer as an object of ``/lookup``. Written once: a thousand of them are one answer."""
+        return encode(
+            {
+                "remote_address": self.id,
+                "hostname": self.hostname,
+                "broadcast_address": self.broadcast_address,
+                "tcp_port": self.tcp_port,
+                "http_port": self.http_port,
+                "version": self.version,
+                "topology_zone": self.topology_zone,
+                "topology_region": self.topology_region,
+            }
+        )

@@ -33,15 +33,23 @@ class Conversation:
         self._peer: Peer | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """Carry out what these bytes complete; the replies are in ``session.take_output()``."""
+        """Take bytes, and carry out what they complete; the replies are in ``session.take_output()``."""
+        self.session.received(data)
+        while self.proceed(now_ns):
+            pass
+
+    def proceed(self, now_ns: int, commands: int = 64) -> bool:
+        """Carry out so many commands of those that were received; whether there may be more."""
         session, greeted = self.session, self.session.greeted
-        session.received(data)
-        while (command := session.next_command()) is not None:
+        done = 0
+        while done < commands and (command := session.next_command()) is not None:
             session.respond(self._execute(command, now_ns))
+            done += 1
         if session.greeted and not greeted:
             log.info("CLIENT(%s): desired protocol magic '%s'", self._address, MAGIC.decode())
         elif session.closed and not session.greeted:
             log.error("client(%s) bad protocol magic", self._address)
+        return done == commands
 
     def ended(self) -> None:
         """The connection is gone, and with it its peer's registrations."""
@@ -110,12 +118,16 @@ class LookupServer:
 
 
 class LookupProtocol(asyncio.Protocol):
-    """One connection. A client that does not read its replies is not read from either."""
+    """One connection. A client that does not read its replies is not read from either, and one that sends much has its
+    commands carried out some at a time, between those of others."""
 
     def __init__(self, server: LookupServer) -> None:
         self._server = server
         self._transport: asyncio.Transport
         self._conversation: Conversation
+        self._busy = False
+        self._write_paused = False
+        self._ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -126,19 +138,46 @@ class LookupProtocol(asyncio.Protocol):
         self._server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        self._conversation.received(data, self._server.clock())
+        self._conversation.session.received(data)
+        if not self._busy:
+            self._proceed()
+
+    def _proceed(self) -> None:
+        if self._transport.is_closing():
+            return
+        more = not self._write_paused and self._conversation.proceed(self._server.clock())
+        if more != self._busy:
+            self._busy = more
+            self._adjust_reading()
+        if more:
+            asyncio.get_running_loop().call_soon(self._proceed)
+        elif self._ended and not self._write_paused:
+            self._conversation.session.end()
         self._flush()
 
     def eof_received(self) -> bool:
-        self._conversation.session.end()
-        self._flush()
-        return False
+        self._ended = True
+        if not self._busy:
+            self._proceed()
+        return True  # _flush closes, once everything has been answered
 
     def pause_writing(self) -> None:
-        self._transport.pause_reading()
+        self._write_paused = True
+        self._adjust_reading()
 
     def resume_writing(self) -> None:
-        self._transport.resume_reading()
+        self._write_paused = False
+        self._adjust_reading()
+        if not self._busy:
+            self._proceed()
+
+    def _adjust_reading(self) -> None:
+        if self._ended or self._transport.is_closing():
+            return
+        if self._busy or self._write_paused:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._conversation.ended()

@@ -1,5 +1,6 @@
 """A registry on the wire: as an object that is fed bytes, and as a process of its own."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -95,6 +96,10 @@ def identify_command(**fields: Any) -> bytes:
     return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
 
 
+async def _awaited(answer: Awaitable[Response]) -> Response:
+    return await answer
+
+
 class World:
     """One registry with a clock of its own, and both its faces."""
 
@@ -117,6 +122,8 @@ class World:
 
     def request(self, method: str, target: str) -> Response:
         answer = self._router.answer(Request(method, target.encode(), [], b""))
+        if isinstance(answer, Awaitable):
+            return asyncio.run(_awaited(answer))
         assert isinstance(answer, Response)
         return answer
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench.ports import free_port
 from lookup.settings import LookupSettings
 from nsqwire.settings import markdown
 from nsqwire.version import version_text
@@ -47,6 +48,18 @@ def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
         f"HTTP: closing 127.0.0.1:{http}",
     ]
     assert all(line.startswith("[x] ") for line in process.log)
+
+
+def test_nothing_outlives_the_process(start: Start) -> None:
+    """The registry is what its peers tell it: started again it knows nothing. --verbose is taken, and adds nothing."""
+    first = start("--verbose")
+    with socket.create_connection(("127.0.0.1", first.port("HTTP"))) as client:
+        client.sendall(b"POST /topic/create?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert client.recv(15) == b"HTTP/1.1 200 OK"
+    assert first.get("/topics") == (200, b'{"topics":["t"]}')
+    first.stop()
+    assert not any(" DEBUG: " in line for line in first.log)
+    assert start().get("/topics") == (200, b'{"topics":[]}')
 
 
 def test_silent_clients_do_not_hold_up_the_end(start: Start) -> None:
@@ -141,8 +154,7 @@ def test_a_stranger_hears_what_was_wrong(start: Start, receive_reply: Callable[[
 
 def test_the_log_may_be_closed(start: Start) -> None:
     """A harness that closes stderr, or hands in one that cannot be written, has a registry all the same."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with Path(os.devnull).open("rb") as unwritable:
         process = start(f"--http-address=127.0.0.1:{port}", stderr=unwritable)
         for _ in range(500):
