@@ -16,7 +16,7 @@ TEST(k)        it was given up                   TEST(k): that says nothing abou
 TEST(k)        any other message is answered     TEST(k)
 =============  ================================  =======================================================
 
-D(k) is ``multiplier × 2^k`` or, with full jitter, a uniform draw from below that; never more than ``max_duration``.
+D(k) is the strategy's ``calculate(k)``, never more than ``max_duration``.
 Source: go-nsq's consumer. It differs in letting the wait stop short of the maximum instead of clamping to it, in
 taking any answer during a test for the test's, and in counting a message that was given up as a success.
 """
@@ -27,23 +27,42 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-
-Strategy = Callable[[timedelta, int], timedelta]
-"""(multiplier, level) to the time to block at that level, before the maximum is applied."""
+from typing import Protocol
 
 
-def exponential(multiplier: timedelta, level: int) -> timedelta:
-    """``multiplier × 2^level``."""
-    factor: int = 2 ** min(level, 30)  # beyond, a timedelta overflows; every maximum is passed long before
-    return multiplier * factor
+class BackoffStrategy(Protocol):
+    """How long to block after so many failures in a row."""
+
+    def calculate(self, attempt: int) -> timedelta:
+        """The time to block at level ``attempt``, 1 and up, before the maximum is applied."""
 
 
-def full_jitter(multiplier: timedelta, level: int) -> timedelta:
-    """A uniform draw from 0 to ``multiplier × 2^level``, so that many consumers do not come back together."""
-    return exponential(multiplier, level) * random.random()
+class Exponential:
+    """``multiplier × 2^attempt``."""
+
+    def __init__(self, multiplier: timedelta) -> None:
+        self._multiplier = multiplier
+
+    def calculate(self, attempt: int) -> timedelta:
+        factor: int = 2 ** min(attempt, 30)  # beyond, a timedelta overflows; every maximum is passed long before
+        return self._multiplier * factor
 
 
-STRATEGIES: dict[str, Strategy] = {"exponential": exponential, "full_jitter": full_jitter}
+class FullJitter:
+    """A uniform draw from 0 to ``multiplier × 2^attempt``, so that many consumers do not come back together."""
+
+    def __init__(self, multiplier: timedelta) -> None:
+        self.longest = Exponential(multiplier)
+
+    def calculate(self, attempt: int) -> timedelta:
+        return self.longest.calculate(attempt) * random.random()
+
+
+STRATEGIES: dict[str, Callable[[timedelta], BackoffStrategy]] = {
+    "exponential": Exponential,
+    "full_jitter": FullJitter,
+}
+"""The strategies that have a name, made from ``backoff_multiplier``."""
 
 
 class State(Enum):
@@ -69,20 +88,15 @@ class Outcome(Enum):
 class Backoff:
     """The machine. Each method says what follows: ``answered`` through ``state`` and ``wait``, ``expired`` the test."""
 
-    def __init__(
-        self,
-        multiplier: timedelta = timedelta(seconds=1),
-        max_duration: timedelta = timedelta(minutes=2),
-        strategy: Strategy = exponential,
-    ) -> None:
+    def __init__(self, strategy: BackoffStrategy, max_duration: timedelta = timedelta(minutes=2)) -> None:
         """``max_duration`` 0 turns backoff off."""
         self.state = State.NORMAL
         self.level = 0
         self.trial = 0
         """Number of the current or last test. A message delivered in state TEST carries it; only such one decides."""
-        self._multiplier = multiplier
         self._max_duration = max_duration
         self._strategy = strategy
+        self._longest = strategy.longest if isinstance(strategy, FullJitter) else strategy
 
     def answered(self, outcome: Outcome, trial: int | None) -> timedelta | None:
         """Take in an answer; ``trial`` is that of the message, None when it was delivered outside a test.
@@ -101,7 +115,7 @@ class Backoff:
                 self.state, self.level = State.NORMAL, 0
                 return None
             return self._block(self.level - 1)
-        grows = outcome is Outcome.FAILED and exponential(self._multiplier, self.level) < self._max_duration
+        grows = outcome is Outcome.FAILED and self._longest.calculate(self.level) < self._max_duration
         return self._block(self.level + grows)
 
     def expired(self) -> int:
@@ -112,4 +126,4 @@ class Backoff:
 
     def _block(self, level: int) -> timedelta:
         self.state, self.level = State.BLOCKED, level
-        return min(self._strategy(self._multiplier, level), self._max_duration)
+        return max(timedelta(0), min(self._strategy.calculate(level), self._max_duration))

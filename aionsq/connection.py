@@ -6,16 +6,22 @@ import asyncio
 import os
 import socket
 import ssl
-import zlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, cast
 
+from aionsq.addresses import check_address, is_unix_path, local_address, split_address
 from aionsq.errors import ConnectFailed
 from aionsq.handshake import Handshake, HandshakeFailed, Negotiated, Ready, Send, Step, Upgrade
 from aionsq.options import ConnectionOptions
 from nsqwire import command, frame
+from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 
 READ_BUFFER_BYTES = 256 * 1024
+_HEARTBEAT_BYTES = len(frame.HEARTBEAT)
+LATE_SECONDS = 0.05
+WRITE_BYTES = 32 * 1024
+"""What is written before the turn of the event loop ends, so that nsqd can begin with it."""
 CLOSE_SECONDS = 1.0
 """How long a closing connection may take to write what was sent."""
 
@@ -23,22 +29,14 @@ CLOSE_SECONDS = 1.0
 class Owner(Protocol):
     """Whoever the conversation is held for."""
 
-    def frames_received(self, frames: Sequence[tuple[int, bytes]]) -> None:
-        """Frames that arrived together, ``(type, data)``, without heartbeats."""
+    def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
+        """Frames that arrived together, and the bytes they lie in; without heartbeats. Raises FrameError."""
 
     def writable(self) -> None:
         """The peer reads again; ``Connection.paused`` is false."""
 
     def connection_closed(self, connection: Connection, reason: str) -> None:
         """The conversation is over. Called once, only after ``open`` had returned."""
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` to its parts. Raises ValueError naming the address."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def reason_of(error: BaseException) -> str:
@@ -70,15 +68,16 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[Negotiated] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        self._frames = frame.FrameReader()
+        self._frames = frame.FrameReader(options.max_frame_bytes)
         self._buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self._output: list[bytes] = []
-        self._deflate: zlib._Compress | None = None
-        self._inflate: zlib._Decompress | None = None
-        self._inflating = False
+        self._output_bytes = 0
+        self._codec: Codec | None = None
+        self._decoding = False
         self._tls_start: asyncio.Task[None] | None = None
         self._last_read_at = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
         self._closing: asyncio.TimerHandle | None = None
         self._reason = ""
 
@@ -92,11 +91,11 @@ class Connection(asyncio.BufferedProtocol):
         channel: str | None = None,
     ) -> tuple[Connection, Negotiated]:
         """Connect, identify and, with a topic and a channel, subscribe. Raises ConnectFailed, ValueError (address)."""
-        host, port = split_address(address)
+        check_address(address)
         self = cls(address, options, owner, Handshake(options, topic, channel))
         try:
             async with asyncio.timeout(options.dial_timeout.total_seconds()):
-                await self._loop.create_connection(lambda: self, host, port)
+                await self._connect()
             async with asyncio.timeout(options.read_timeout.total_seconds()):
                 return self, await self._ready
         except (OSError, HandshakeFailed) as error:
@@ -106,16 +105,32 @@ class Connection(asyncio.BufferedProtocol):
             self.abort("not brought up")
             raise
 
+    async def _connect(self) -> None:
+        if is_unix_path(self.address):
+            await self._loop.create_unix_connection(lambda: self, self.address)
+        else:
+            host, port = split_address(self.address)
+            here = local_address(self._options.local_addr)
+            await self._loop.create_connection(lambda: self, host, port, local_addr=here)
+
     @property
     def is_closed(self) -> bool:
         """True once closing has begun, from either side."""
         return self._transport is None or self._transport.is_closing()
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this turn of the event loop. Dropped when the connection is closed."""
+        """Write at the end of this turn of the event loop, or when there is much. Dropped when it is closed."""
         if not self._output:
             self._loop.call_soon(self._flush)
         self._output.append(data)
+        self._output_bytes += len(data)
+        if self._output_bytes >= WRITE_BYTES:
+            self._flush()
+
+    def write(self, data: bytes) -> None:
+        """Write now, behind what was sent. Dropped when it is closed."""
+        self._output.append(data)
+        self._flush()
 
     def close(self, reason: str) -> None:
         """Write what was sent, then close."""
@@ -145,24 +160,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_read_at = self._loop.time()
-        data: bytes | memoryview = self._buffer[:nbytes]
         try:
-            self._frames.feed(self._inflate.decompress(data) if self._inflate else data)
-            frames = self._read_frames()
-        except (frame.FrameError, zlib.error, HandshakeFailed) as error:
+            data = bytes(self._buffer[:nbytes])
+            if self._codec is None:
+                self._received(data)
+            else:
+                self._decode(data)
+        except StreamEnded:
+            self.abort("nsqd ended the compressed stream")
+        except (frame.FrameError, StreamBroken, HandshakeFailed) as error:
             self._reason = str(error)
             if not self._ready.done():
                 self._ready.set_exception(HandshakeFailed(str(error)))
             self.abort(str(error))
-            return
-        if frames:
-            self._owner.frames_received(frames)
 
     def pause_writing(self) -> None:
         self.paused = True
+        self._watch_stall(None)
 
     def resume_writing(self) -> None:
         self.paused = False
+        if self._stall is not None:
+            self._stall.cancel()
         self._owner.writable()
 
     def eof_received(self) -> None:
@@ -171,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.closed.set()
         self._output.clear()
-        for timer in (self._watch, self._closing):
+        for timer in (self._watch, self._stall, self._closing):
             if timer is not None:
                 timer.cancel()
         if self._tls_start is not None:
@@ -182,22 +201,36 @@ class Connection(asyncio.BufferedProtocol):
         elif self._handshake is None:
             self._owner.connection_closed(self, reason)
 
-    def _read_frames(self) -> list[tuple[int, bytes]]:
-        """The frames that have arrived and are for the owner."""
+    def _received(self, data: bytes) -> None:
+        """Take in bytes of the conversation itself, unpacked."""
+        if self._handshake is not None:
+            self._shake_hands(data)
+            data = b""
+            if self._is_shaking_hands():
+                return
+        data, frames = self._frames.take(data)
+        heartbeats = [
+            span
+            for span in frames
+            if span[2] - span[1] == _HEARTBEAT_BYTES and data[span[1] : span[2]] == frame.HEARTBEAT
+        ]
+        if heartbeats:
+            self.send(command.NOP * len(heartbeats))
+            frames = [span for span in frames if span not in heartbeats]
+        if frames:
+            self._owner.frames_received(data, frames)
+
+    def _shake_hands(self, data: bytes) -> None:
+        self._frames.feed(data)
         while self._handshake is not None and (received := next(iter(self._frames), None)) is not None:
             self._take(self._handshake.received(*received))
-            if self._inflate is not None and not self._inflating:
+            if self._codec is not None and not self._decoding:
                 # What came together with the answer to IDENTIFY is compressed already.
-                self._inflating = True
-                self._frames.feed(self._inflate.decompress(self._frames.take_rest()))
-        frames: list[tuple[int, bytes]] = []
-        if self._handshake is None:
-            for frame_type, data in self._frames:
-                if frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
-                    self.send(command.NOP)
-                else:
-                    frames.append((frame_type, data))
-        return frames
+                self._decoding = True
+                self._decode(self._frames.take_rest())
+
+    def _is_shaking_hands(self) -> bool:
+        return self._handshake is not None
 
     def _take(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -209,16 +242,23 @@ class Connection(asyncio.BufferedProtocol):
                     self._ready.set_result(step.negotiated)
             elif step is Upgrade.TLS:
                 self._tls_start = self._loop.create_task(self._start_tls())
+            elif step is Upgrade.SNAPPY:
+                self._codec = Snappy()
             else:
-                level = self._handshake.negotiated.deflate_level if self._handshake else zlib.Z_DEFAULT_COMPRESSION
-                self._deflate = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
-                self._inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+                assert self._handshake is not None, "layers go on before the conversation is up"
+                self._codec = Deflate(self._handshake.negotiated.deflate_level)
+
+    def _decode(self, data: bytes) -> None:
+        assert self._codec is not None
+        for piece in self._codec.decode(data):
+            self._received(piece)
 
     async def _start_tls(self) -> None:
         assert self._transport is not None
         try:
+            host = "localhost" if is_unix_path(self.address) else split_address(self.address)[0]
             self._transport = await self._loop.start_tls(
-                self._transport, self, self._options.ssl_context(), server_hostname=split_address(self.address)[0]
+                self._transport, self, self._options.ssl_context(), server_hostname=host
             )
         except OSError as error:  # SSLError is one
             if not self._ready.done():
@@ -230,17 +270,33 @@ class Connection(asyncio.BufferedProtocol):
             return
         data = b"".join(self._output)
         self._output.clear()
+        self._output_bytes = 0
         if self._transport is None or self._transport.is_closing():
             return
-        if self._deflate is not None:
-            data = self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        if self._codec is not None:
+            data = self._codec.encode(data)
         self._transport.write(data)
 
-    def _watch_silence(self) -> None:
+    def _watch_silence(self, *, again: bool = False) -> None:
         """Close when nothing has arrived for ``read_timeout``: heartbeats should have."""
+        if not self._options.has_heartbeats:
+            return
         limit = self._options.read_timeout.total_seconds()
         left = self._last_read_at + limit - self._loop.time()
-        if left <= 0:
-            self.abort(f"heard nothing for {limit:g}s")
-        else:
+        if left > 0:
             self._watch = self._loop.call_later(left, self._watch_silence)
+        elif left < -LATE_SECONDS and not again:
+            # This event loop was held up, and what arrived meanwhile is not read yet.
+            self._watch = self._loop.call_later(LATE_SECONDS, partial(self._watch_silence, again=True))
+        else:
+            self.abort(f"heard nothing for {limit:g}s")
+
+    def _watch_stall(self, left_before: int | None) -> None:
+        """Close when nsqd has taken nothing for ``write_timeout`` of what waits to be written."""
+        assert self._transport is not None
+        limit = self._options.write_timeout.total_seconds()
+        left = self._transport.get_write_buffer_size()
+        if left_before is not None and left >= left_before:
+            self.abort(f"it took nothing for {limit:g}s")
+        else:
+            self._stall = self._loop.call_later(limit, self._watch_stall, left)

@@ -10,9 +10,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
+from aionsq.addresses import check_address
 from aionsq.arrivals import Arrivals, Iteration
-from aionsq.backoff import STRATEGIES, Backoff, Outcome, State
-from aionsq.connection import split_address
+from aionsq.backoff import Backoff, Outcome, State
 from aionsq.errors import ConnectFailed, ConsumerStopped
 from aionsq.http import base_url
 from aionsq.lookup import Lookup
@@ -65,7 +65,7 @@ class Consumer:
         if not nsqd_tcp_addresses and not lookupd_http_addresses:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         for address in nsqd_tcp_addresses:
-            split_address(address)
+            check_address(address)
         for address in lookupd_http_addresses:
             base_url(address)
         self.topic = topic
@@ -91,14 +91,11 @@ class Consumer:
             low_rdy_idle_timeout=self._options.low_rdy_idle_timeout,
             low_rdy_timeout=self._options.low_rdy_timeout,
         )
-        self._backoff = Backoff(
-            self._options.backoff_multiplier,
-            self._options.max_backoff_duration,
-            STRATEGIES[self._options.backoff_strategy],
-        )
+        self._backoff = Backoff(self._options.strategy(), self._options.max_backoff_duration)
         self._backoff_timer: asyncio.TimerHandle | None = None
         self._stopped = asyncio.Event()
         self._grace_timer: asyncio.TimerHandle | None = None
+        self._grace_ends_at = 0.0
         self._unanswered: list[Message] = []
         self._handling = 0
         self._started = False
@@ -137,8 +134,7 @@ class Consumer:
             await self.stop(timedelta(0))
             raise
         if self._lookup_addresses:
-            self._lookup = Lookup(self._lookup_addresses, timeout=self._options.lookupd_poll_timeout)
-            await self._membership.discover(self._lookup, self.topic)
+            await self._discover(self._lookup_addresses)
         if not self._stopping:
             self._redistributing = asyncio.create_task(self._redistribute_forever())
 
@@ -150,9 +146,10 @@ class Consumer:
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace.total_seconds()
-        if self._grace_timer is None or ends_at < self._grace_timer.when():
+        if self._grace_timer is None or ends_at < self._grace_ends_at:
             if self._grace_timer is not None:
                 self._grace_timer.cancel()
+            self._grace_ends_at = ends_at
             self._grace_timer = loop.call_at(ends_at, self._end_grace)
         if self._stopping:
             return
@@ -188,7 +185,8 @@ class Consumer:
         stop's grace is over are cancelled. A consumer that was not started is started, and stopped at the end.
         """
         was_started = self._started
-        await self.start()
+        if not was_started:  # one that was, and was told to stop since, still has to hand out what arrived
+            await self.start()
         try:
             async with asyncio.TaskGroup() as group:
                 workers = [group.create_task(self._work(handler)) for _ in range(concurrency)]
@@ -204,6 +202,35 @@ class Consumer:
         if max_in_flight < 0:
             raise ValueError(f"max_in_flight {max_in_flight} is less than 0")
         self._send_ready(self._distribution.change_max_in_flight(max_in_flight, self._now()))
+
+    async def connect_to_nsqd(self, address: str) -> None:
+        """One nsqd more, until it is disconnected from. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
+        check_address(address)
+        self._refuse_unless_running()
+        await self._membership.add(address)
+
+    def disconnect_from_nsqd(self, address: str) -> None:
+        """One nsqd less, once what it delivered is answered. One that an nsqlookupd names comes back at the next poll.
+
+        Raises ValueError if there is no connection to it, nor an attempt at one.
+        """
+        self._membership.remove(address)
+
+    async def connect_to_nsqlookupd(self, address: str) -> None:
+        """Ask one nsqlookupd more, beginning now. Raises ConsumerStopped, ValueError (address)."""
+        base_url(address)
+        self._refuse_unless_running()
+        if self._lookup is None:
+            await self._discover([address])
+        else:
+            self._lookup.add(address)
+            self._membership.poll_soon()
+
+    def disconnect_from_nsqlookupd(self, address: str) -> None:
+        """Ask one nsqlookupd less. Raises ValueError for one that is not asked, and for the last."""
+        if self._lookup is None:
+            raise ValueError(f"nsqlookupd {address} is not among those asked")
+        self._lookup.remove(address)
 
     @property
     def max_in_flight(self) -> int:
@@ -301,6 +328,9 @@ class Consumer:
             log.info("%s/%s: backoff is over", self.topic, self.channel)
             self._send_ready(self._distribution.resume(self._now()))
 
+    def released(self) -> None:
+        self._send_ready(self._distribution.redistribute(self._now()))
+
     def progressed(self) -> None:
         if self._stopping:
             self._arrivals.look_again()
@@ -323,6 +353,17 @@ class Consumer:
         self._stopped.set()
 
     # connections
+
+    async def _discover(self, addresses: Sequence[str]) -> None:
+        self._lookup = Lookup(
+            addresses, timeout=self._options.lookupd_poll_timeout, headers=self._options.lookupd_headers()
+        )
+        await self._membership.discover(self._lookup, self.topic)
+
+    def _refuse_unless_running(self) -> None:
+        if self._stopping or not self._started:
+            state = "was stopped" if self._stopping else "was not started"
+            raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} {state}")
 
     async def _open(self, address: str) -> tuple[Subscription, int]:
         return await Subscription.open(address, self.topic, self.channel, self, self._options)

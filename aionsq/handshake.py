@@ -32,6 +32,7 @@ class Negotiated:
     tls_v1: bool = False
     deflate: bool = False
     deflate_level: int = 6
+    snappy: bool = False
     auth_required: bool = False
 
 
@@ -40,6 +41,7 @@ class Upgrade(Enum):
 
     TLS = "tls_v1"
     DEFLATE = "deflate"
+    SNAPPY = "snappy"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class Handshake:
                 tls_v1=bool(answer.get("tls_v1")),
                 deflate=bool(answer.get("deflate")),
                 deflate_level=int(answer.get("deflate_level", 6)),
+                snappy=bool(answer.get("snappy")),
                 auth_required=bool(answer.get("auth_required")),
             )
         except (ValueError, TypeError, AttributeError):

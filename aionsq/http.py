@@ -19,9 +19,12 @@ DEFAULT_TIMEOUT = timedelta(seconds=5)
 def base_url(address: str) -> str:
     """``host:port``, or a URL with or without a path, as a URL without a trailing slash.
 
-    Raises ValueError where the port is missing.
+    Raises ValueError where the port is missing, or no number.
     """
-    url = httpx.URL(address if "://" in address else f"http://{address}")
+    try:
+        url = httpx.URL(address if "://" in address else f"http://{address}")
+    except httpx.InvalidURL:
+        raise ValueError(f"{address!r} is not host:port") from None
     if not url.host or (url.port is None and "://" not in address):
         raise ValueError(f"{address!r} is not host:port")
     return str(url).rstrip("/")
@@ -35,10 +38,19 @@ def host_port(host: str, port: int) -> str:
 class HTTPClient:
     """Keeps connections open between requests; to be closed, or used with ``async with``."""
 
-    def __init__(self, timeout: timedelta = DEFAULT_TIMEOUT, connect_timeout: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        connect_timeout: timedelta | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """``headers`` go with each request."""
         # Brokers are addressed directly: a proxy for the outside world has no business here.
+        self._transport = httpx.AsyncHTTPTransport(trust_env=False)
         self._client = httpx.AsyncClient(
+            transport=self._transport,
             trust_env=False,
+            headers=dict(headers or {}),
             timeout=httpx.Timeout(timeout.total_seconds(), connect=(connect_timeout or timeout).total_seconds()),
         )
 
@@ -77,9 +89,15 @@ class HTTPClient:
 
     async def _request(self, method: str, url: str, params: Mapping[str, str], body: bytes = b"") -> httpx.Response:
         try:
-            response = await self._client.request(
+            request = self._client.build_request(
                 method, url, params=dict(params), content=body, headers={"Accept": "application/vnd.nsq; version=1.0"}
             )
+            # Past the client's own send, which logs each request at INFO: lookups are polled, that is no news.
+            response = await self._transport.handle_async_request(request)
+            try:
+                await response.aread()
+            finally:
+                await response.aclose()
         except httpx.TimeoutException:
             raise HTTPFailed(url, None, "timed out") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -62,21 +62,37 @@ class Lookup(HTTPClient):
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
         connect_timeout: timedelta | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """``addresses`` are ``host:port`` or URLs. Raises ValueError for others, and for none."""
         if not addresses:
             raise ValueError("no nsqlookupd address")
         self._urls = [base_url(address) for address in addresses]
-        super().__init__(timeout, connect_timeout)
+        super().__init__(timeout, connect_timeout, headers)
+
+    def add(self, address: str) -> None:
+        """Ask one more from now on. Raises ValueError for what is no address."""
+        url = base_url(address)
+        if url not in self._urls:
+            self._urls.append(url)
+
+    def remove(self, address: str) -> None:
+        """Ask it no more. Raises ValueError for one that is not asked, and for the last."""
+        url = base_url(address)
+        if url not in self._urls:
+            raise ValueError(f"nsqlookupd {address} is not among those asked")
+        if len(self._urls) == 1:
+            raise ValueError(f"nsqlookupd {address} is the last one")
+        self._urls.remove(url)
 
     async def producers(self, topic: str) -> Producers:
         """The nsqds that have the topic; none yet for a topic nobody knows."""
-        found, errors = await self._ask("/lookup", {"topic": topic}, _producers)
+        found, errors = await self._ask("/lookup", {"topic": topic}, read_producers)
         return Producers(_each_once(found), errors)
 
     async def nodes(self) -> Producers:
         """All nsqds, with their topics."""
-        found, errors = await self._ask("/nodes", {}, _producers)
+        found, errors = await self._ask("/nodes", {}, read_producers)
         return Producers(_each_once(found), errors)
 
     async def topics(self) -> Names:
@@ -107,7 +123,8 @@ class Lookup(HTTPClient):
             return HTTPFailed(url, 200, "the answer is not nsqlookupd's")
 
 
-def _producers(document: Any) -> list[ProducerInfo]:
+def read_producers(document: Any) -> list[ProducerInfo]:
+    """The nsqds of an answer to ``/lookup`` or ``/nodes``. Raises KeyError, TypeError or ValueError if it is none."""
     return [
         ProducerInfo(
             broadcast_address=str(each["broadcast_address"]),

@@ -39,7 +39,7 @@ class Membership:
         self._options = options
         self._joined = joined
         self._left = left
-        self._direct: Sequence[str] = ()
+        self._direct: list[str] = []
         self._discovery = Discovery()
         self._lookup_errors: set[str] = set()
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -49,12 +49,37 @@ class Membership:
 
     async def connect(self, addresses: Sequence[str], *, must_reach_one: bool) -> None:
         """Try these nsqds once, and stay with them. Raises ConnectFailed if none can be reached but one must be."""
-        self._direct = addresses
+        self._direct = list(addresses)
         failures = [failure for failure in await asyncio.gather(*map(self._keep, addresses)) if failure is not None]
         if must_reach_one and failures and len(failures) == len(addresses):
             raise failures[0]
         for failure in failures:
             self._log_unreachable(failure)
+
+    async def add(self, address: str) -> None:
+        """Connect to one more nsqd and stay with it. Raises ConnectFailed, and then has nothing more to do with it."""
+        if address not in self._direct:
+            self._direct.append(address)
+        failure = await self._keep(address)
+        if failure is not None:
+            self._direct.remove(address)
+            raise failure
+
+    def remove(self, address: str) -> None:
+        """Leave an nsqd once its messages are answered. Raises ValueError for one that is not among those there are."""
+        if address not in self._keepers:
+            raise ValueError(f"not connected to nsqd {address}")
+        if address in self._direct:
+            self._direct.remove(address)
+        self._discovery.forget(address)
+        if address in self.subscriptions:
+            self.subscriptions[address].begin_close()
+        else:
+            self._keepers.pop(address).cancel()
+
+    def poll_soon(self) -> None:
+        """Ask the nsqlookupds again at once: there are others now."""
+        self._poll_now.set()
 
     async def discover(self, lookup: Lookup, topic: str) -> None:
         """Ask the nsqlookupds now, and from now on."""
@@ -100,6 +125,8 @@ class Membership:
         try:
             while not self._closing and self._is_wanted(address):
                 await asyncio.sleep(pauses.next_delay())
+                if not self._is_wanted(address):
+                    break
                 try:
                     subscription, max_rdy_count = await self._open(address)
                 except ConnectFailed as error:
@@ -112,7 +139,8 @@ class Membership:
                 await self._serve(subscription, max_rdy_count, first)
                 pauses.held(_now() - began_at)
         finally:
-            del self._keepers[address]
+            if self._keepers.get(address) is asyncio.current_task():
+                del self._keepers[address]
 
     async def _serve(self, subscription: Subscription, max_rdy_count: int, first: _FirstAttempt) -> None:
         address = subscription.address

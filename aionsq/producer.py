@@ -1,20 +1,22 @@
-"""Publishing to one nsqd over one connection, with any number of publishes under way."""
+"""Publishing to one nsqd or to several, with any number of publishes under way."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from aionsq.connection import Connection, split_address
-from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, ProducerFull, PublishTimedOut, Refused
+from aionsq.addresses import check_address
+from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, ProducerFull, PublishTimedOut
 from aionsq.options import ProducerOptions
-from aionsq.reconnect import Reconnect
-from nsqwire import command, frame
+from aionsq.outlet import Outlet
+from aionsq.publish import Publish
+from nsqwire import command
 from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
 from nsqwire.names import is_valid_name
 
@@ -24,38 +26,18 @@ Body = bytes | bytearray | memoryview
 
 _MS = timedelta(milliseconds=1)
 _KNOWN_TOPICS = 4096
-
-
-class _Publish:
-    """A command and its answer."""
-
-    __slots__ = ("answer", "data", "may_be_stored", "timer")
-
-    def __init__(self, data: bytes, answer: asyncio.Future[None]) -> None:
-        self.data = data
-        self.answer = answer
-        self.may_be_stored = False
-        self.timer: asyncio.TimerHandle | None = None
-
-    def done(self, error: Exception | None = None) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-        if self.answer.done():  # timed out, or its caller was cancelled
-            return
-        if error is None:
-            self.answer.set_result(None)
-        else:
-            self.answer.set_exception(error)
+_NEVER = float("inf")
+_length = struct.Struct(">i").pack
 
 
 class Producer:
-    """Publishes to the nsqd at ``host:port``.
+    """Publishes to an nsqd, or to several of which each publish goes to one.
 
         async with Producer("127.0.0.1:4150") as producer:
             await producer.pub("orders", b"hello")
 
-    ``pub``, ``mpub`` and ``dpub`` send at once and return a future: await it, or keep many and await them together. It
-    ends with ``None`` when nsqd has stored the message, or with
+    ``pub``, ``mpub`` and ``dpub`` send at the end of this turn of the event loop and return a future: await it, or keep
+    many and await them together. It ends with ``None`` when nsqd has stored the message, or with
 
     - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: not sent, others are not disturbed
     - :class:`Refused`: nsqd's error frame. nsqd closes the connection over it; publishes behind are sent again, since
@@ -63,26 +45,35 @@ class Producer:
     - :class:`ConnectionLost`, :class:`PublishTimedOut`: it may or may not have been stored
     - :class:`ProducerFull`, :class:`ProducerClosed`: not stored
 
-    A lost connection is opened again at once, then after growing, jittered pauses; meanwhile publishes wait.
+    Many publishes of one turn to one topic go out as MPUBs, which cost nsqd a fraction; each still ends by itself.
+
+    A lost connection is opened again at once, then after growing, jittered pauses; meanwhile publishes go to the other
+    nsqds, or wait. Of several nsqds those that are connected and answer get publishes in turn or, with
+    ``nsqd_choice="failover"``, the first of them gets all.
     """
 
-    def __init__(self, nsqd_tcp_address: str, options: ProducerOptions | None = None) -> None:
-        """Raises ValueError for an address that is not ``host:port``."""
-        split_address(nsqd_tcp_address)
-        self.address = nsqd_tcp_address
+    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
+        """Raises ValueError for no address, and for what is neither ``host:port`` nor a Unix socket's path."""
+        given = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else nsqd_tcp_addresses
+        addresses = list(dict.fromkeys(given))
+        if not addresses:
+            raise ValueError("a producer needs the address of an nsqd")
+        for address in addresses:
+            check_address(address)
         self._options = options or ProducerOptions()
         self._timeout = self._options.publish_timeout.total_seconds()
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[None] | None = None
-        self._opening = asyncio.Lock()
-        self._pauses = Reconnect(self._options.max_reconnect_delay)
-        self._connected_at = 0.0
-        self._waiting: deque[_Publish] = deque()
+        self._stalled_after = self._options.stalled_after.total_seconds()
+        self._in_turn = self._options.nsqd_choice == "round_robin"
+        self._max_msg_size = self._options.max_msg_size or _NEVER
+        self._outlets = [Outlet(address, self._options, self) for address in addresses]
+        self._next = 0
+        self._waiting: deque[Publish] = deque()
         self._waiting_bytes = 0
-        self._sent: deque[_Publish] = deque()
-        self._known_topics: set[str] = set()
-        self._last_error: Exception | None = None
-        self._idle: asyncio.Event = asyncio.Event()
+        self._pub_lines: dict[str, bytes] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+        self._idle = asyncio.Event()
+        self._started = False
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -94,11 +85,25 @@ class Producer:
     ) -> None:
         await self.close(timedelta(0) if kind else None)
 
+    @property
+    def connections(self) -> list[str]:
+        """Addresses of the nsqds connected to."""
+        return [outlet.address for outlet in self._outlets if outlet.connection is not None]
+
     async def start(self) -> None:
-        """Connect. Raises ConnectFailed. Without it, the first publish connects and goes on trying."""
+        """Connect. Raises ConnectFailed if no nsqd can be reached; those that cannot are tried again and again.
+
+        Without it, the first publish connects and goes on trying.
+        """
         if self._closed:
             raise ProducerClosed("the producer was closed")
-        await self._open()
+        failures = await asyncio.gather(*(_failure_of(outlet) for outlet in self._outlets))
+        unreached = [failure for failure in failures if failure is not None]
+        if len(unreached) == len(self._outlets):
+            raise unreached[0]
+        for error in unreached:
+            log.warning("%s; trying again", error)
+        self._connect_all()
 
     async def close(self, grace: timedelta | None = None) -> None:
         """Wait up to ``grace`` (None: the publish timeout) for what is under way, then close.
@@ -107,201 +112,208 @@ class Producer:
         """
         self._closed = True
         seconds = self._timeout if grace is None else grace.total_seconds()
-        self._idle.clear()
-        self._forget_done()
+        self.answered()
         if seconds > 0:
             try:
                 await asyncio.wait_for(self._idle.wait(), seconds)
             except TimeoutError:
-                log.warning("%s: closing with %d publishes unanswered", self.address, len(self._sent))
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self._connection is not None:
-            connection = self._connection
-            connection.close("the producer was closed")
-            await connection.closed.wait()
-        for publish in (*self._waiting, *self._sent):
-            lost = ConnectionLost(self.address, "the producer was closed")
-            publish.done(lost if publish.may_be_stored else ProducerClosed("the producer was closed; not stored"))
+                left = len(self._waiting) + sum(len(outlet.sent) for outlet in self._outlets)
+                log.warning("closing with %d publishes unanswered", left)
+        await asyncio.gather(*(outlet.close() for outlet in self._outlets))
+        for publish in (*self._waiting, *(publish for outlet in self._outlets for publish in outlet.sent)):
+            if publish.sent_to:
+                publish.end(ConnectionLost(publish.sent_to, "the producer was closed"))
+            else:
+                publish.end(ProducerClosed("the producer was closed; not stored"))
         self._waiting.clear()
-        self._sent.clear()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[None]:
-        """Publish a message of 1 to ``max_msg_size`` bytes."""
-        try:
-            self._check_topic(topic)
-            self._check_body(body)
-        except NSQError as error:
-            return self._failed(error)
-        return self._publish(command.pub(topic, bytes(body)), timeout)
+        """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError for a body that is not bytes."""
+        line = self._pub_lines.get(topic)
+        if type(body) is not bytes:
+            body = memoryview(body).tobytes()
+        size = len(body)
+        if line is None or not 0 < size <= self._max_msg_size:
+            try:
+                line = self._pub_line(topic)
+                self._check_size(size)
+            except NSQError as error:
+                return _failed(error)
+        return self._publish(line, _length(size) + body, timeout)
 
     def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[None]:
-        """Publish several messages with one answer: all are stored, or none."""
+        """Publish several messages with one answer: all are stored, or none. TypeError for a body that is not bytes."""
+        given = [body if type(body) is bytes else memoryview(body).tobytes() for body in bodies]
+        sizes = list(map(len, given))
         try:
-            self._check_topic(topic)
-            if not bodies:
+            line = self._pub_line(topic)
+            if not given:
                 raise BadBody("MPUB of no message")
-            for body in bodies:
-                self._check_body(body)
-            data = command.mpub(topic, [bytes(body) for body in bodies])
-            if len(data) - len(topic) - 10 > self._options.max_body_size:  # 10: "MPUB ", newline and the length
-                raise BadBody(f"MPUB of {len(data)} bytes is larger than {self._options.max_body_size}")
+            self._check_size(min(sizes))
+            self._check_size(max(sizes))
+            total = 4 + 4 * len(sizes) + sum(sizes)
+            if 0 < self._options.max_body_size < total:
+                raise BadBody(f"MPUB of {total} bytes is larger than {self._options.max_body_size}")
         except NSQError as error:
-            return self._failed(error)
-        return self._publish(data, timeout)
+            return _failed(error)
+        parts = [b"M", line, _length(total), _length(len(given))]
+        for pair in zip(map(_length, sizes), given, strict=True):
+            parts += pair
+        return self._publish(b"", b"".join(parts), timeout)
 
     def dpub(
         self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
     ) -> asyncio.Future[None]:
         """Publish a message that is delivered no sooner than after ``delay``, 0 to ``max_req_timeout``."""
+        body = memoryview(body).tobytes()
         try:
-            self._check_topic(topic)
-            self._check_body(body)
+            self._pub_line(topic)
+            self._check_size(len(body))
             if not timedelta(0) <= delay <= self._options.max_req_timeout:
                 raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
         except NSQError as error:
-            return self._failed(error)
-        return self._publish(command.dpub(topic, delay // _MS, bytes(body)), timeout)
+            return _failed(error)
+        return self._publish(b"", command.dpub(topic, delay // _MS, body), timeout)
 
-    # what the connection reports
+    # what the outlets report
 
-    def frames_received(self, frames: Sequence[tuple[int, bytes]]) -> None:
-        for frame_type, data in frames:
-            if frame_type == frame.RESPONSE and self._sent:
-                self._sent.popleft().done()
-                continue
-            text = data[:200].decode(errors="replace")
-            if frame_type == frame.ERROR and self._sent:
-                self._sent.popleft().done(Refused(text))
-                self._unsend(may_be_stored=False)  # nsqd reads nothing behind what it refuses
-            else:
-                log.warning("nsqd %s: unexpected frame of type %d: %s", self.address, frame_type, text)
-            if self._connection is not None:
-                self._connection.abort(text)
-                self._lost(text)
-            break
-        if not self._sent and not self._waiting:
-            self._idle.set()
+    def wanted(self) -> bool:
+        return bool(self._waiting) or not self._closed
 
     def writable(self) -> None:
-        self._pump()
+        """Send what waits, as far as the connections take it."""
+        now = asyncio.get_running_loop().time()
+        while self._waiting and (outlet := self._choose(now)) is not None:
+            publish = self._waiting.popleft()
+            self._waiting_bytes -= len(publish.data)
+            if not publish.done():
+                outlet.send(publish, now)
 
-    def connection_closed(self, connection: Connection, reason: str) -> None:
-        if connection is self._connection:
-            self._lost(reason)
+    def returned(self, publishes: deque[Publish]) -> None:
+        self._waiting.extendleft(reversed(publishes))
+        self._waiting_bytes += sum(len(publish.data) for publish in publishes)
+        self.writable()
+
+    def answered(self) -> None:
+        if self._closed:
+            while self._waiting and self._waiting[0].done():
+                self._waiting_bytes -= len(self._waiting.popleft().data)
+            if not self._waiting and not any(outlet.sent for outlet in self._outlets):
+                self._idle.set()
 
     # inside
 
-    def _check_topic(self, topic: str) -> None:
-        if topic in self._known_topics:
-            return
-        if not is_valid_name(topic):
-            raise BadTopic(f"topic name {topic!r} is not valid")
-        if len(self._known_topics) >= _KNOWN_TOPICS:
-            self._known_topics.clear()
-        self._known_topics.add(topic)
+    def _pub_line(self, topic: str) -> bytes:
+        """``PUB <topic>\\n``, kept for the next time. Raises BadTopic."""
+        line = self._pub_lines.get(topic)
+        if line is None:
+            if not is_valid_name(topic):
+                raise BadTopic(f"topic name {topic!r} is not valid")
+            if len(self._pub_lines) >= _KNOWN_TOPICS:
+                self._pub_lines.clear()
+            line = self._pub_lines[topic] = f"PUB {topic}\n".encode()
+        return line
 
-    def _check_body(self, body: Body) -> None:
-        size = body.nbytes if isinstance(body, memoryview) else len(body)
+    def _check_size(self, size: int) -> None:
         if size == 0:
             raise BadMessage("a message body cannot be empty")
-        if size > self._options.max_msg_size:
+        if size > self._max_msg_size:
             raise BadMessage(f"message of {size} bytes is larger than {self._options.max_msg_size}")
 
-    def _failed(self, error: Exception) -> asyncio.Future[None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        future.set_exception(error)
-        return future
-
-    def _publish(self, data: bytes, timeout: timedelta | None) -> asyncio.Future[None]:
+    def _publish(self, line: bytes, data: bytes, timeout: timedelta | None) -> asyncio.Future[None]:
         if self._closed:
-            return self._failed(ProducerClosed("the producer was closed; not stored"))
+            return _failed(ProducerClosed("the producer was closed; not stored"))
         loop = asyncio.get_running_loop()
-        publish = _Publish(data, loop.create_future())
-        connection = self._connection
-        if connection is not None and not self._waiting and not connection.paused and not connection.is_closed:
-            self._send(connection, publish)
+        now = loop.time()
+        publish = Publish(loop=loop)
+        publish.line = line
+        publish.data = data
+        publish.sent_to = ""
+        publish.deadline = now + (self._timeout if timeout is None else timeout.total_seconds())
+        outlet = None if self._waiting else self._choose(now)
+        if outlet is not None:
+            outlet.send(publish, now)
         elif self._waiting_bytes + len(data) > self._options.max_waiting_bytes:
-            return self._failed(ProducerFull(f"{self._waiting_bytes} bytes wait for nsqd {self.address}; not stored"))
+            publish.end(ProducerFull(f"{self._waiting_bytes} bytes wait for {self._names()}; not stored"))
+            return publish
         else:
             self._waiting.append(publish)
             self._waiting_bytes += len(data)
-            if connection is None:
-                self._reconnect()
-        seconds = self._timeout if timeout is None else timeout.total_seconds()
-        publish.timer = loop.call_later(seconds, self._time_out, publish, seconds)
-        return publish.answer
+            if not self._started:
+                self._connect_all()
+        if publish.deadline < self._timer_at:
+            self._set_timer(publish.deadline)
+        return publish
 
-    def _send(self, connection: Connection, publish: _Publish) -> None:
-        publish.may_be_stored = True
-        self._sent.append(publish)
-        connection.send(publish.data)
+    def _choose(self, now: float) -> Outlet | None:
+        """The outlet for the next publish, None while there is none. One that is stalled is the last resort."""
+        outlets = self._outlets
+        if len(outlets) == 1:
+            return outlets[0] if outlets[0].is_ready else None
+        if self._in_turn:
+            self._next = (self._next + 1) % len(outlets)
+            outlets = outlets[self._next :] + outlets[: self._next]
+        stalled = None
+        for outlet in outlets:
+            if outlet.is_ready:
+                if not outlet.is_stalled(now, self._stalled_after):
+                    return outlet
+                stalled = stalled or outlet
+        return stalled
 
-    def _pump(self) -> None:
-        """Send what waits, as far as the connection takes it."""
-        while self._waiting and self._connection is not None and not self._connection.paused:
-            publish = self._waiting.popleft()
-            self._waiting_bytes -= len(publish.data)
-            if not publish.answer.done():
-                self._send(self._connection, publish)
+    def _connect_all(self) -> None:
+        self._started = True
+        for outlet in self._outlets:
+            outlet.keep_connecting()
 
-    def _unsend(self, *, may_be_stored: bool) -> None:
-        """Put what was sent and not answered back in front of what waits."""
-        while self._sent:
-            publish = self._sent.pop()
-            publish.may_be_stored = may_be_stored
-            self._waiting.appendleft(publish)
-            self._waiting_bytes += len(publish.data)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._time_out)
 
-    def _time_out(self, publish: _Publish, seconds: float) -> None:
-        if publish.may_be_stored:
-            text = f"nsqd {self.address} did not answer within {seconds:g}s; the message may or may not be stored"
-        else:
-            why = f": {self._last_error}" if self._last_error else ""
-            text = f"not sent to nsqd {self.address} within {seconds:g}s, so not stored{why}"
-        publish.done(PublishTimedOut(text))
-        self._forget_done()
-
-    def _forget_done(self) -> None:
-        """Let go of what timed out, or was cancelled, before it could be sent."""
-        while self._waiting and self._waiting[0].answer.done():
+    def _time_out(self) -> None:
+        """End what is overdue. One timer serves all publishes: nearly every one is answered long before."""
+        now = asyncio.get_running_loop().time()
+        self._timer, self._timer_at = None, _NEVER
+        for queue in (self._waiting, *(outlet.sent for outlet in self._outlets)):
+            for publish in queue:
+                if publish.done():
+                    continue
+                if publish.deadline <= now:
+                    publish.set_exception(self._timed_out(publish))
+                else:
+                    self._timer_at = min(self._timer_at, publish.deadline)
+        while self._waiting and self._waiting[0].done():
             self._waiting_bytes -= len(self._waiting.popleft().data)
-        if not self._sent and not self._waiting:
-            self._idle.set()
+        if self._timer_at < _NEVER:
+            self._set_timer(self._timer_at)
+        self.answered()
 
-    def _lost(self, reason: str) -> None:
-        self._connection = None
-        self._pauses.held(asyncio.get_running_loop().time() - self._connected_at)
-        self._last_error = ConnectionLost(self.address, reason)
-        if self._options.resend:
-            self._unsend(may_be_stored=True)
-        while self._sent:
-            self._sent.popleft().done(ConnectionLost(self.address, reason))
-        if self._closed and not self._waiting:
-            self._idle.set()
-        else:
-            log.info("nsqd %s: connection lost: %s", self.address, reason)
-            self._reconnect()
+    def _timed_out(self, publish: Publish) -> PublishTimedOut:
+        if publish.sent_to:
+            return PublishTimedOut(
+                f"nsqd {publish.sent_to} did not answer in time; the message may or may not be stored"
+            )
+        reasons = "; ".join(dict.fromkeys(str(each.last_error) for each in self._outlets if each.last_error))
+        why = f": {reasons}" if reasons else ""
+        return PublishTimedOut(f"not sent to {self._names()} in time, so not stored{why}")
 
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._connection is not None:
-                return
-            self._connection, _ = await Connection.open(self.address, self._options, self)
-            self._connected_at = asyncio.get_running_loop().time()
-            self._last_error = None
-            self._pump()
+    def _names(self) -> str:
+        return f"nsqd {' or '.join(outlet.address for outlet in self._outlets)}"
 
-    def _reconnect(self) -> None:
-        if self._connecting is None or self._connecting.done():
-            self._connecting = asyncio.get_running_loop().create_task(self._keep_connecting())
 
-    async def _keep_connecting(self) -> None:
-        while self._connection is None and (self._waiting or not self._closed):
-            await asyncio.sleep(self._pauses.next_delay())
-            try:
-                await self._open()
-            except ConnectFailed as error:
-                if self._last_error is None or str(error) != str(self._last_error):
-                    log.warning("%s; trying again", error)
-                self._last_error = error
+async def _failure_of(outlet: Outlet) -> ConnectFailed | None:
+    try:
+        await outlet.open()
+    except ConnectFailed as error:
+        return error
+    return None
+
+
+def _failed(error: Exception) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future

@@ -15,6 +15,10 @@ from typing import Generic, NamedTuple, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 
 
+FRUITLESS_SECONDS = 0.5
+"""How long a connection holds a scarce RDY 1 that brings it nothing. nsqd keeps a message back for 0.25 s at most."""
+
+
 class ReadyCount(NamedTuple, Generic[Key]):
     """Send ``RDY ready_count`` to connection ``key``."""
 
@@ -69,16 +73,17 @@ class Distribution(Generic[Key]):
     """The RDY counts of one consumer's connections.
 
     In mode FULL every connection has its share. With more connections than ``max_in_flight``, ``max_in_flight`` of
-    them hold RDY 1, and :meth:`redistribute` passes it on: from a connection that brought nothing for
-    ``low_rdy_idle_timeout``, or has held it for ``low_rdy_timeout``, to the one that has waited longest.
+    them hold RDY 1, and :meth:`redistribute` passes it on to the one that has waited longest: from a connection that
+    brought nothing at all for FRUITLESS_SECONDS, or nothing more for ``low_rdy_idle_timeout``, or has held it for
+    ``low_rdy_timeout``. So no connection waits longer than ``low_rdy_timeout`` for each of the others.
     """
 
     def __init__(
         self,
         max_in_flight: int,
         *,
-        low_rdy_idle_timeout: timedelta = timedelta(seconds=10),
-        low_rdy_timeout: timedelta = timedelta(seconds=30),
+        low_rdy_idle_timeout: timedelta = timedelta(seconds=1),
+        low_rdy_timeout: timedelta = timedelta(seconds=5),
     ) -> None:
         self.max_in_flight = max_in_flight
         self.mode = Mode.FULL
@@ -122,7 +127,10 @@ class Distribution(Generic[Key]):
         return self._apply(self._targets(), now)
 
     def redistribute(self, now: float) -> list[ReadyCount[Key]]:
-        """Pass RDY 1 on where there is less of it than connections. To be called every few seconds."""
+        """Pass RDY 1 on where there is less of it than connections.
+
+        To be called several times a second, and when a message is answered whose connection is at RDY 0.
+        """
         limit = self._limit()
         if limit == 0 or len(self.slots) <= limit:
             return []
@@ -133,11 +141,16 @@ class Distribution(Generic[Key]):
         tired = sorted((key for key in holders if self._gives_up(self.slots[key], now)), key=self._active_at)
         for key in tired[: len(waiting)]:
             targets[key] = 0
-        # A message still being handled keeps its place in max_in_flight after its connection's RDY is gone.
-        busy = sum(max(targets[key], min(1, slot.in_flight_count)) for key, slot in self.slots.items())
-        for key in waiting[: max(0, limit - busy)]:
+        for key in waiting[: max(0, limit - self._occupied(targets))]:
             targets[key] = 1
         return self._apply(targets, now)
+
+    def _occupied(self, targets: dict[Key, int]) -> int:
+        """How much of the limit is in use once ``targets`` hold."""
+        if self.mode is Mode.TEST:  # what was delivered before the block is no part of the test
+            return sum(targets.values())
+        # A message still being handled keeps its place in max_in_flight after its connection's RDY is gone.
+        return sum(max(targets[key], min(1, slot.in_flight_count)) for key, slot in self.slots.items())
 
     def _limit(self) -> int:
         if self.mode is Mode.FULL:
@@ -145,14 +158,18 @@ class Distribution(Generic[Key]):
         return min(1, self.max_in_flight) if self.mode is Mode.TEST else 0
 
     def _gives_up(self, slot: Slot, now: float) -> bool:
-        return (
-            now - max(slot.last_message_at, slot.granted_at) >= self._idle_timeout
-            or now - slot.granted_at >= self._hold_timeout
-        )
+        brought_something = slot.last_message_at >= slot.granted_at
+        if self.mode is Mode.TEST and brought_something and slot.in_flight_count:
+            return False  # the test is being handled
+        if not brought_something and not slot.in_flight_count:
+            return now - slot.granted_at >= min(self._idle_timeout, FRUITLESS_SECONDS)
+        return now - self._active(slot) >= self._idle_timeout or now - slot.granted_at >= self._hold_timeout
+
+    def _active(self, slot: Slot) -> float:
+        return max(slot.last_message_at, slot.granted_at)
 
     def _active_at(self, key: Key) -> float:
-        slot = self.slots[key]
-        return max(slot.last_message_at, slot.granted_at)
+        return self._active(self.slots[key])
 
     def _waiting(self) -> list[Key]:
         """Connections at RDY 0, the one whose last turn is longest ago first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from nsqwire.frame import decode_message
 
 log = logging.getLogger(__name__)
 
+TOUCHES_PER_TIMEOUT = 3
 _MS = timedelta(milliseconds=1)
 
 
@@ -31,6 +31,9 @@ class Inbox(Protocol):
 
     def answered(self, message: Message, outcome: Outcome) -> None:
         """Called before the answer is sent: a RDY that backoff changes goes out first."""
+
+    def released(self) -> None:
+        """A message was answered whose nsqd is at RDY 0: another one may have its place."""
 
     def progressed(self) -> None:
         """The subscription will deliver nothing more, or has closed."""
@@ -53,6 +56,7 @@ class Subscription:
         self._inbox = inbox
         self._options = options
         self._connection: Connection | None = None
+        self._touching: asyncio.TimerHandle | None = None
         self._now = asyncio.get_running_loop().time
 
     @classmethod
@@ -63,6 +67,8 @@ class Subscription:
         self = cls(address, inbox, options)
         self._connection, negotiated = await Connection.open(address, options, self, topic, channel)
         self.is_open = not self._connection.is_closed
+        if options.auto_touch:
+            self._touch_in_time(negotiated.msg_timeout_ms / 1000 / TOUCHES_PER_TIMEOUT)
         return self, negotiated.max_rdy_count
 
     def send_ready(self, count: int) -> None:
@@ -92,6 +98,8 @@ class Subscription:
                 wait = self._options.default_requeue_delay * message.attempts
                 delay = min(wait, self._options.max_requeue_delay)
             self._send(command.req(message.id, delay // _MS))
+        if not self.slot.ready_count:
+            self._inbox.released()
         if self.close_waiting and not self.in_flight:
             self.close("closed by this consumer")
 
@@ -100,16 +108,16 @@ class Subscription:
 
     # the connection's side
 
-    def frames_received(self, frames: Sequence[tuple[int, bytes]]) -> None:
+    def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
         messages: list[Message] = []
         trial = self._inbox.trial
-        for frame_type, data in frames:
+        for frame_type, start, end in frames:
             if frame_type == frame.MESSAGE:
-                messages.append(Message(*decode_message(data), self, trial))
+                messages.append(Message(*decode_message(data, start, end), self, trial))
             elif frame_type == frame.ERROR:
                 # Over FIN, REQ and TOUCH of a message that had timed out nsqd goes on; over others it closes.
-                log.warning("nsqd %s: %s", self.address, data.decode(errors="replace"))
-            elif data == b"CLOSE_WAIT":
+                log.warning("nsqd %s: %s", self.address, data[start:end].decode(errors="replace"))
+            elif data[start:end] == b"CLOSE_WAIT":
                 self.close_waiting = True
         if messages:
             self.in_flight.update(messages)
@@ -127,8 +135,15 @@ class Subscription:
     def connection_closed(self, connection: Connection, reason: str) -> None:
         self.close_reason = reason
         self.is_open = False
+        if self._touching is not None:
+            self._touching.cancel()
         self.closed.set()
         self._inbox.progressed()
+
+    def _touch_in_time(self, seconds: float) -> None:
+        for message in self.in_flight:
+            self.touch(message)
+        self._touching = asyncio.get_running_loop().call_later(seconds, self._touch_in_time, seconds)
 
     def _send(self, data: bytes) -> None:
         if self._connection is not None:

@@ -1,81 +1,120 @@
-"""What the tools have in common as processes: event loop, signals, addresses, and errors told in one line."""
+"""What the tools have in common as processes: event loop, signals, the log, and errors told in one line."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
 import uvloop
 
 from aionsq.connection import reason_of
 from aionsq.errors import ClientError
-from aionsq.options import ConnectionOptions, with_text
+from aionsq.tools.flags import ToolFailed, ToolFlags
 from nsqwire import logs
+from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqwire.errors import NSQError
-from nsqwire.logs import LogLevel
+from nsqwire.settings import load
+from nsqwire.version import NSQ_VERSION
 
-O = TypeVar("O", bound=ConnectionOptions)  # noqa: E741
+F = TypeVar("F", bound=ToolFlags)
 
-DEFAULT_NSQD = "127.0.0.1:4150"
-DEFAULT_LOOKUPD = "127.0.0.1:4161"
-
-
-class ToolFailed(Exception):
-    """Ends the tool with this line on standard error."""
-
-    def __init__(self, text: str, status: int = 1) -> None:
-        super().__init__(text)
-        self.status = status
+INTERRUPTED = 130
 
 
-def run(prog: str, work: Callable[[asyncio.Event], Awaitable[int]]) -> int:
-    """Run the tool's coroutine and return its exit status.
+class Run:
+    """One run of a tool."""
 
-    ``work`` gets an event that SIGINT and SIGTERM set. What goes wrong becomes one line on standard error.
+    def __init__(self, prog: str, is_subcommand: bool) -> None:
+        self.prog = prog
+        """How it was called: ``nsq_tail``, or ``nsq tail``."""
+        self.is_subcommand = is_subcommand
+        """Called as ``nsq tail``, addresses left out are those of the platform on this machine."""
+        self.stop = asyncio.Event()
+        """Set by SIGINT and SIGTERM: finish what is in hand, and end."""
+
+    def note(self, text: str) -> None:
+        """Tell something on standard error, in one line."""
+        note(self.prog, text)
+
+
+class Tool(Generic[F]):
+    """A tool: calling it runs it and gives its exit status.
+
+    ``name`` is its name in NSQ, called without arguments it takes the process's own; ``subcommand`` is the one below
+    ``nsq``, where the arguments are handed in. ``work`` is its coroutine. SIGINT and SIGTERM set ``run.stop``; a second
+    one ends ``work`` at once, with status 130. What ``work`` raises becomes one line on standard error and status 1.
     """
-    _open_standard_files()
-    logs.configure(LogLevel.WARN, f"[{prog}] ")
 
-    async def until_done() -> int:
-        stop = asyncio.Event()
+    def __init__(
+        self, name: str, subcommand: str, flags: type[F], work: Callable[[F, Run], Awaitable[int]], summary: str
+    ) -> None:
+        """``summary`` stands above the flags in ``--help``."""
+        self.name = name
+        self.flags = flags
+        self._subcommand = f"nsq {subcommand}"
+        self._work = work
+        self._summary = summary
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        occupy_standard_descriptors()
+        allow_many_descriptors()
+        prog = self.name if argv is None else self._subcommand
+        flags = load(
+            self.flags,
+            prog=prog,
+            argv=sys.argv[1:] if argv is None else argv,
+            environ=os.environ,
+            version_text=f"{self.name} v{NSQ_VERSION}",
+            description=self._summary,
+            refuse_words=True,
+        )
+        logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request is no news
+        return self._run(flags, prog, is_subcommand=argv is not None)
+
+    def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:
+        return run_told(prog, self._until_done(flags, prog, is_subcommand))
+
+    async def _until_done(self, flags: F, prog: str, is_subcommand: bool) -> int:
+        run = Run(prog, is_subcommand)
+        work = asyncio.ensure_future(self._work(flags, run))
+
+        def interrupted() -> None:
+            if run.stop.is_set():
+                work.cancel()
+            run.stop.set()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        return await work(stop)
+            asyncio.get_running_loop().add_signal_handler(number, interrupted)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            run.note("interrupted again: ended without waiting for what was under way")
+            return INTERRUPTED
 
+
+def run_told(prog: str, work: Coroutine[Any, Any, int]) -> int:
+    """Run ``work`` in an event loop and return its exit status. What it raises becomes one line on standard error."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(until_done())
+            return runner.run(work)
     except BrokenPipeError:  # whoever read our output has left, as head does
         _discard_output()
         return 1
     except OSError as error:
         _discard_output()
-        note(prog, reason_of(error))
-        return 1
+        text, status = reason_of(error), 1
     except ToolFailed as error:
-        note(prog, str(error))
-        return error.status
+        text, status = str(error), error.status
     except (ClientError, NSQError) as error:
-        note(prog, str(error))
-        return 1
-
-
-def _discard_output() -> None:
-    """What could not be written to standard output must not be tried, and fail, once more at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def _open_standard_files() -> None:
-    """Where the shell closed descriptor 0, 1 or 2, put /dev/null: the event loop's own must not take their place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free one, so this one
+        text, status = str(error), 1
+    note(prog, text)
+    return status
 
 
 def note(prog: str, text: str) -> None:
@@ -83,18 +122,6 @@ def note(prog: str, text: str) -> None:
     print(f"{prog}: {text}", file=sys.stderr, flush=True)
 
 
-def with_texts(options: O, texts: Sequence[str], flag: str) -> O:
-    """Apply ``name,value`` or ``name`` from a repeated flag. Raises ToolFailed."""
-    for text in texts:
-        name, comma, value = text.partition(",")
-        try:
-            options = with_text(options, name, value if comma else None)
-        except ValueError as error:
-            raise ToolFailed(f"{flag} {text}: {error}", status=2) from None
-    return options
-
-
-def lookupd_addresses() -> tuple[str, ...]:
-    """Where to ask when no address flag is given: ``NSQLOOKUPD_HTTP_ADDRESSES``, or the registry's default address."""
-    listed = [part.strip() for part in os.environ.get("NSQLOOKUPD_HTTP_ADDRESSES", "").split(",")]
-    return tuple(part for part in listed if part) or (DEFAULT_LOOKUPD,)
+def _discard_output() -> None:
+    """What could not be written to standard output must not be tried, and fail, once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

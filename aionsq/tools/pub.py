@@ -1,7 +1,8 @@
 """``nsq pub``: publish the records of standard input, or messages given on the command line.
 
-NSQ's to_nsq, with its flags, and ``--message``. Differences: the last record counts without a delimiter behind it too;
-records go out in batches, several under way at once; and what was stored is told at the end.
+NSQ's to_nsq, with its flags, and ``--message``, ``--defer`` and ``--batch-size``. Differences: the last record counts
+without a delimiter behind it too; records go out in batches, several under way at once; and what was stored is told at
+the end.
 """
 
 from __future__ import annotations
@@ -12,69 +13,74 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from aionsq.errors import ClientError
-from aionsq.options import ProducerOptions
 from aionsq.producer import Producer
-from aionsq.tools import process
-from aionsq.tools.process import ToolFailed
+from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer_options
+from aionsq.tools.process import INTERRUPTED, Run, Tool
+from aionsq.tools.progress import progress
+from aionsq.tools.records import Records, Throttle, batches
 from nsqwire.errors import NSQError
-from nsqwire.settings import Settings, load, setting
-from nsqwire.version import version_text
+from nsqwire.names import is_valid_name
+from nsqwire.settings import setting
 
-PROG = "nsq pub"
+NAME = "to_nsq"
 
-BATCH_BYTES = 1024 * 1024
-BATCHES_UNDER_WAY = 8
-READ_BYTES = 256 * 1024
-INTERRUPTED = 130
-STDIN = 0
+BATCH_BYTES: Final = 1024 * 1024
+UNDER_WAY: Final = 8
+READ_BYTES: Final = 256 * 1024
+STDIN: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubSettings(Settings, env=""):
-    """Flags of ``nsq pub``."""
+class PubFlags(ProgressFlags, env=""):
+    """Flags of to_nsq and ``nsq pub``."""
 
     topic: str = setting("", "Topic to publish to.", file=False)
-    message: tuple[str, ...] = setting((), "Publish this instead of standard input.", file=False)
-    delimiter: str = setting("\n", "The character between records.", shown="newline", file=False)
     nsqd_tcp_address: tuple[str, ...] = setting(
-        (), "nsqd to publish to, host:port; each of several gets every record (default 127.0.0.1:4150).", file=False
+        (),
+        f"nsqd to publish to, host:port; each of several gets every record (nsq pub: default {DEFAULT_NSQD}).",
+        file=False,
+    )
+    delimiter: str = setting("\n", "The byte between two records.", shown="newline", file=False)
+    message: tuple[str, ...] = setting(
+        (), "Publish this instead of standard input; may be given several times.", file=False
+    )
+    defer: timedelta = setting(
+        "0s", "Have the messages delivered no sooner than after this time.", min="0s", file=False
     )
     rate: int = setting(0, "Records a second; 0: as fast as they come.", min=0, file=False)
     batch_size: int = setting(200, "Most records in one MPUB.", min=1, file=False)
-    producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value.", file=False)
-    version: bool = setting(False, "Print the version and end.", file=False)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    settings = load(PubSettings, prog=PROG, argv=argv, environ=os.environ, version_text=version_text("nsq_pub"))
-    return process.run(PROG, lambda stop: pub(settings, stop))
+    producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.", file=False)
 
 
 class Publisher:
     """Publishes batches to every nsqd, a few under way at once, and counts what all of them have stored."""
 
-    def __init__(self, producers: Sequence[Producer], topic: str) -> None:
+    def __init__(self, producers: Sequence[Producer], topic: str, defer: timedelta) -> None:
         self.stored = 0
+        self.not_stored = 0
+        """Handed in, and not known to be stored by every nsqd."""
         self._producers = producers
         self._topic = topic
+        self._defer = defer
         self._under_way: deque[tuple[int, asyncio.Future[Any]]] = deque()
 
     async def publish(self, batch: Sequence[bytes]) -> None:
         """Send a batch once there is room for it. Raises what an earlier one failed with."""
-        while len(self._under_way) >= BATCHES_UNDER_WAY:
-            await self._take_oldest()
-        answers = [
-            each.pub(self._topic, batch[0]) if len(batch) == 1 else each.mpub(self._topic, batch)
-            for each in self._producers
-        ]
+        try:
+            while len(self._under_way) >= UNDER_WAY:
+                await self._take_oldest()
+        except BaseException:
+            self.not_stored += len(batch)
+            raise
+        answers = [answer for producer in self._producers for answer in self._sent(producer, batch)]
         self._under_way.append((len(batch), asyncio.gather(*answers)))
 
     async def finish(self) -> None:
-        """Wait for all that is under way. Raises what one failed with, after counting those that did not."""
+        """Wait for all that is under way. Raises what one failed with, after counting the others."""
         failure: Exception | None = None
         while self._under_way:
             try:
@@ -84,81 +90,106 @@ class Publisher:
         if failure is not None:
             raise failure
 
+    def _sent(self, producer: Producer, batch: Sequence[bytes]) -> list[asyncio.Future[None]]:
+        if self._defer:  # NSQ has no command for several deferred messages
+            return [producer.dpub(self._topic, self._defer, record) for record in batch]
+        return [producer.pub(self._topic, batch[0]) if len(batch) == 1 else producer.mpub(self._topic, batch)]
+
     async def _take_oldest(self) -> None:
         count, answer = self._under_way.popleft()
-        await answer
+        try:
+            await answer
+        except BaseException:
+            self.not_stored += count
+            raise
         self.stored += count
 
 
-async def pub(settings: PubSettings, stop: asyncio.Event) -> int:
-    """Publish until the input ends or ``stop`` is set. Raises ToolFailed."""
-    if not settings.topic:
+async def pub(flags: PubFlags, run: Run) -> int:
+    """Publish until the input ends or the tool is told to stop. Raises ToolFailed."""
+    if not flags.topic:
         raise ToolFailed("--topic required")
-    delimiter = settings.delimiter.encode()
+    if not is_valid_name(flags.topic):
+        raise ToolFailed(f"topic name {flags.topic!r} is not valid")
+    delimiter = os.fsencode(flags.delimiter)
     if len(delimiter) != 1:
         raise ToolFailed("--delimiter must be a single byte")
-    options = process.with_texts(ProducerOptions(), settings.producer_opt, "--producer-opt")
+    addresses = flags.nsqd_tcp_address or ((DEFAULT_NSQD,) if run.is_subcommand else ())
+    if not addresses:
+        raise ToolFailed("--nsqd-tcp-address required")
+    options = producer_options(flags.producer_opt, NAME)
+    if flags.defer > options.max_req_timeout:
+        raise ToolFailed(f"--defer is more than {options.max_req_timeout}; see --producer-opt max_req_timeout")
+    if flags.rate:
+        run.note(f"Throttling messages rate to max:{flags.rate}/second")
     async with AsyncExitStack() as stack:
         producers = []
-        for address in dict.fromkeys(settings.nsqd_tcp_address or (process.DEFAULT_NSQD,)):
+        for address in dict.fromkeys(addresses):
             try:
                 producer = Producer(address, options)
             except ValueError as error:
                 raise ToolFailed(str(error)) from None
             producers.append(await stack.enter_async_context(producer))
-        publisher = Publisher(producers, settings.topic)
-        failure: Exception | None = None
-        try:
-            batches = _given(settings) if settings.message else _batches(settings, delimiter, stop)
-            async for batch in batches:
-                await publisher.publish(batch)
-                if settings.rate:
-                    await asyncio.sleep(len(batch) / settings.rate)
-                if stop.is_set():
-                    break
-            await publisher.finish()
-        except (ClientError, NSQError) as error:
-            failure = error
-            try:
-                await publisher.finish()
-            except (ClientError, NSQError):
-                pass  # the first reason is the one to tell
-    done = f"{publisher.stored} message{'' if publisher.stored == 1 else 's'} stored in {settings.topic}"
+        publisher = Publisher(producers, flags.topic, flags.defer)
+        await stack.enter_async_context(progress(flags.progress, lambda: publisher.stored))
+        failure = await _publish_all(flags, run, publisher, delimiter)
+    done = f"{publisher.stored} message{'' if publisher.stored == 1 else 's'} stored in {flags.topic}"
     if failure is not None:
-        raise ToolFailed(f"{failure} ({done})")
-    process.note(PROG, f"interrupted; {done}" if stop.is_set() else done)
-    return INTERRUPTED if stop.is_set() else 0
+        raise ToolFailed(f"{failure} ({done}, {publisher.not_stored} not)")
+    if not run.stop.is_set():
+        run.note(done)
+        return 0
+    run.note(f"interrupted; {done}")
+    return INTERRUPTED if run.is_subcommand else 0  # a signal is how to_nsq is ended, and no failure
 
 
-async def _given(settings: PubSettings) -> AsyncIterator[list[bytes]]:
-    for start in range(0, len(settings.message), settings.batch_size):
-        yield [text.encode(errors="surrogateescape") for text in settings.message[start : start + settings.batch_size]]
+async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimiter: bytes) -> Exception | None:
+    """Returns why it ended early, after waiting for what was under way."""
+    failure: Exception | None = None
+    try:
+        now = asyncio.get_running_loop().time
+        throttle = Throttle(flags.rate, now()) if flags.rate else None
+        async for batch in _given(flags) if flags.message else _read(flags, delimiter, run.stop):
+            if throttle is not None and (wait := throttle.take(len(batch), now())):
+                await _sleep(wait, run.stop)
+            if run.stop.is_set():
+                break
+            await publisher.publish(batch)
+    except (ClientError, NSQError) as error:
+        failure = error
+    try:
+        await publisher.finish()
+    except (ClientError, NSQError) as error:
+        failure = failure or error  # the first reason is the one to tell
+    return failure
 
 
-async def _batches(settings: PubSettings, delimiter: bytes, stop: asyncio.Event) -> AsyncIterator[list[bytes]]:
-    """The records of standard input, empty ones left out, in batches; what has been read is not kept waiting."""
-    most = min(settings.batch_size, max(1, settings.rate // 10)) if settings.rate else settings.batch_size
-    rest = b""
+async def _sleep(seconds: float, stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        pass
+
+
+async def _given(flags: PubFlags) -> AsyncIterator[Sequence[bytes]]:
+    for batch in batches([os.fsencode(text) for text in flags.message], most=_most(flags), most_bytes=BATCH_BYTES):
+        yield batch
+
+
+async def _read(flags: PubFlags, delimiter: bytes, stop: asyncio.Event) -> AsyncIterator[Sequence[bytes]]:
+    """The records of standard input in batches; what has been read is not kept waiting for more."""
+    records = Records(delimiter)
     async for data in _standard_input(stop):
-        *records, rest = (rest + data).split(delimiter)
-        for batch in _cut(records, most):
+        for batch in batches(records.received(data), most=_most(flags), most_bytes=BATCH_BYTES):
             yield batch
-    if rest and not stop.is_set():
-        yield [rest]
+    if not stop.is_set():
+        for batch in batches(records.ended(), most=1, most_bytes=BATCH_BYTES):
+            yield batch
 
 
-def _cut(records: Sequence[bytes], most: int) -> list[list[bytes]]:
-    batches: list[list[bytes]] = []
-    size = 0
-    for record in records:
-        if not record:
-            continue
-        if not batches or len(batches[-1]) >= most or size + len(record) > BATCH_BYTES:
-            batches.append([])
-            size = 0
-        batches[-1].append(record)
-        size += len(record)
-    return batches
+def _most(flags: PubFlags) -> int:
+    """Records in a batch; with a rate, a tenth of a second's worth, or they would go out in bursts."""
+    return min(flags.batch_size, max(1, flags.rate // 10)) if flags.rate else flags.batch_size
 
 
 async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
@@ -189,3 +220,6 @@ async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+main = Tool(NAME, "pub", PubFlags, pub, "Publish the records of standard input, or messages given as flags.")

@@ -7,7 +7,8 @@ anew with a node do not go negative, and a node that does not answer is named an
 from __future__ import annotations
 
 import asyncio
-import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -18,14 +19,13 @@ from typing import TypeVar
 from aionsq.errors import HTTPFailed
 from aionsq.lookup import Lookup
 from aionsq.node import Node
-from aionsq.tools import process
-from aionsq.tools.process import ToolFailed
-from nsqwire.settings import Settings, load, setting
-from nsqwire.version import version_text
+from aionsq.tools.flags import LOOKUPDS_VARIABLE, ToolFailed, ToolFlags, lookupds_of_environment
+from aionsq.tools.process import Run, Tool
+from nsqwire.settings import setting
 
 C = TypeVar("C", Lookup, Node)
 
-PROG = "nsq stat"
+NAME = "nsq_stat"
 
 HEADER = """\
 ------rate------+----------------depth----------------+--------------metadata---------------
@@ -34,20 +34,19 @@ HEADER_EVERY = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatSettings(Settings, env=""):
-    """Flags of ``nsq stat``."""
+class StatFlags(ToolFlags, env=""):
+    """Flags of nsq_stat."""
 
     topic: str = setting("", "Topic to look at.", file=False)
     channel: str = setting("", "Channel to look at.", file=False)
     interval: timedelta = setting("2s", "Time between two lines.", file=False)
-    count: int = setting(0, "Lines to print; 0: endless.", shown="endless", file=False)
+    count: int = setting(sys.maxsize, "Lines to print.", shown="endless", file=False)
     nsqd_http_address: tuple[str, ...] = setting((), "nsqd to ask, host:port.", file=False)
     lookupd_http_address: tuple[str, ...] = setting(
-        (), "nsqlookupd to find nsqds with, host:port (default 127.0.0.1:4161).", file=False
+        (), f"nsqlookupd to find nsqds with, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
     )
     http_client_connect_timeout: timedelta = setting("2s", "Time to connect.", min="1ms", file=False)
     http_client_request_timeout: timedelta = setting("5s", "Time for an answer.", min="1ms", file=False)
-    version: bool = setting(False, "Print the version and end.", file=False)
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,6 @@ class Sample:
     timeout_count: int
     message_count: int
     client_count: int
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    settings = load(StatSettings, prog=PROG, argv=argv, environ=os.environ, version_text=version_text("nsq_stat"))
-    return process.run(PROG, lambda stop: stat(settings, stop))
 
 
 def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
@@ -96,42 +89,54 @@ def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
     )
 
 
-async def stat(settings: StatSettings, stop: asyncio.Event) -> int:
-    """Print until ``stop`` is set or ``count`` lines were printed. Raises ToolFailed."""
-    _check(settings)
+async def stat(flags: StatFlags, run: Run) -> int:
+    """Print until told to stop or ``count`` lines were printed. Raises ToolFailed."""
+    _check(flags)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, run.stop.set)
+    lookupds = () if flags.nsqd_http_address else flags.lookupd_http_address
+    if not flags.nsqd_http_address and not lookupds:
+        lookupds = lookupds_of_environment(local=run.is_subcommand)
+        if not lookupds:
+            raise ToolFailed("--nsqd-http-address or --lookupd-http-address required")
     async with AsyncExitStack() as stack:
-        watch = Watch(settings, stack)
+        watch = Watch(flags, lookupds, run, stack)
         before = await watch.sample()
         if not before:
             raise ToolFailed(watch.nothing_found())
         printed = 0
-        while not stop.is_set():
-            try:
-                await asyncio.wait_for(stop.wait(), settings.interval.total_seconds())
-                break
-            except TimeoutError:
-                pass
+        while not await _stopped_within(run, flags.interval):
             now = await watch.sample()
-            if printed % HEADER_EVERY == 0:
-                print(HEADER)
-            print(row(before, now), flush=True)
-            printed += 1
-            if printed == settings.count:
-                break
-            before = now
+            if now:
+                if printed % HEADER_EVERY == 0:
+                    print(HEADER)
+                print(row(before, now), flush=True)
+                printed += 1
+                if printed == flags.count:
+                    break
+            elif flags.count < sys.maxsize:  # a script waits for its lines
+                raise ToolFailed(watch.nothing_found())
+            before = {**before, **now}
     return 0
 
 
-def _check(settings: StatSettings) -> None:
-    if not settings.topic or not settings.channel:
+async def _stopped_within(run: Run, interval: timedelta) -> bool:
+    try:
+        await asyncio.wait_for(run.stop.wait(), interval.total_seconds())
+    except TimeoutError:
+        return False
+    return True
+
+
+def _check(flags: StatFlags) -> None:
+    if not flags.topic or not flags.channel:
         raise ToolFailed("--topic and --channel are required")
-    if settings.interval <= timedelta(0):
+    if flags.interval <= timedelta(0):
         raise ToolFailed("--interval should be positive")
-    if settings.count < 0:
+    if flags.count <= 0:
         raise ToolFailed("--count should be positive")
-    if settings.nsqd_http_address and settings.lookupd_http_address:
+    if flags.nsqd_http_address and flags.lookupd_http_address:
         raise ToolFailed("use --nsqd-http-address or --lookupd-http-address not both")
-    for address in (*settings.nsqd_http_address, *settings.lookupd_http_address):
+    for address in (*flags.nsqd_http_address, *flags.lookupd_http_address):
         if address.startswith("http"):
             raise ToolFailed(f"address should not contain scheme: {address}")
 
@@ -139,8 +144,10 @@ def _check(settings: StatSettings) -> None:
 class Watch:
     """The nodes that have the channel, and what they last did not answer."""
 
-    def __init__(self, settings: StatSettings, stack: AsyncExitStack) -> None:
-        self._settings = settings
+    def __init__(self, flags: StatFlags, lookupds: Sequence[str], run: Run, stack: AsyncExitStack) -> None:
+        self._flags = flags
+        self._lookupds = lookupds
+        self._run = run
         self._stack = stack
         self._nodes: dict[str, Node] = {}
         self._lookup: Lookup | None = None
@@ -153,7 +160,7 @@ class Watch:
         samples = await asyncio.gather(*(self._ask(node, errors) for node in nodes))
         for address, text in errors.items():
             if self._errors.get(address) != text:
-                process.note(PROG, text)
+                self._run.note(text)
         self._errors = errors
         return {node.address: sample for node, sample in zip(nodes, samples, strict=True) if sample is not None}
 
@@ -161,15 +168,14 @@ class Watch:
         """Why the first sample was empty."""
         if self._errors:
             return "nobody answers"
-        return f"failed to find channel({self._settings.channel}) in stats metadata for topic({self._settings.topic})"
+        return f"failed to find channel({self._flags.channel}) in stats metadata for topic({self._flags.topic})"
 
     async def _addresses(self, errors: dict[str, str]) -> Sequence[str]:
-        if self._settings.nsqd_http_address:
-            return self._settings.nsqd_http_address
+        if self._flags.nsqd_http_address:
+            return self._flags.nsqd_http_address
         if self._lookup is None:
-            addresses = self._settings.lookupd_http_address or process.lookupd_addresses()
-            self._lookup = await self._stack.enter_async_context(self._made(Lookup, addresses))
-        answer = await self._lookup.producers(self._settings.topic)
+            self._lookup = await self._stack.enter_async_context(self._made(Lookup, self._lookupds))
+        answer = await self._lookup.producers(self._flags.topic)
         errors.update({error.url: str(error) for error in answer.errors})
         return [producer.http_address for producer in answer.producers]
 
@@ -182,15 +188,15 @@ class Watch:
         try:
             return client(
                 address,
-                timeout=self._settings.http_client_request_timeout,
-                connect_timeout=self._settings.http_client_connect_timeout,
+                timeout=self._flags.http_client_request_timeout,
+                connect_timeout=self._flags.http_client_connect_timeout,
             )
         except ValueError as error:
             raise ToolFailed(str(error)) from None
 
     async def _ask(self, node: Node, errors: dict[str, str]) -> Sample | None:
         try:
-            stats = await node.stats(self._settings.topic, self._settings.channel, include_clients=False)
+            stats = await node.stats(self._flags.topic, self._flags.channel, include_clients=False)
         except HTTPFailed as error:
             errors[node.address] = str(error)
             return None
@@ -198,9 +204,12 @@ class Watch:
             channel
             for topic in stats.get("topics") or ()
             for channel in topic.get("channels") or ()
-            if (topic.get("topic_name"), channel.get("channel_name")) == (self._settings.topic, self._settings.channel)
+            if (topic.get("topic_name"), channel.get("channel_name")) == (self._flags.topic, self._flags.channel)
         ]
         if not channels:
             return None
         counters = {name: int(channels[0].get(name, 0)) for name in Sample.__dataclass_fields__ if name != "taken_at"}
         return Sample(taken_at=time.monotonic(), **counters)
+
+
+main = Tool(NAME, "stat", StatFlags, stat, "Print a channel's rates and depths over all nodes, a line per interval.")

@@ -1,31 +1,31 @@
 """``nsq tail``: print messages as they come.
 
 NSQ's nsq_tail, with its flags. Differences: every message printed is finished before the tool ends, and ``--n`` counts
-over all topics. Without an address it asks the registry at its default address.
+over all topics. Called as ``nsq tail`` without an address, it asks the registry at its default address.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import logging
 import random
 import sys
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
 from aionsq.consumer import Consumer
-from aionsq.lookup import Lookup
 from aionsq.message import Message
-from aionsq.options import ConsumerOptions
-from aionsq.tools import process
-from aionsq.tools.process import ToolFailed
-from nsqwire.settings import Settings, load, setting
-from nsqwire.version import product_version, version_text
+from aionsq.tools.backlog import Backlog
+from aionsq.tools.flags import ConsumerFlags, ToolFailed, consumer_options, sources
+from aionsq.tools.process import Run, Tool
+from aionsq.tools.progress import progress
+from nsqwire.settings import setting
 
-PROG = "nsq tail"
+log = logging.getLogger(__name__)
+
+NAME = "nsq_tail"
 
 
 def _channel() -> str:
@@ -33,32 +33,20 @@ def _channel() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TailSettings(Settings, env=""):
-    """Flags of ``nsq tail``."""
+class TailFlags(ConsumerFlags, env=""):
+    """Flags of nsq_tail."""
 
     topic: tuple[str, ...] = setting((), "Topic to print; may be given several times.", file=False)
     channel: str = setting(_channel, "Channel to use for every topic.", shown="tail<6 digits>#ephemeral", file=False)
     n: int = setting(0, "End after this many messages, over all topics; 0: never.", min=0, file=False)
-    max_in_flight: int = setting(200, "Messages that may be on their way at once.", min=1, file=False)
     print_topic: bool = setting(False, "Print the topic before each message.", file=False)
-    nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to read from, host:port.", file=False)
-    lookupd_http_address: tuple[str, ...] = setting(
-        (), "nsqlookupd to find nsqds with, host:port (default 127.0.0.1:4161).", file=False
-    )
-    consumer_opt: tuple[str, ...] = setting((), "Option of the client, name,value.", file=False)
-    version: bool = setting(False, "Print the version and end.", file=False)
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit status."""
-    settings = load(TailSettings, prog=PROG, argv=argv, environ=os.environ, version_text=version_text("nsq_tail"))
-    return process.run(PROG, lambda stop: tail(settings, stop))
 
 
 class Printer:
     """Writes messages to standard output until there were enough; each is finished once it is written."""
 
     def __init__(self, limit: int, print_topic: bool, enough: asyncio.Event) -> None:
+        self.printed = 0
         self.failure: OSError | None = None
         """Why standard output takes no more."""
         self._left = limit or sys.maxsize
@@ -90,56 +78,44 @@ class Printer:
             self._enough.set()
         for _, message in batch:
             if self.failure is None:
+                self.printed += 1
                 message.finish()
             else:
                 message.requeue(timedelta(0), backoff=False)
 
 
-async def tail(settings: TailSettings, stop: asyncio.Event) -> int:
-    """Print until ``stop`` is set or there were enough. Raises ToolFailed."""
-    lookupds = settings.lookupd_http_address
-    if not settings.topic:
+async def tail(flags: TailFlags, run: Run) -> int:
+    """Print until told to stop or there were enough. Raises ToolFailed."""
+    if not flags.topic:
         raise ToolFailed("--topic required")
-    if settings.nsqd_tcp_address and lookupds:
-        raise ToolFailed("use --nsqd-tcp-address or --lookupd-http-address not both")
-    if not settings.nsqd_tcp_address and not lookupds:
-        lookupds = process.lookupd_addresses()
-    # Who watches a topic that does not exist yet wants to see its first message at once.
-    options = ConsumerOptions(lookupd_poll_interval=timedelta(seconds=2), user_agent=f"nsq_tail/{product_version()}")
-    options = process.with_texts(options, settings.consumer_opt, "--consumer-opt")
-    in_flight = min(settings.max_in_flight, settings.n or settings.max_in_flight)
-    options = process.with_texts(options, [f"max_in_flight,{in_flight}"], "--max-in-flight")
-    if lookupds:
-        await _need_an_answer(lookupds, settings.topic[0])
-    printer = Printer(settings.n, settings.print_topic, stop)
+    where = sources(flags, local=run.is_subcommand)
+    options = consumer_options(flags, NAME)
+    options = replace(options, max_in_flight=min(options.max_in_flight, flags.n or options.max_in_flight))
+    printer = Printer(flags.n, flags.print_topic, run.stop)
     async with AsyncExitStack() as stack:
+        topics = list(dict.fromkeys(flags.topic))
+        backlog = await stack.enter_async_context(Backlog(where, lambda: [(topic, flags.channel) for topic in topics]))
+        await stack.enter_async_context(progress(flags.progress, lambda: printer.printed, backlog.depth, prints=True))
+        consumers = [
+            Consumer(
+                topic,
+                flags.channel,
+                nsqd_tcp_addresses=where.nsqd_tcp_addresses,
+                lookupd_http_addresses=where.lookupd_http_addresses,
+                options=options,
+            )
+            for topic in topics
+        ]
         runs = []
-        for topic in dict.fromkeys(settings.topic):
-            try:
-                consumer = Consumer(
-                    topic,
-                    settings.channel,
-                    nsqd_tcp_addresses=settings.nsqd_tcp_address,
-                    lookupd_http_addresses=lookupds,
-                    options=options,
-                )
-            except ValueError as error:
-                raise ToolFailed(str(error)) from None
+        for consumer in consumers:
+            log.info("Adding consumer for topic: %s", consumer.topic)
             await stack.enter_async_context(consumer)
-            runs.append(asyncio.create_task(consumer.run(partial(printer.show, topic))))
-        await stop.wait()
+            runs.append(asyncio.create_task(consumer.run(partial(printer.show, consumer.topic))))
+        await run.stop.wait()
     await asyncio.gather(*runs)
     if printer.failure is not None:
         raise printer.failure
     return 0
 
 
-async def _need_an_answer(lookupds: Sequence[str], topic: str) -> None:
-    try:
-        lookup = Lookup(lookupds)
-    except ValueError as error:
-        raise ToolFailed(str(error)) from None
-    async with lookup:
-        answer = await lookup.producers(topic)
-    if len(answer.errors) == len(lookupds):
-        raise ToolFailed(f"no nsqlookupd answers: {'; '.join(map(str, answer.errors))}")
+main = Tool(NAME, "tail", TailFlags, tail, "Print the messages of topics as they come.")

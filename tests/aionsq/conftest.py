@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import re
-import socket
 import struct
 import sys
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from bench.ports import free_port
 
 DEADLINE_S = 10.0
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -165,12 +166,15 @@ class ScriptedNsqd:
 
 
 class ScriptedLookup:
-    """An nsqlookupd whose ``/lookup`` answer is set by the test: ``producers`` None means the topic is unknown."""
+    """An nsqlookupd whose ``/lookup`` answer is set by the test: ``producers`` None means the topic is unknown,
+    ``wrapped`` that it answers as those before 1.0 did."""
 
     def __init__(self) -> None:
         self.producers: list[str] | None = None
         self.status: int | None = None
         self.requests: list[str] = []
+        self.heads: list[str] = []
+        self.wrapped = False
         self.address = ""
         self._server: asyncio.Server | None = None
 
@@ -184,6 +188,7 @@ class ScriptedLookup:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
         self.requests.append(head.split(" ")[1])
         if self.status is not None:
             status, document = self.status, {"message": "INTERNAL_ERROR"}
@@ -191,6 +196,11 @@ class ScriptedLookup:
             status, document = 404, {"message": "TOPIC_NOT_FOUND"}
         else:
             status, document = 200, {"channels": [], "producers": [_producer(each) for each in self.producers]}
+        if self.wrapped:
+            status, document = (
+                200,
+                {"status_code": status, "status_txt": document.get("message", "OK"), "data": document},
+            )
         body = json.dumps(document).encode()
         writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)) + body)
         await writer.drain()
@@ -239,9 +249,7 @@ async def start_lookup() -> AsyncIterator[Callable[[], Awaitable[ScriptedLookup]
 @pytest.fixture
 def unused_address() -> str:
     """A loopback address where nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

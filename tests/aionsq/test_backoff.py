@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aionsq.backoff import Backoff, Outcome, State, full_jitter
+from aionsq.backoff import Backoff, Exponential, FullJitter, Outcome, State
 
 MS = timedelta(milliseconds=1)
 FINISHED, FAILED, REQUEUED, GIVEN_UP = Outcome
 
 
-def at_level(level: int, **options) -> Backoff:
+def at_level(level: int) -> Backoff:
     """A machine in TEST at a level, reached by failing tests."""
-    backoff = Backoff(100 * MS, timedelta(hours=1), **options)
+    backoff = Backoff(Exponential(100 * MS), timedelta(hours=1))
     trial = None
     for _ in range(level):
         backoff.answered(FAILED, trial)
@@ -37,19 +37,19 @@ def waits(backoff: Backoff, outcomes: list[Outcome]) -> list[int]:
 
 def test_blocks_double_up_to_the_maximum_and_no_further():
     """Failure after failure: 200, 400, then the configured 500 ms, and it stays there."""
-    assert waits(Backoff(100 * MS, 500 * MS), [FAILED] * 5) == [200, 400, 500, 500, 500]
+    assert waits(Backoff(Exponential(100 * MS), 500 * MS), [FAILED] * 5) == [200, 400, 500, 500, 500]
 
 
 def test_recovery_goes_down_one_level_per_success():
     """Three failures, then success: every level is waited at once more on the way down."""
-    backoff = Backoff(50 * MS, timedelta(minutes=2))
+    backoff = Backoff(Exponential(50 * MS), timedelta(minutes=2))
     assert waits(backoff, [FAILED] * 3 + [FINISHED] * 3) == [100, 200, 400, 200, 100]
     assert backoff.state is State.NORMAL
 
 
 def test_a_maximum_of_zero_turns_backoff_off():
     """Failures do not slow such a consumer down."""
-    backoff = Backoff(100 * MS, timedelta(0))
+    backoff = Backoff(Exponential(100 * MS), timedelta(0))
     assert backoff.answered(FAILED, None) is None
     assert backoff.state is State.NORMAL
 
@@ -57,7 +57,7 @@ def test_a_maximum_of_zero_turns_backoff_off():
 @pytest.mark.parametrize("outcome", [FINISHED, REQUEUED, GIVEN_UP])
 def test_only_failures_start_a_block(outcome):
     """Success, neutral requeues and given-up messages leave a healthy consumer alone."""
-    backoff = Backoff(100 * MS, timedelta(minutes=2))
+    backoff = Backoff(Exponential(100 * MS), timedelta(minutes=2))
     assert backoff.answered(outcome, None) is None
     assert backoff.state is State.NORMAL
 
@@ -100,8 +100,8 @@ def test_what_a_test_message_leads_to(level):
 @given(st.lists(st.sampled_from(list(Outcome)), max_size=60), st.integers(0, 5_000), st.integers(0, 60_000))
 def test_a_block_is_never_longer_than_the_maximum(outcomes, multiplier_ms, maximum_ms):
     """Whatever happens, and a level that only counts up without the wait growing is not left behind."""
-    for strategy in ({}, {"strategy": full_jitter}):
-        backoff = Backoff(multiplier_ms * MS, maximum_ms * MS, **strategy)
+    for strategy in (Exponential, FullJitter):
+        backoff = Backoff(strategy(multiplier_ms * MS), maximum_ms * MS)
         trial = None
         for outcome in outcomes:
             wait = backoff.answered(outcome, trial)
@@ -113,6 +113,16 @@ def test_a_block_is_never_longer_than_the_maximum(outcomes, multiplier_ms, maxim
 
 def test_full_jitter_draws_below_the_exponential_wait():
     """Many consumers that failed together do not come back together."""
-    draws = {full_jitter(100 * MS, 3) for _ in range(50)}
+    draws = {FullJitter(100 * MS).calculate(3) for _ in range(50)}
     assert len(draws) > 10
     assert all(timedelta(0) <= draw <= 800 * MS for draw in draws)
+
+
+def test_an_object_of_ones_own_says_how_long_to_block():
+    """Anything with ``calculate(attempt)``; the maximum still holds, and a wait below zero is none."""
+
+    class Steps:
+        def calculate(self, attempt):
+            return (attempt * 150 - 200) * MS
+
+    assert waits(Backoff(Steps(), 500 * MS), [FAILED] * 6 + [FINISHED] * 2) == [0, 100, 250, 400, 500, 500, 400, 250]

@@ -9,7 +9,7 @@ import pytest
 
 from aionsq.discovery import FORGET_AFTER_POLLS, Discovery
 from aionsq.handshake import Handshake, HandshakeFailed, Ready, Send, Upgrade
-from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text
+from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions, with_text, with_texts
 from aionsq.reconnect import Reconnect
 from nsqwire import frame
 
@@ -78,6 +78,13 @@ def test_an_nsqd_from_before_negotiation_will_do():
     assert ready.negotiated.max_rdy_count == 2500
 
 
+def test_an_nsqd_that_names_no_maximum_is_asked_for_nothing():
+    """As go-nsq reads it: without ``max_rdy_count`` in the answer it is 0."""
+    (ready,) = started().received(frame.RESPONSE, b'{"version":"1.3.0"}')
+    assert isinstance(ready, Ready)
+    assert ready.negotiated.max_rdy_count == 0
+
+
 def test_identify_tells_what_was_chosen_in_milliseconds():
     """nsqd reads integers of milliseconds, and gets msg_timeout only when one was chosen."""
     fields = ConsumerOptions(heartbeat_interval=timedelta(seconds=5), sample_rate=10).identify_fields()
@@ -124,6 +131,12 @@ def test_pauses_grow_to_the_maximum_and_start_anew_after_a_lasting_connection():
         ("deflate", "f", "deflate", False),
         ("lookupd_poll_jitter", "0.5", "lookupd_poll_jitter", 0.5),
         ("backoff_strategy", "full_jitter", "backoff_strategy", "full_jitter"),
+        ("snappy", "TRUE", "snappy", True),
+        ("output-buffer-timeout", "-1", "output_buffer_timeout", timedelta(milliseconds=-1)),
+        ("tls-min-version", "tls1.0", "tls_min_version", "tls1.0"),
+        ("local_addr", "127.0.0.1:0", "local_addr", "127.0.0.1:0"),
+        ("topology_zone", "a,b", "topology_zone", "a,b"),
+        ("skip_lookupd_authorization", "false", "lookupd_authorization", False),
     ],
 )
 def test_an_option_can_be_given_as_text(name, text, field, value):
@@ -135,9 +148,20 @@ def test_an_option_can_be_given_as_text(name, text, field, value):
     ("name", "text", "says"),
     [
         ("max_atempts", "7", "invalid option max_atempts"),
-        ("max_attempts", "many", "invalid value 'many' for option max_attempts"),
+        ("max_attempts", "many", r"failed to coerce option max_attempts \(many\) - 'many' is not a whole number"),
         ("max_attempts", "70000", "invalid max_attempts ! 70000 > 65535"),
-        ("deflate", "perhaps", "invalid value"),
+        ("max_attempts", None, r"failed to coerce option max_attempts \(true\) - a value is needed"),
+        ("max-in-flight", "1_0", r"failed to coerce option max_in_flight \(1_0\)"),
+        ("deflate", "perhaps", r"failed to coerce option deflate \(perhaps\)"),
+        ("lookupd_poll_jitter", "nan", "failed to coerce option lookupd_poll_jitter"),
+        ("lookupd_poll_jitter", "1.5", "invalid lookupd_poll_jitter ! 1.5 > 1"),
+        ("read_timeout", "10", "invalid read_timeout ! 10ms < 100ms"),
+        ("read-timeout", "6m", "invalid read_timeout ! 6m0s > 5m0s"),
+        ("read_timeout", "1 second", r"failed to coerce option read_timeout \(1 second\)"),
+        ("heartbeat_interval", "-1", "a consumer cannot do without heartbeats"),
+        ("heartbeat_interval", "0", "invalid heartbeat_interval ! 0s < 1ms"),
+        ("local_addr", "here", "invalid local_addr ! 'here' is not an IP address"),
+        ("tls_min_version", "tls9", "not one of ssl3.0, tls1.0, tls1.1, tls1.2, tls1.3"),
         ("backoff_strategy", "none", "not one of exponential, full_jitter"),
         ("read_timeout", "10s", "invalid heartbeat_interval"),
     ],
@@ -154,3 +178,37 @@ def test_options_out_of_range_are_refused_when_made():
         ConsumerOptions(max_in_flight=-1)
     with pytest.raises(ValueError, match="publish_timeout"):
         ProducerOptions(publish_timeout=timedelta(0))
+
+
+def test_options_are_looked_at_together():
+    """Two that only make sense together may come in any order, and of one given twice the last counts."""
+    texts = [("read_timeout", "10s"), ("max_attempts", "1"), ("heartbeat_interval", "5s"), ("max-attempts", "2")]
+    options = with_texts(ConsumerOptions(), texts)
+    assert (options.read_timeout, options.heartbeat_interval) == (timedelta(seconds=10), timedelta(seconds=5))
+    assert options.max_attempts == 2
+
+
+def test_a_producer_takes_a_consumers_option_without_effect():
+    """go-nsq has one set of names for both; what cannot be read is refused all the same."""
+    assert with_text(ProducerOptions(), "max_in_flight", "5") == ProducerOptions()
+    with pytest.raises(ValueError, match="invalid max_in_flight ! -1 < 0"):
+        with_text(ProducerOptions(), "max_in_flight", "-1")
+
+
+def test_deflate_and_snappy_exclude_each_other():
+    """nsqd would refuse the connection."""
+    with pytest.raises(ValueError, match="one compression"):
+        ProducerOptions(deflate=True, snappy=True)
+
+
+def test_a_producer_can_do_without_heartbeats():
+    """IDENTIFY then says -1."""
+    options = with_text(ProducerOptions(), "heartbeat_interval", "-1")
+    assert options.identify_fields()["heartbeat_interval"] == -1
+
+
+def test_the_secret_goes_to_nsqlookupd_unless_told_otherwise():
+    """As a bearer token, and only when there is one."""
+    assert ConsumerOptions().lookupd_headers() == {}
+    assert ConsumerOptions(auth_secret="s").lookupd_headers() == {"Authorization": "Bearer s"}
+    assert ConsumerOptions(auth_secret="s", lookupd_authorization=False).lookupd_headers() == {}

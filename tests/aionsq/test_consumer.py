@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import timedelta
 
 import pytest
@@ -417,6 +418,37 @@ async def test_a_topic_that_appears_later_is_found(nsqd, start_lookup):
         assert consumer.connections == []
         lookup.producers = [nsqd.address]
         await nsqd.consumer()
+
+
+async def test_an_nsqlookupd_from_before_1_0_is_understood(nsqd, start_lookup):
+    """It wraps its answers, that it does not know the topic too; it is told which form is wanted, and the secret."""
+    lookup = await start_lookup()
+    lookup.wrapped = True
+    options = ConsumerOptions(lookupd_poll_interval=timedelta(milliseconds=50), auth_secret="s3cret")
+    async with Consumer("t", "c", lookupd_http_addresses=[lookup.address], options=options) as consumer:
+        lookup.producers = [nsqd.address]
+        (await nsqd.consumer()).message(b"x")
+        message = await consumer.next_message()
+        message.finish()
+    assert (consumer.messages_received, consumer.messages_finished) == (1, 1)
+    head = lookup.heads[0].lower()
+    assert head.startswith("get /lookup?topic=t ")
+    assert "accept: application/vnd.nsq; version=1.0\r\n" in head
+    assert "authorization: bearer s3cret\r\n" in head
+
+
+async def test_polls_that_go_well_are_no_news(nsqd, start_lookup, caplog):
+    """A program that logs at INFO hears of connections, not of each question."""
+    caplog.set_level(logging.INFO)
+    lookup = await start_lookup()
+    lookup.producers = [nsqd.address]
+    consumer = Consumer(
+        "t", "c", lookupd_http_addresses=[lookup.address], options=options(lookupd_poll_interval=20 * MS)
+    )
+    async with consumer:
+        await nsqd.consumer()
+    assert "connected to nsqd" in caplog.text
+    assert [record for record in caplog.records if record.name.partition(".")[0] in ("httpx", "httpcore")] == []
 
 
 async def test_an_nsqd_gone_from_the_registry_is_left_when_idle(nsqd, start_lookup, eventually):

@@ -40,7 +40,7 @@ async def test_many_publishes_are_under_way_at_once(nsqd):
     """The second is sent before the first is answered, and answers go to the publishes in order."""
     held = []
     nsqd.on["PUB"] = lambda peer, command: held.append(peer)
-    async with Producer(nsqd.address) as producer:
+    async with Producer(nsqd.address, ProducerOptions(gather=False)) as producer:
         publishes = [producer.pub("t", b"%d" % number) for number in range(1000)]
         await nsqd.until(lambda: len(held) == 1000)
         held[0].frame(RESPONSE, b"OK")
@@ -50,6 +50,67 @@ async def test_many_publishes_are_under_way_at_once(nsqd):
             peer.frame(RESPONSE, b"OK")
         await asyncio.gather(*publishes)
     assert [each.body for each in nsqd.peers[0].commands[1:]] == [b"%d" % number for number in range(1000)]
+
+
+def bodies_of(command):
+    """The messages of a PUB or an MPUB."""
+    if not command.line.startswith("MPUB"):
+        return [command.body]
+    (count,) = struct.unpack_from(">i", command.body)
+    bodies, at = [], 4
+    for _ in range(count):
+        (size,) = struct.unpack_from(">i", command.body, at)
+        bodies.append(command.body[at + 4 : at + 4 + size])
+        at += 4 + size
+    assert at == len(command.body)
+    return bodies
+
+
+async def test_many_publishes_of_one_turn_go_out_together(nsqd):
+    """Runs of one topic become MPUBs, in order; others among them, and few, go as they are; each ends by itself."""
+    async with Producer(nsqd.address) as producer:
+        bodies = [b"%d" % number for number in range(1000)]
+        answers = [producer.pub("t", body) for body in bodies]
+        answers += [producer.pub("u", b"few"), producer.dpub("u", MS, b"later"), producer.mpub("u", [b"a", b"b"])]
+        assert await asyncio.gather(*answers) == [None] * 1003
+    commands = nsqd.peers[0].commands[1:]
+    assert len(commands) < 10
+    assert [body for each in commands for body in bodies_of(each)] == [*bodies, b"few", b"later", b"a", b"b"]
+    assert [each.line for each in commands[-3:]] == ["PUB u", "DPUB u 1", "MPUB u"]
+
+
+@pytest.mark.parametrize(("code", "gathered_again"), [("E_BAD_MESSAGE", True), ("E_BAD_BODY", False)])
+async def test_a_publish_that_nsqd_refuses_does_not_cost_those_it_went_with(nsqd, code, gathered_again):
+    """Its MPUB is refused whole; they go again one by one, and only the one nsqd does not want fails."""
+    refused = []
+
+    def react(peer, command):
+        if peer in refused:
+            return
+        if b"large" in bodies_of(command) or (code == "E_BAD_BODY" and command.line == "MPUB t"):
+            refused.append(peer)
+            peer.frame(ERROR, f"{code} {command.line.split()[0]} too big".encode())
+        else:
+            peer.frame(RESPONSE, b"OK")
+
+    nsqd.on["PUB"] = nsqd.on["MPUB"] = react
+    async with Producer(nsqd.address) as producer:
+        answers = [producer.pub("t", b"%d" % n if n != 20 or code == "E_BAD_BODY" else b"large") for n in range(40)]
+        ends = await asyncio.gather(*answers, return_exceptions=True)
+        failed = [number for number, end in enumerate(ends) if end is not None]
+        assert failed == ([20] if code == "E_BAD_MESSAGE" else [])
+        assert all(isinstance(ends[number], Refused) for number in failed)
+        await asyncio.gather(*(producer.pub("t", b"after") for _ in range(40)))
+    last = nsqd.peers[-1].commands[-1]
+    assert last.line == ("MPUB t" if gathered_again else "PUB t")
+
+
+async def test_a_topic_that_may_not_be_written_fails_every_publish_of_it(nsqd):
+    """What is refused for all of an MPUB is the answer of each."""
+    nsqd.on["MPUB"] = lambda peer, command: peer.frame(ERROR, b"E_UNAUTHORIZED AUTH failed for MPUB")
+    async with Producer(nsqd.address) as producer:
+        ends = await asyncio.gather(*(producer.pub("t", b"x") for _ in range(50)), return_exceptions=True)
+    assert [(type(end), end.code) for end in ends] == [(Refused, "E_UNAUTHORIZED")] * 50
 
 
 @pytest.mark.parametrize(

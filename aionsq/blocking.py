@@ -1,0 +1,146 @@
+"""Publishing from code that is not asyncio: scripts, threads, Django views."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from aionsq.errors import ProducerClosed
+from aionsq.options import ProducerOptions
+from aionsq.producer import Body, Producer
+
+CLOSE_SECONDS = 5.0
+
+
+class BlockingProducer:
+    """A :class:`Producer` whose methods return when nsqd has answered.
+
+        with BlockingProducer("127.0.0.1:4150") as producer:
+            producer.pub("orders", b"hello")
+
+    One object serves any number of threads, and may be a module's global: the connection is made by the first publish,
+    in a thread of its own that asyncio runs in, and kept. What awaiting a Producer's future raises, these methods
+    raise; ``publish_timeout`` bounds every call. After ``os.fork`` the child connects anew with its next publish, while
+    the parent keeps its connection; so it may be made before a server such as gunicorn forks its workers.
+    """
+
+    def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
+        """Connects nowhere yet. Raises ValueError for addresses as Producer does."""
+        self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options)
+        self._make()  # complains of a bad address now
+        self._closed = False
+        self._lock = threading.Lock()
+        self._worker: _Worker | None = None
+        _all.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> None:
+        """Publish a message; see :meth:`Producer.pub`."""
+        self._wait(lambda producer: producer.pub(topic, body, timeout=timeout))
+
+    def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> None:
+        """Publish several messages, all or none; see :meth:`Producer.mpub`."""
+        self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
+
+    def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> None:
+        """Publish a message for later; see :meth:`Producer.dpub`."""
+        self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
+
+    def close(self) -> None:
+        """Let publishes of other threads end, then close the connection. Later publishes raise ProducerClosed."""
+        with self._lock:
+            self._closed = True
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+
+    def _wait(self, publish: Callable[[Producer], asyncio.Future[None]]) -> None:
+        with self._lock:
+            if self._closed:
+                raise ProducerClosed("the producer was closed; not stored")
+            if self._worker is None:
+                self._worker = _Worker(self._make)
+            answer = self._worker.submit(publish)
+        try:
+            answer.result()
+        except CancelledError:
+            raise ProducerClosed("the producer was closed") from None
+
+    def _begin_anew(self) -> None:
+        """In a child: the lock may be held for ever here, and thread and connection are the parent's."""
+        self._lock = threading.Lock()
+        self._worker = None
+
+
+class _Worker:
+    """A thread with an event loop and a producer in it."""
+
+    def __init__(self, make: Callable[[], Producer]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._make = make
+        self._producer: Producer | None = None
+        self._thread = threading.Thread(target=self._run, name="aionsq", daemon=True)
+        self._thread.start()
+
+    def submit(self, publish: Callable[[Producer], asyncio.Future[None]]) -> Future[None]:
+        return asyncio.run_coroutine_threadsafe(self._publish(publish), self._loop)
+
+    def stop(self) -> None:
+        """Wait for what is under way, close the connection and end the thread."""
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop)
+        self._thread.join(CLOSE_SECONDS)
+
+    async def _publish(self, publish: Callable[[Producer], asyncio.Future[None]]) -> None:
+        if self._producer is None:
+            self._producer = self._make()
+        await publish(self._producer)
+
+    async def _close(self) -> None:
+        try:
+            if self._producer is not None:
+                await self._producer.close(timedelta(seconds=CLOSE_SECONDS - 1))
+        finally:
+            self._loop.stop()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+
+_all: weakref.WeakSet[BlockingProducer] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for producer in list(_all):
+        producer.close()
+
+
+def _after_fork() -> None:
+    for producer in list(_all):
+        producer._begin_anew()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

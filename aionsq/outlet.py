@@ -1,0 +1,221 @@
+"""One nsqd of a producer: its connection, and the publishes that wait for its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Protocol
+
+from aionsq.connection import WRITE_BYTES, Connection
+from aionsq.errors import ConnectFailed, ConnectionLost, Refused
+from aionsq.options import ProducerOptions
+from aionsq.publish import Publish
+from aionsq.reconnect import Reconnect
+from nsqwire import frame
+
+log = logging.getLogger(__name__)
+
+GATHER_FROM = 16
+"""As many publishes to one topic in one turn of the event loop go out as an MPUB; fewer are not worth it."""
+_OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
+"""Why an nsqd refuses an MPUB that need not be a reason for each of its messages. It has stored none of them."""
+_sizes = struct.Struct(">ii").pack
+_line = attrgetter("line")
+
+
+class Source(Protocol):
+    """The producer, as its outlets see it."""
+
+    def wanted(self) -> bool:
+        """Whether a lost connection is to be opened again."""
+
+    def writable(self) -> None:
+        """An outlet takes publishes again."""
+
+    def returned(self, publishes: deque[Publish]) -> None:
+        """Publishes to send again, in order, before all others."""
+
+    def answered(self) -> None:
+        """Some publish has ended."""
+
+
+class Outlet:
+    """Sends publishes to one nsqd, in order, and matches its answers to them."""
+
+    def __init__(self, address: str, options: ProducerOptions, source: Source) -> None:
+        self.address = address
+        self.sent: deque[Publish] = deque()
+        """Sent and not answered; also those whose caller no longer waits, since their answers still come."""
+        self.connection: Connection | None = None
+        self.last_error: Exception | None = None
+        self.heard_at = 0.0
+        """Loop time of the last answer, or of the first publish sent after all were answered."""
+        self._options = options
+        self._source = source
+        self._gathered: list[Publish] = []
+        """Those at the end of ``sent`` that are not written yet."""
+        self._gathered_bytes = 0
+        self._gathers = options.gather
+        self._counts: deque[int] = deque()
+        """How many of ``sent`` each answer to come is for."""
+        self._opening = asyncio.Lock()
+        self._connecting: asyncio.Task[None] | None = None
+        self._pauses = Reconnect(options.max_reconnect_delay)
+        self._connected_at = 0.0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes publishes now."""
+        connection = self.connection
+        return connection is not None and not connection.paused and not connection.is_closed
+
+    def is_stalled(self, now: float, limit: float) -> bool:
+        """Whether answers have been outstanding, without a single one coming, for longer than ``limit`` seconds."""
+        return bool(self.sent) and now - self.heard_at > limit
+
+    def send(self, publish: Publish, now: float) -> None:
+        """To be called only while it is ready."""
+        assert self.connection is not None
+        if not self.sent:
+            self.heard_at = now
+        publish.sent_to = self.address
+        self.sent.append(publish)
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._gathered.append(publish)
+        self._gathered_bytes += len(publish.data)
+        if self._gathered_bytes >= WRITE_BYTES:
+            self._write()
+
+    async def open(self) -> None:
+        """Connect, unless it is connected. Raises ConnectFailed."""
+        async with self._opening:
+            if self.connection is not None:
+                return
+            connection, _ = await Connection.open(self.address, self._options, self)
+            if connection.is_closed:  # it went away before anybody could hear of it
+                raise ConnectFailed(self.address, "nsqd closed it")
+            self.connection = connection
+            self._connected_at = _now()
+            self.last_error = None
+        self._source.writable()
+
+    def keep_connecting(self) -> None:
+        """Connect in the background, for as long as it takes."""
+        if self.connection is None and (self._connecting is None or self._connecting.done()):
+            self._connecting = asyncio.get_running_loop().create_task(self._try_until_connected())
+
+    async def close(self) -> None:
+        """Close the connection after what was sent."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self.connection is not None:
+            connection = self.connection
+            self._write()
+            connection.close("the producer was closed")
+            await connection.closed.wait()
+
+    # what the connection reports
+
+    def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
+        sent = self.sent
+        self.heard_at = _now()
+        for frame_type, start, end in frames:
+            if frame_type == frame.RESPONSE and self._counts:
+                for _ in range(self._counts.popleft()):
+                    sent.popleft().end()
+                continue
+            text = data[start : min(end, start + 200)].decode(errors="replace")
+            self._broken(frame_type, text)
+            break
+        self._source.answered()
+
+    def writable(self) -> None:
+        self._source.writable()
+
+    def connection_closed(self, connection: Connection, reason: str) -> None:
+        if connection is self.connection:
+            self._lost(reason)
+
+    # inside
+
+    def _write(self) -> None:
+        """Write what this turn of the event loop has gathered."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if not gathered or self.connection is None:
+            return
+        parts: list[bytes] = []
+        for line, publishes in groupby(gathered, _line):
+            datas = [publish.data for publish in publishes]
+            size = 4 + sum(map(len, datas))
+            if line and self._gathers and len(datas) >= GATHER_FROM and size <= (self._options.max_body_size or size):
+                parts += (b"M", line, _sizes(size, len(datas)), *datas)
+                self._counts.append(len(datas))
+            else:
+                for data in datas:
+                    parts += (line, data)
+                self._counts.extend([1] * len(datas))
+        self.connection.write(b"".join(parts))
+
+    def _broken(self, frame_type: int, text: str) -> None:
+        """An error frame, after which nsqd closes the connection, or a frame that has no place here."""
+        refused = frame_type == frame.ERROR and bool(self._counts)
+        if refused:
+            count = self._counts.popleft()
+            if count > 1 and text.startswith(_OF_THEIR_SIZE):
+                self._part(count, text)
+            else:
+                for _ in range(count):
+                    self.sent.popleft().end(Refused(text))
+        else:
+            log.warning("nsqd %s: unexpected frame of type %d: %s", self.address, frame_type, text)
+        if self.connection is not None:
+            self.connection.abort(text)
+            self._lost(text, unread=refused)
+
+    def _part(self, count: int, text: str) -> None:
+        """Let the publishes of a refused MPUB go one by one: which of them nsqd does not want, it then says."""
+        log.info("nsqd %s refuses an MPUB, its %d publishes go one by one: %s", self.address, count, text)
+        for publish in islice(self.sent, count):
+            publish.data, publish.line = publish.line + publish.data, b""
+        if not text.startswith("E_BAD_MESSAGE"):
+            self._gathers = False
+
+    def _lost(self, reason: str, *, unread: bool = False) -> None:
+        """The connection is gone. ``unread``: nsqd has read nothing of what it has not answered."""
+        self.connection = None
+        self._pauses.held(_now() - self._connected_at)
+        self.last_error = ConnectionLost(self.address, reason)
+        log.info("nsqd %s: connection lost: %s", self.address, reason)
+        sent, self.sent = self.sent, deque()
+        self._gathered, self._gathered_bytes = [], 0
+        self._counts.clear()
+        if unread:
+            for publish in sent:
+                publish.sent_to = ""
+        if unread or self._options.resend:
+            self._source.returned(sent)
+        else:
+            for publish in sent:
+                publish.end(ConnectionLost(self.address, reason))
+        if self._source.wanted():
+            self.keep_connecting()
+        self._source.answered()
+
+    async def _try_until_connected(self) -> None:
+        while self.connection is None and self._source.wanted():
+            await asyncio.sleep(self._pauses.next_delay())
+            try:
+                await self.open()
+            except ConnectFailed as error:
+                if self.last_error is None or str(error) != str(self.last_error):
+                    log.warning("%s; trying again", error)
+                self.last_error = error
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

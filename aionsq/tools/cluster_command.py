@@ -1,0 +1,275 @@
+"""What ``nsq topics``, ``nsq channels`` and ``nsq nodes`` have in common: flags, the question before something is
+destroyed, and what is told of an action afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, NoReturn, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aionsq.cluster import Cluster, ClusterUnreachable, NotInCluster, Result, outcome_of
+from aionsq.http import base_url
+from aionsq.survey import Failure, Survey
+from aionsq.tools import process
+from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment
+from aionsq.tools.process import INTERRUPTED
+from nsqwire.descriptors import occupy_standard_descriptors
+from nsqwire.names import is_valid_name
+
+T = TypeVar("T")
+
+USAGE: Final = 2
+DESTRUCTIVE: Final = ("empty", "delete", "tombstone")
+DONE: Final = {
+    "pause": "paused",
+    "unpause": "unpaused",
+    "empty": "emptied",
+    "delete": "deleted",
+    "create": "created",
+    "tombstone": "tombstoned",
+}
+NAME_RULE: Final = "a name is 1 to 64 of the characters .a-zA-Z0-9_-, and may end in #ephemeral"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what was wrong in one line, and knows what was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        process.note(self.prog, message)
+        raise SystemExit(USAGE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line. ``names`` are what stands behind the verb."""
+
+    prog: str
+    verb: str
+    names: Sequence[str]
+    cluster: Cluster
+    json: bool
+    yes: bool
+
+
+def parse(
+    argv: Sequence[str], *, prog: str, description: str, verbs: Mapping[str, str], names: str, epilog: str
+) -> Options:
+    """Read a command line; ``verbs`` maps each verb to its line of help. Exits 0 after ``--help``, 2 for a mistake."""
+    width = max(map(len, verbs))
+    listed = "\n".join(f"  {verb:<{width}}  {help}" for verb, help in verbs.items())
+    parser = Parser(
+        prog=prog,
+        usage=f"{prog} [VERB] {names} [options]",
+        description=f"{description}\n\nverbs:\n{listed}",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("verb", nargs="?", default="list", help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--lookupd-http-address",
+        action="append",
+        metavar="HOST:PORT",
+        help="nsqlookupd to find nodes with; may be given several times (default: $NSQLOOKUPD_HTTP_ADDRESSES, or "
+        f"{DEFAULT_LOOKUPD})",
+    )
+    parser.add_argument(
+        "--nsqd-http-address",
+        action="append",
+        metavar="HOST:PORT",
+        help="nsqd to work on; may be given several times, and then only those are asked unless nsqlookupds are given "
+        "too (default: $NSQD_HTTP_ADDRESSES)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    if not set(DESTRUCTIVE).isdisjoint(verbs):
+        parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is destroyed")
+    given = parser.parse_intermixed_args(list(argv))
+    if given.verb not in verbs:
+        near = get_close_matches(given.verb, verbs, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"to see that alone: {prog} list {given.verb}"
+        parser.error(f"no verb {given.verb!r}; {hint}")
+    return Options(
+        prog=prog,
+        verb=given.verb,
+        names=given.names,
+        cluster=_cluster(parser, given.lookupd_http_address, given.nsqd_http_address),
+        json=given.json,
+        yes=given.yes,
+    )
+
+
+def _cluster(parser: Parser, lookupd: Sequence[str] | None, nsqd: Sequence[str] | None) -> Cluster:
+    if not lookupd and not nsqd:
+        nsqd = [part.strip() for part in os.environ.get("NSQD_HTTP_ADDRESSES", "").split(",") if part.strip()]
+        if not nsqd or os.environ.get("NSQLOOKUPD_HTTP_ADDRESSES"):
+            lookupd = lookupds_of_environment(local=True)
+    for address in (*(lookupd or ()), *(nsqd or ())):
+        try:
+            base_url(address)
+        except Exception as error:  # httpx's own for what is no URL at all
+            parser.error(str(error) if isinstance(error, ValueError) else f"{address!r} is not host:port")
+    return Cluster(lookupd=tuple(dict.fromkeys(lookupd or ())), nsqd=tuple(dict.fromkeys(nsqd or ())))
+
+
+def checked_name(kind: str, name: str) -> str:
+    """Raises ToolFailed."""
+    if not is_valid_name(name):
+        raise ToolFailed(f"{name!r} is not a valid {kind} name: {NAME_RULE}", status=USAGE)
+    return name
+
+
+def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
+    """Run one step to its end. Exits with 130 on Ctrl-C; what goes wrong becomes one line and an exit status of 1."""
+    answers: list[T] = []
+
+    async def step() -> int:
+        task = asyncio.ensure_future(work)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        try:
+            answers.append(await task)
+        except asyncio.CancelledError:
+            raise ToolFailed("interrupted; what was asked for may still be done", status=INTERRUPTED) from None
+        return 0
+
+    occupy_standard_descriptors()
+    if status := process.run_told(prog, step()):
+        raise SystemExit(status)
+    return answers[0]
+
+
+def confirm(options: Options, losses: Sequence[str]) -> None:
+    """Say what is about to be destroyed and ask whether to go on, unless ``--yes`` was given. Exits where the answer is
+    no, or where nobody can be asked."""
+    if options.yes:
+        return
+    if not (sys.stdin and sys.stdin.isatty()):
+        for loss in losses:
+            process.note(options.prog, f"would {loss}")
+        process.note(options.prog, "nothing was done: there is no terminal to ask on; --yes goes ahead without asking")
+        raise SystemExit(USAGE)
+    for loss in losses:
+        print(f"This will {loss}.", file=sys.stderr)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    try:
+        answer = sys.stdin.readline().strip().lower()
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+    if answer not in ("y", "yes"):
+        process.note(options.prog, "nothing was done")
+        raise SystemExit(1)
+
+
+def count(number: int, what: str) -> str:
+    """``1 message``, ``1,200 messages``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def and_unknown(survey: Survey) -> str:
+    """What a warning has to add where somebody did not say what it holds."""
+    if not survey.failures:
+        return ""
+    silent = ", ".join(f"{each['target']} {each['node']} ({each['detail']})" for each in survey.failures)
+    return f"; what else there is is not known to us, for want of an answer from {silent}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deed:
+    """What became of one thing: its results, or the sentence that says why nothing was done."""
+
+    what: Mapping[str, str]
+    """``{"topic": …}``, with ``channel`` where it is about one, or with ``node``."""
+    results: Sequence[Result] = ()
+    refusal: str = ""
+
+    @property
+    def name(self) -> str:
+        (_, topic), *narrower = self.what.items()
+        return f"topic {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
+
+
+async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Result]]) -> Deed:
+    try:
+        return Deed(what=what, results=await work)
+    except (NotInCluster, ClusterUnreachable) as error:
+        return Deed(what=what, refusal=str(error))
+
+
+def report(options: Options, deeds: Sequence[Deed]) -> int:
+    """Tell what was done where, and on standard error where it was not. Returns the exit status."""
+    failed = False
+    for deed in deeds:
+        if deed.refusal:
+            failed = True
+            process.note(options.prog, f"{options.verb} {deed.name}: {deed.refusal}")
+            continue
+        done = [each["node"] for each in deed.results if each["outcome"] == "done"]
+        if done and not options.json:
+            print(f"{deed.name}: {DONE[options.verb]} on {', '.join(done)}")
+        for each in deed.results:
+            if each["outcome"] != "done":
+                failed = True
+                where = f"{each['target']} {each['node']}"
+                process.note(options.prog, f"{options.verb} {deed.name}: failed on {where}: {each['detail']}")
+    if options.json:
+        actions = [
+            {
+                "action": options.verb,
+                **deed.what,
+                "outcome": outcome_of(deed.results) if deed.results else "failed",
+                "results": list(deed.results),
+                "error": deed.refusal or None,
+            }
+            for deed in deeds
+        ]
+        print(json.dumps({"actions": actions}, indent=2), flush=True)
+    return int(failed)
+
+
+def tell_failures(options: Options, failures: Sequence[Failure]) -> int:
+    """Name those who did not answer, on standard error. Returns the exit status."""
+    for each in failures:
+        process.note(options.prog, f"{each['target']} {each['node']}: {each['detail']}")
+    return int(bool(failures))
+
+
+def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[Failure]) -> None:
+    print(json.dumps({key: rows, "errors": failures}, indent=2), flush=True)
+
+
+def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str | Text]], nothing: str) -> None:
+    """``columns`` are headings and whether they hold numbers. Without rows, ``nothing`` is said on standard error."""
+    if not rows:
+        if nothing:
+            print(nothing, file=sys.stderr)
+        return
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, is_number in columns:
+        table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console.print(table)
+
+
+def paused_state(nodes: Sequence[Mapping[str, Any]]) -> Text:
+    """``paused``, ``paused on 1 of 3``, or nothing; that no node has it."""
+    if not nodes:
+        return Text("on no node", style="yellow")
+    paused = sum(bool(each["paused"]) for each in nodes)
+    if not paused:
+        return Text("")
+    return Text("paused" if paused == len(nodes) else f"paused on {paused} of {len(nodes)}", style="yellow")

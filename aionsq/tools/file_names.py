@@ -1,0 +1,119 @@
+"""Names of archive files, from a format with tokens: which file is written now, and which are a topic's."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from typing import Final
+
+DEFAULT_FORMAT: Final = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
+DEFAULT_DATETIME: Final = "%Y-%m-%d_%H"
+
+_DATE_TOKENS: Final = {
+    "Y": r"\d{4}",
+    **dict.fromkeys("ymdHIMS", r"\d\d"),
+    "p": "[AP]M",
+    **dict.fromkeys("BbAaZ", r"[\w+-]+"),
+    "z": r"[+-]\d{4}",
+    "%": "%",
+}
+"""What each stands for, as a pattern; those of strftime that NSQ's own has too."""
+_REVISION: Final = r"-\d{6,}"
+_DATE_TOKEN: Final = re.compile("%(.)", re.DOTALL)
+
+
+def date_text(form: str, when: datetime) -> str:
+    """``when``, which knows its zone, by a date format. What is no token stays as it was typed."""
+
+    def value(match: re.Match[str]) -> str:
+        return when.strftime(match[0]) if match[1] in _DATE_TOKENS else match[0]
+
+    return _DATE_TOKEN.sub(value, form)
+
+
+class FileNames:
+    """The names that one topic's files have, relative to the folder they are in.
+
+    ``<TOPIC>``, ``<HOST>`` and ``<PID>`` are settled here, ``<DATETIME>`` and ``<REV>`` when a name is asked for.
+    ``<REV>`` becomes ``-000000`` and so on where ``revisions`` are needed, and nothing elsewhere.
+    """
+
+    def __init__(
+        self,
+        form: str,
+        date_form: str,
+        *,
+        topic: str,
+        host: str,
+        pid: int,
+        revisions: bool = False,
+        gzip: bool = False,
+    ) -> None:
+        """Raises ValueError where revisions are needed and the format has no place for them, and for a topic whose
+        name, as that of a folder, would lead out of the folder."""
+        if revisions and "<REV>" not in form:
+            raise ValueError("missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
+        if topic in (".", ".."):
+            raise ValueError(f"a topic of the name {topic!r} cannot be part of a file's name")
+        if gzip and not form.endswith(".gz"):
+            form += ".gz"
+        if not revisions:
+            form = form.replace("<REV>", "")
+        fixed = form.lstrip("/").replace("<TOPIC>", topic).replace("<HOST>", host)
+        self._form = fixed.replace("<PID>", str(pid))
+        self._date_form = date_form
+        self._pattern = _pattern(fixed, date_form)
+        self._path_pattern = re.compile("/".join(self._pattern).replace(_REVISION, f"({_REVISION})", 1))
+
+    def dated(self, now: datetime) -> str:
+        """The name for this moment, its revision still open: another one means that it is time for another file."""
+        return self._form.replace("<DATETIME>", date_text(self._date_form, now))
+
+    @staticmethod
+    def revised(dated: str, revision: int) -> str:
+        """The name with its revision."""
+        return dated.replace("<REV>", f"-{revision:06d}")
+
+    def next_revision(self, name: str) -> str:
+        """The same name, which has one, with the next revision."""
+        match = self._path_pattern.fullmatch(name)
+        assert match is not None
+        return f"{name[: match.start(1)]}-{int(match[1][1:]) + 1:06d}{name[match.end(1) :]}"
+
+    def existing(self, folder: str) -> list[str]:
+        """The files below ``folder`` that have a name of this format, whatever their date, revision and process."""
+        parts = [re.compile(part) for part in self._pattern]
+        found = [""]
+        for depth, part in enumerate(parts):
+            is_file = depth == len(parts) - 1
+            found = [
+                os.path.join(parent, entry.name)
+                for parent in found
+                for entry in _entries(os.path.join(folder, parent))
+                if part.fullmatch(entry.name) and (entry.is_file if is_file else entry.is_dir)(follow_symlinks=False)
+            ]
+        return sorted(found)
+
+
+def _pattern(form: str, date_form: str) -> list[str]:
+    """A pattern for each part of a path of this format."""
+    tokens = {"<DATETIME>": _date_pattern(date_form), "<REV>": _REVISION, "<PID>": r"\d+"}
+    pieces = re.split("(<DATETIME>|<REV>|<PID>)", form)
+    whole = "".join(tokens.get(piece) or re.escape(piece) for piece in pieces)
+    return [part for part in whole.split("/") if part]
+
+
+def _date_pattern(form: str) -> str:
+    pieces = re.split("(%.)", form, flags=re.DOTALL)
+    return "".join(
+        _DATE_TOKENS.get(piece[1:], re.escape(piece)) if piece[:1] == "%" else re.escape(piece) for piece in pieces
+    )
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []  # not there yet

@@ -1,0 +1,181 @@
+"""Which of several addresses takes the next message. Pure: the time and the dice are passed in.
+
+Source: bitly's go-hostpool, which nsq_to_http and nsq_to_nsq choose by.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Final, Protocol
+
+FIRST_RETRY_S: Final = 30.0
+LONGEST_RETRY_S: Final = 900.0
+
+FIRST_EPSILON: Final = 0.3
+LEAST_EPSILON: Final = 0.01
+EPSILON_DECAY: Final = 0.90
+REMEMBERED_S: Final = 300.0
+BUCKETS: Final = 120
+
+MODES: Final = ("round-robin", "hostpool", "epsilon-greedy")
+
+
+class Pool(Protocol):
+    """Times are seconds of one monotonic clock."""
+
+    def pick(self, now: float) -> str:
+        """The address to try next."""
+
+    def succeeded(self, address: str, seconds: float, now: float) -> None:
+        """The address took a message, in so many seconds."""
+
+    def failed(self, address: str, now: float) -> None:
+        """The address did not take a message."""
+
+
+def pool_of(mode: str, addresses: Sequence[str], random: Callable[[], float]) -> Pool:
+    """The pool for a mode of :data:`MODES`; ``random`` draws from [0, 1)."""
+    if mode == "round-robin":
+        return RoundRobin(addresses)
+    return EpsilonGreedy(addresses, random) if mode == "epsilon-greedy" else HostPool(addresses)
+
+
+class RoundRobin:
+    """Every address in its turn, whatever happened to it before."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._addresses = addresses
+        self._next = 0
+
+    def pick(self, now: float) -> str:
+        address = self._addresses[self._next]
+        self._next = (self._next + 1) % len(self._addresses)
+        return address
+
+    def succeeded(self, address: str, seconds: float, now: float) -> None:
+        pass
+
+    def failed(self, address: str, now: float) -> None:
+        pass
+
+
+@dataclass
+class _Host:
+    address: str
+    dead: bool = False
+    retry_at: float = 0.0
+    retry_delay: float = 0.0
+    timings: deque[_Bucket] = field(default_factory=deque)
+
+    def may_be_tried(self, now: float) -> bool:
+        return not self.dead or self.retry_at < now
+
+    def trying(self, now: float) -> None:
+        """It is about to be tried. A dead one that fails again has twice as long to wait for the next time."""
+        if self.dead:
+            self.retry_delay = min(self.retry_delay * 2, LONGEST_RETRY_S)
+            self.retry_at = now + self.retry_delay
+
+
+class HostPool:
+    """Live addresses in turn.
+
+    One that fails is dead and left alone for 30 s, then tried with one message; each such trial that does not revive it
+    doubles the wait, up to 900 s. When all are dead, all count as live again: something has to be tried.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._hosts = [_Host(address) for address in addresses]
+        self._by_address = {host.address: host for host in self._hosts}
+        self._next = 0
+
+    def pick(self, now: float) -> str:
+        for step in range(len(self._hosts)):
+            index = (self._next + step) % len(self._hosts)
+            if self._hosts[index].may_be_tried(now):
+                return self._take(index, now)
+        for host in self._hosts:
+            host.dead = False
+        return self._take(0, now)
+
+    def succeeded(self, address: str, seconds: float, now: float) -> None:
+        self._by_address[address].dead = False
+
+    def failed(self, address: str, now: float) -> None:
+        host = self._by_address[address]
+        if not host.dead:
+            host.dead = True
+            host.retry_delay = FIRST_RETRY_S
+            host.retry_at = now + FIRST_RETRY_S
+
+    def _take(self, index: int, now: float) -> str:
+        self._next = (index + 1) % len(self._hosts)
+        host = self._hosts[index]
+        host.trying(now)
+        return host.address
+
+
+@dataclass
+class _Bucket:
+    """The successes within one ``REMEMBERED_S / BUCKETS``."""
+
+    number: int
+    count: int = 0
+    seconds: float = 0.0
+
+
+class EpsilonGreedy(HostPool):
+    """Mostly the address that answers soonest, sometimes any, to learn how the others are doing.
+
+    With probability ε the next in turn, where ε shrinks from 0.3 by a tenth each time, to 0.01 at least. Otherwise one
+    drawn with a weight of 1 / mean response time of the last five minutes; of those, a bucket's weight falls linearly
+    with its age. While nothing is known of any address, the next in turn.
+    """
+
+    def __init__(self, addresses: Sequence[str], random: Callable[[], float]) -> None:
+        super().__init__(addresses)
+        self.epsilon = FIRST_EPSILON
+        self._random = random
+
+    def pick(self, now: float) -> str:
+        if self._random() < self.epsilon:
+            self.epsilon = max(self.epsilon * EPSILON_DECAY, LEAST_EPSILON)
+            return super().pick(now)
+        known = [(host, mean) for host in self._hosts if host.may_be_tried(now) and (mean := _mean(host, now))]
+        if not known:
+            return super().pick(now)
+        bounds = list(accumulate(1 / mean for _, mean in known))
+        drawn = bisect_right(bounds, self._random() * bounds[-1])
+        host = known[min(drawn, len(known) - 1)][0]
+        host.trying(now)
+        return host.address
+
+    def succeeded(self, address: str, seconds: float, now: float) -> None:
+        super().succeeded(address, seconds, now)
+        timings = self._by_address[address].timings
+        number = _bucket_number(now)
+        if not timings or timings[-1].number < number:
+            timings.append(_Bucket(number))
+        timings[-1].count += 1
+        timings[-1].seconds += max(seconds, 1e-9)  # a clock may not have moved; 0 would mean "not known"
+
+
+def _bucket_number(now: float) -> int:
+    return int(now / (REMEMBERED_S / BUCKETS))
+
+
+def _mean(host: _Host, now: float) -> float:
+    """Weighted mean response time, seconds; 0 where there was no success within the last five minutes."""
+    newest = _bucket_number(now)
+    while host.timings and host.timings[0].number <= newest - BUCKETS:
+        host.timings.popleft()
+    total = weights = 0.0
+    for bucket in host.timings:
+        weight = (BUCKETS - (newest - bucket.number)) / BUCKETS
+        total += weight * bucket.seconds / bucket.count
+        weights += weight
+    return total / weights if weights else 0.0

@@ -1,0 +1,143 @@
+"""``nsq nodes``: list a cluster's nodes, and take topics off one of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+
+from rich.text import Text
+
+from aionsq.cluster import tombstone
+from aionsq.survey import NodeRow, Survey, held_by, survey
+from aionsq.tools import cluster_command as command
+from aionsq.tools import process
+from aionsq.tools.cluster_command import Deed, Options
+from aionsq.tools.flags import ToolFailed
+
+PROG = "nsq nodes"
+
+VERBS = {
+    "list": "every node, and what it holds (what is done without a verb); of these nodes only, if any are named",
+    "tombstone": "take topics off one node: hide it from consumers that look them up, and delete them there",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    options = command.parse(
+        argv,
+        prog=PROG,
+        description="Look at a cluster's nodes, and take topics off one of them.",
+        verbs=VERBS,
+        names="[NODE [TOPIC ...]]",
+        epilog="`list` takes nodes; `tombstone` takes one node and one or more topics. A node is called HOST:PORT,\n"
+        "its broadcast address and HTTP port, as `list` shows it.\n\n"
+        "Exit status: 0 if all went well, 1 if a node or nsqlookupd failed (each is named), 2 for a mistake in\n"
+        "the command line.",
+    )
+    if options.verb == "list":
+        return command.run(PROG, show(options))
+    try:
+        topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
+        if not topics:
+            raise ToolFailed("tombstone what? name a node and its topics", status=command.USAGE)
+        if not options.cluster.lookupd:
+            raise ToolFailed(
+                "a tombstone is set in the nsqlookupds: give --lookupd-http-address (nsq topics delete needs none)",
+                status=command.USAGE,
+            )
+    except ToolFailed as error:
+        process.note(PROG, str(error))
+        return error.status
+    node = options.names[0]
+    found = command.run(PROG, look(options, node, topics))
+    command.confirm(options, [loss(topic, node, found) for topic in topics])
+    return command.run(PROG, act(options, node, topics))
+
+
+async def show(options: Options) -> int:
+    found = await survey(options.cluster)
+    rows = [row for row in found.node_rows() if not options.names or row["id"] in options.names]
+    if options.json:
+        command.print_json("nodes", rows, found.failures)
+    else:
+        columns = [("node", False), ("hostname", False), ("version", False), ("up for", True), ("topics", True)]
+        command.print_table(
+            [*columns, ("channels", True), ("clients", True), ("depth", True), ("state", False)],
+            [
+                (
+                    row["id"],
+                    row["hostname"],
+                    row["version"],
+                    up_for(row),
+                    f"{row['topic_count']:,}",
+                    f"{row['channel_count']:,}",
+                    f"{row['client_count']:,}",
+                    f"{row['depth']:,}",
+                    state(row),
+                )
+                for row in rows
+            ],
+            "" if options.names or found.failures else "no nodes",
+        )
+    status = command.tell_failures(options, found.failures)
+    if missing := sorted(set(options.names) - {row["id"] for row in rows}):
+        process.note(PROG, f"no such node: {', '.join(missing)}")
+        return 1
+    return status
+
+
+def up_for(row: NodeRow) -> str:
+    if not row["start_time"]:
+        return ""
+    return str(timedelta(seconds=max(int(time.time()) - row["start_time"], 0)))
+
+
+def state(row: NodeRow) -> Text:
+    """``OK``, why it is not well, and for which topics it is hidden."""
+    if row["error"] is not None:
+        return Text(f"down: {row['error']}", style="red")
+    hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
+    if row["health"] != "OK":
+        return Text("; ".join(filter(None, (row["health"], hidden))), style="red")
+    return Text(f"OK; {hidden}", style="yellow") if hidden else Text("OK")
+
+
+async def look(options: Options, node: str, topics: Sequence[str]) -> Survey:
+    """What the cluster holds. Raises ToolFailed where everybody answered and there is no such node, or no such topic on
+    it."""
+    found = await survey(options.cluster, channels=False)
+    if found.failures and node not in found.nodes:
+        return found
+    if node not in found.nodes:
+        near = get_close_matches(node, found.nodes, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(found.nodes)) or 'none'}"
+        raise ToolFailed(f"no such node: {node}; {hint}")
+    held = {str(topic["topic_name"]) for topic in found.nodes[node].topics}
+    listed = set(map(str, found.nodes[node].described.get("topics") or ()))
+    for topic in topics:
+        if found.nodes[node].error is None and topic not in held | listed:
+            raise ToolFailed(f"node {node} has no topic {topic}")
+    return found
+
+
+def loss(topic: str, node: str, found: Survey) -> str:
+    """What goes if it is done, as the rest of a sentence that begins with "this will"."""
+    told = f"tombstone node {node} for topic {topic}, and delete the topic there"
+    stats = found.nodes.get(node)
+    each = next((each for each in (stats.topics if stats else ()) if each["topic_name"] == topic), None)
+    if each is None:
+        return told + command.and_unknown(found)
+    channels = each.get("channels") or ()
+    held = each["depth"] + sum(map(held_by, channels))
+    return f"{told}, with {command.count(len(channels), 'channel')} and {command.count(held, 'message')}"
+
+
+async def act(options: Options, node: str, topics: Sequence[str]) -> int:
+    deeds: list[Deed] = []
+    for topic in topics:
+        what = {"topic": topic, "node": node}
+        deeds.append(await command.carry_out(what, tombstone(options.cluster, topic, node)))
+    return command.report(options, deeds)

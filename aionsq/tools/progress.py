@@ -1,0 +1,113 @@
+"""How far a tool is: on a terminal a line that is kept up to date, elsewhere a log line every minute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+log = logging.getLogger(__name__)
+
+DRAW_SECONDS = 0.25
+DEPTH_SECONDS = 1.0
+LINE_SECONDS = 60.0
+RATE_SECONDS = 5.0
+
+Count = Callable[[], int]
+Depth = Callable[[], Awaitable[int | None]]
+
+
+class Rate:
+    """Messages a second over the last few seconds; time comes in as monotonic seconds."""
+
+    def __init__(self, count: int, now: float, seconds: float = RATE_SECONDS) -> None:
+        self._seconds = seconds
+        self._seen = deque([(now, count)])
+
+    def at(self, count: int, now: float) -> float:
+        """The rate, after taking in that ``count`` messages were done by ``now``."""
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:
+            self._seen.popleft()
+        began_at, began_with = self._seen[0]
+        return (count - began_with) / (now - began_at) if now > began_at else 0.0
+
+
+def sentence(count: int, rate: float, depth: int | None) -> str:
+    """``1,234 messages, 56/s, 7,890 waiting``."""
+    done = f"{count:,} message{'' if count == 1 else 's'}, {rate:,.0f}/s"
+    return done if depth is None else f"{done}, {depth:,} waiting"
+
+
+@asynccontextmanager
+async def progress(mode: str, count: Count, depth: Depth | None = None, *, prints: bool = False) -> AsyncIterator[None]:
+    """Show progress while the block runs, as ``--progress`` says.
+
+    ``count`` tells the messages done so far, ``depth`` how many wait, where that is known. With ``prints`` the tool
+    writes to standard output: on the same terminal a line below it would be in its way.
+    """
+    if mode == "none":
+        yield
+        return
+    on_terminal = mode == "auto" and _is_terminal(sys.stderr) and not (prints and _is_terminal(sys.stdout))
+    shown = asyncio.create_task((_drawn if on_terminal else _logged)(count, depth))
+    try:
+        yield
+    finally:
+        shown.cancel()
+        await asyncio.gather(shown, return_exceptions=True)
+
+
+async def _drawn(count: Count, depth: Depth | None) -> None:
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    began_at = time.monotonic()
+    rate = Rate(count(), began_at)
+    waiting: int | None = None
+
+    async def look() -> None:
+        nonlocal waiting
+        while depth is not None:
+            waiting = await depth()
+            await asyncio.sleep(DEPTH_SECONDS)
+
+    def line() -> Text:
+        now, done = time.monotonic(), count()
+        text = sentence(done, rate.at(done, now), waiting)
+        return Text.assemble((text, "bold"), (f"  {timedelta(seconds=int(now - began_at))}", "dim"))
+
+    looking = asyncio.create_task(look())
+    # What is logged meanwhile goes through sys.stderr, which Live puts above its line.
+    with Live(console=console, auto_refresh=False, redirect_stdout=False, get_renderable=line) as live:
+        try:
+            while True:
+                live.refresh()
+                await asyncio.sleep(DRAW_SECONDS)
+        finally:
+            looking.cancel()
+
+
+async def _logged(count: Count, depth: Depth | None) -> None:
+    rate = Rate(count(), time.monotonic(), LINE_SECONDS)
+    told = None
+    while True:
+        await asyncio.sleep(LINE_SECONDS)
+        done = count()
+        per_second = rate.at(done, time.monotonic())
+        text = sentence(done, per_second, await depth() if depth is not None else None)
+        if text != told:  # nothing happens: one line says so
+            log.info("%s", text)
+        told = text
+
+
+def _is_terminal(stream: object) -> bool:
+    isatty = getattr(stream, "isatty", None)  # None where the process was started without it
+    return isatty is not None and bool(isatty())

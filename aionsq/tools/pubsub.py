@@ -1,0 +1,230 @@
+"""``nsq pubsub``: an HTTP server whose clients get the messages of a channel as lines that do not end.
+
+NSQ's nsq_pubsub (until 1.0), with its flags and answers. Differences: a message that its client did not take goes back
+to the channel; ``/stats`` goes on working when clients have left; nsqds that cannot be reached are tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from aionsq.consumer import Consumer
+from aionsq.errors import ConnectFailed
+from aionsq.message import Message
+from aionsq.options import ConsumerOptions
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.process import Run, Tool
+from aionsq.tools.progress import progress
+from nsqwire.addresses import address_text
+from nsqwire.durations import format_duration
+from nsqwire.http import HTTPError, HTTPServer, Request, Response, Stream, refusal, text_response
+from nsqwire.http.messages import TEXT_HEADER
+from nsqwire.listening import ListenFailed, listen_tcp
+from nsqwire.names import is_valid_name
+from nsqwire.settings import setting
+
+log = logging.getLogger(__name__)
+
+NAME = "nsq_pubsub"
+
+HEARTBEAT_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 1.0
+GRACE: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PubSubFlags(ConsumerFlags, env=""):
+    """Flags of nsq_pubsub."""
+
+    http_address: str = setting("0.0.0.0:8080", "Address to listen on for HTTP clients, host:port.", file=False)
+    max_in_flight: int = setting(100, "Messages of one client that may be unanswered at once.", file=False)
+
+
+class Subscriber(asyncio.Protocol):
+    """One client's connection after its request: the messages of a channel, a line each."""
+
+    def __init__(self, topic: str, channel: str, server: PubSub) -> None:
+        self.topic = topic
+        self.channel = channel
+        self.address = "@"
+        self.connected_at = time.monotonic()
+        self._server = server
+        self._left = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._serving: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+
+    # --- asyncio's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)  # resume_writing says that the client has taken everything
+        self.address = address_text(transport.get_extra_info("peername"))
+        self._serving = asyncio.create_task(self._serve())
+
+    def data_received(self, data: bytes) -> None:
+        self.leave()  # whatever it has to say, it is not listening any more
+
+    def eof_received(self) -> bool:
+        self.leave()
+        return True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.leave()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # --- the server's side ---
+
+    def leave(self) -> None:
+        """Have no more messages delivered, and close."""
+        self._left.set()
+        self._writable.set()
+
+    async def closed(self) -> None:
+        """Return when its consumer has stopped."""
+        if self._serving is not None:
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    # --- inside ---
+
+    async def _serve(self) -> None:
+        self._server.subscribers.add(self)
+        leaving = asyncio.create_task(self._left.wait())
+        try:
+            while not self._left.is_set():
+                consumer = self._server.consumer(self.topic, self.channel)
+                try:
+                    async with consumer:
+                        log.info("[%s] subscribed to [%s : %s]", self.address, self.topic, self.channel)
+                        running = [asyncio.create_task(each) for each in (self._deliver(consumer), self._beat())]
+                        await leaving
+                        consumer.begin_stop(GRACE)
+                    for task in running:
+                        task.cancel()
+                    await asyncio.gather(*running, return_exceptions=True)
+                except ConnectFailed as error:
+                    log.warning("[%s] %s; trying again", self.address, error)
+                    await asyncio.wait((leaving,), timeout=RETRY_SECONDS)
+        finally:
+            leaving.cancel()
+            self._server.subscribers.discard(self)
+            if self._transport.get_write_buffer_size():
+                self._transport.abort()  # it does not read: a polite close would wait for it
+            else:
+                self._transport.close()
+            log.info("[%s] left [%s : %s]", self.address, self.topic, self.channel)
+
+    async def _deliver(self, consumer: Consumer) -> None:
+        while (message := await consumer.next_message()) is not None:
+            await self._give(message)
+
+    async def _give(self, message: Message) -> None:
+        """Finish a message once the client's connection has taken it; one it did not take is for somebody else."""
+        self._transport.write(message.body + b"\n")
+        await asyncio.sleep(0)  # the event loop writes at the end of its turn
+        await self._writable.wait()
+        if self._left.is_set():
+            message.requeue(timedelta(0), backoff=False)
+        else:
+            message.finish()
+            self._server.delivered += 1
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if self._writable.is_set():  # one that does not read is not to be sent more and more
+                self._transport.write(b'{"_heartbeat_":%d}\n' % time.time())
+
+
+class PubSub:
+    """What the requests of all clients are answered from."""
+
+    def __init__(self, where: Sources, options: ConsumerOptions) -> None:
+        self.subscribers: set[Subscriber] = set()
+        self.delivered = 0
+        """Messages that clients have taken."""
+        self._where = where
+        self._options = options
+
+    def consumer(self, topic: str, channel: str) -> Consumer:
+        """A consumer for one client."""
+        return Consumer(
+            topic,
+            channel,
+            nsqd_tcp_addresses=self._where.nsqd_tcp_addresses,
+            lookupd_http_addresses=self._where.lookupd_http_addresses,
+            options=self._options,
+        )
+
+    def answer(self, request: Request) -> Response:
+        """Answer one request; never raises."""
+        try:
+            if request.path == b"/sub":
+                return self._sub(request)
+            if request.path == b"/stats":
+                return text_response(self._stats(), nsq=False)
+        except HTTPError as error:
+            return refusal(request, error)
+        return text_response("404 page not found\n", 404, nsq=False)
+
+    def _sub(self, request: Request) -> Response:
+        names = {}
+        for kind in ("topic", "channel"):
+            name = request.params.get(kind)
+            if name is None:
+                return text_response(f"MISSING_ARG_{kind.upper()}\n", 500, nsq=False)
+            if not is_valid_name(name):
+                return text_response(f"INVALID_ARG_{kind.upper()}\n", 500, nsq=False)
+            names[kind] = name
+        return Stream(Subscriber(names["topic"], names["channel"], self), (TEXT_HEADER,))
+
+    def _stats(self) -> str:
+        now = time.monotonic()
+        lines = [
+            f"[{each.address}] [{each.topic} : {each.channel}]"
+            f" connected: {format_duration(int(now - each.connected_at) * 1_000_000_000)}\n"
+            for each in sorted(self.subscribers, key=lambda each: each.connected_at)
+        ]
+        return f"Total Messages: {self.delivered}\n\n{''.join(lines)}"
+
+    async def close(self) -> None:
+        """Have every client's consumer stop, and its connection close."""
+        leaving: Sequence[Subscriber] = list(self.subscribers)
+        for subscriber in leaving:
+            subscriber.leave()
+        await asyncio.gather(*(subscriber.closed() for subscriber in leaving))
+
+
+async def pubsub(flags: PubSubFlags, run: Run) -> int:
+    """Serve until told to stop. Raises ToolFailed."""
+    if flags.max_in_flight <= 0:
+        raise ToolFailed("--max-in-flight must be > 0")
+    server = PubSub(sources(flags, local=run.is_subcommand), consumer_options(flags, NAME))
+    try:
+        listener = listen_tcp(flags.http_address)
+    except ListenFailed as error:
+        raise ToolFailed(str(error)) from None
+    http = HTTPServer(server.answer)
+    listening = await listener.serve(http.protocol)
+    run.note(f"listening for HTTP clients on {listener.shown}")
+    async with progress(flags.progress, lambda: server.delivered):
+        await run.stop.wait()
+    listening.close()
+    await server.close()
+    await http.close()
+    return 0
+
+
+main = Tool(NAME, "pubsub", PubSubFlags, pubsub, "Serve the messages of channels to HTTP clients, as lines.")

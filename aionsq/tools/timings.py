@@ -1,0 +1,57 @@
+"""The status lines of nsq_to_http and nsq_to_nsq: how long the last so many deliveries took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+FEW = 100
+FEW_WARNING = f"Warning: use of status-every < {FEW} provides low quality percentile data"
+
+
+class Timings:
+    """Tells a line for each ``every`` successes; 0: never."""
+
+    def __init__(self, every: int, prefix: str, tell: Callable[[str], None]) -> None:
+        self._every = every
+        self._prefix = prefix
+        self._tell = tell
+        self._seconds: list[float] = []
+
+    def succeeded(self, seconds: float) -> None:
+        """One more delivery, that took so long."""
+        if not self._every:
+            return
+        self._seconds.append(seconds)
+        if len(self._seconds) >= self._every:
+            self._tell(line(self._prefix, self._seconds))
+            self._seconds = []
+
+
+class AddressTimings:
+    """Timings of each address, where there are several, and of all together."""
+
+    def __init__(self, every: int, addresses: Sequence[str], tell: Callable[[str], None]) -> None:
+        several = addresses if len(addresses) > 1 else ()
+        self._all = Timings(every, "[aggregate]:", tell)
+        self._by_address = {address: Timings(every, f"[{address}]:", tell) for address in several}
+
+    def succeeded(self, address: str, seconds: float) -> None:
+        """``address`` took a message in so many seconds."""
+        if address in self._by_address:
+            self._by_address[address].succeeded(seconds)
+        self._all.succeeded(seconds)
+
+
+def line(prefix: str, seconds: Sequence[float]) -> str:
+    """``[aggregate]: finished 250 - 99th: 2.20ms - 95th: 2.20ms - avg: 2.20ms``; ``seconds`` is not empty."""
+    ordered = sorted(seconds)
+    high, less, mean = percentile(99, ordered), percentile(95, ordered), sum(ordered) / len(ordered)
+    return (
+        f"{prefix} finished {len(ordered)} - 99th: {high * 1000:.2f}ms - 95th: {less * 1000:.2f}ms"
+        f" - avg: {mean * 1000:.2f}ms"
+    )
+
+
+def percentile(percent: float, ordered: Sequence[float]) -> float:
+    """The value at the rounded rank, as the reference reads it; ``ordered`` rises and is not empty."""
+    return ordered[min(int(percent / 100 * len(ordered) + 0.5), len(ordered) - 1)]

@@ -1,0 +1,295 @@
+"""``nsq to-file``: archive topics in files, a line for each message.
+
+NSQ's nsq_to_file, with its flags and file names. A message is finished once its line is on the disk. Differences, each
+with its reason: docs/compatibility.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+import re2
+
+from aionsq.consumer import Consumer
+from aionsq.errors import ClientError
+from aionsq.lookup import Lookup
+from aionsq.options import ConsumerOptions
+from aionsq.tools.archive import Archive, ArchiveRules
+from aionsq.tools.archive_file import InUse
+from aionsq.tools.archiver import Archiver
+from aionsq.tools.backlog import Backlog
+from aionsq.tools.file_names import DEFAULT_DATETIME, DEFAULT_FORMAT, FileNames
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.process import Run, Tool
+from aionsq.tools.progress import progress
+from nsqwire.errors import NSQError
+from nsqwire.logs import LogLevel
+from nsqwire.settings import setting
+
+log = logging.getLogger(__name__)
+
+NAME = "nsq_to_file"
+DISK_THREADS = 64
+
+_QUIET = re2.Options()
+_QUIET.log_errors = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToFileFlags(ConsumerFlags, env=""):
+    """Flags of nsq_to_file."""
+
+    topic: tuple[str, ...] = setting((), "Topic to archive; may be given several times.", file=False)
+    topic_pattern: str = setting(
+        "",
+        "Archive only topics in which this regular expression is found; without --topic, of all there are.",
+        file=False,
+    )
+    topic_refresh: timedelta = setting("1m", "How often to look for new topics, without --topic.", file=False)
+    channel: str = setting(NAME, "Channel to use for every topic.", file=False)
+    max_in_flight: int = setting(
+        200, "Messages that may be unanswered at once, so also the most between two syncs.", min=1, file=False
+    )
+    output_dir: str = setting("/tmp", "Folder for the files.", file=False)
+    work_dir: str = setting(
+        "", "Folder for files until they are finished, on the same file system.", shown="the output folder", file=False
+    )
+    filename_format: str = setting(
+        DEFAULT_FORMAT,
+        "Name of the files, with <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>; may contain folders. Gzip, rotation and "
+        "a work folder need <REV>, which tells several files of one name apart.",
+        file=False,
+    )
+    datetime_format: str = setting(
+        DEFAULT_DATETIME,
+        "What <DATETIME> is, with strftime's %Y %y %m %d %H %I %M %S %p %B %b %A %a %Z %z.",
+        file=False,
+    )
+    host_identifier: str = setting(
+        "<SHORT_HOST>",
+        "What <HOST> is; in it <SHORT_HOST> is the host name up to the first dot, <HOSTNAME> all of it.",
+        file=False,
+    )
+    gzip: bool = setting(False, "Compress the files.", file=False)
+    gzip_level: int = setting(6, "Effort of gzip, 1 to 9.", file=False)
+    skip_empty_files: bool = setting(False, "Begin a file with a message, not with its time.", file=False)
+    rotate_size: int = setting(
+        0, "Begin another file after this many bytes, before compression; 0: never.", min=0, file=False
+    )
+    rotate_interval: timedelta = setting("0s", "Begin another file after this time; 0: never.", min="0s", file=False)
+    sync_interval: timedelta = setting(
+        "30s", "Longest time until a message is synced to the disk and finished.", file=False
+    )
+    http_client_connect_timeout: timedelta = setting("2s", "Time to connect to nsqlookupd, for topics.", file=False)
+    http_client_request_timeout: timedelta = setting("5s", "Time for nsqlookupd to answer.", file=False)
+    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.", file=False)
+
+
+async def to_file(flags: ToFileFlags, run: Run) -> int:
+    """Archive until told to stop. Raises ToolFailed."""
+    where = _checked(flags, run)
+    rules = _rules(flags)
+    # Attempts count the times that this tool was killed too: giving up would be losing. And a message must not go to
+    # somebody else while it waits for a slow disk.
+    defaults = ConsumerOptions(max_attempts=0, auto_touch=True, lookupd_poll_interval=timedelta(seconds=10))
+    options = consumer_options(flags, NAME, defaults)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk"))
+    archivers = Archivers(flags, where, rules, options, run)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, archivers.reopen)
+    async with AsyncExitStack() as stack:
+        backlog = await stack.enter_async_context(
+            Backlog(where, lambda: [(topic, flags.channel) for topic in archivers.topics])
+        )
+        await stack.enter_async_context(progress(flags.progress, lambda: archivers.archived, backlog.depth))
+        fixed = _matching(flags, dict.fromkeys(flags.topic))
+        if flags.topic and not fixed:
+            raise ToolFailed("no --topic matches --topic-pattern")
+        discovering = asyncio.create_task(_discover(flags, where, archivers)) if not fixed else None
+        try:
+            for topic in fixed:
+                archivers.begin(topic)
+            await run.stop.wait()
+        finally:
+            if discovering is not None:
+                discovering.cancel()
+            await archivers.finish()
+    return 1 if archivers.failed else 0
+
+
+class Archivers:
+    """The topics that are being archived, each on its own. One that fails ends them all: its messages are not
+    finished, and whoever runs this tool has to know."""
+
+    def __init__(
+        self, flags: ToFileFlags, where: Sources, rules: ArchiveRules, options: ConsumerOptions, run: Run
+    ) -> None:
+        self.failed = False
+        self._flags = flags
+        self._where = where
+        self._rules = rules
+        self._options = options
+        self._run = run
+        self._archivers: dict[str, Archiver] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def topics(self) -> Iterable[str]:
+        return list(self._archivers)
+
+    @property
+    def archived(self) -> int:
+        """Messages on the disk, of all topics."""
+        return sum(each.archived for each in self._archivers.values())
+
+    def begin(self, topic: str) -> None:
+        """Archive a topic too, if it is not yet. Raises ToolFailed for one that cannot be."""
+        if topic in self._archivers or self._run.stop.is_set():
+            return
+        flags = self._flags
+        try:
+            consumer = Consumer(
+                topic,
+                flags.channel,
+                nsqd_tcp_addresses=self._where.nsqd_tcp_addresses,
+                lookupd_http_addresses=self._where.lookupd_http_addresses,
+                options=self._options,
+            )
+            names = FileNames(
+                flags.filename_format,
+                flags.datetime_format,
+                topic=topic,
+                host=_host(flags.host_identifier),
+                pid=os.getpid(),
+                revisions=self._rules.needs_revisions,
+                gzip=flags.gzip,
+            )
+        except (NSQError, ValueError) as error:
+            raise ToolFailed(str(error)) from None
+        archive = Archive(names, self._rules, f"{topic}/{flags.channel}", lambda: datetime.now().astimezone())
+        archiver = self._archivers[topic] = Archiver(consumer, archive, flags.sync_interval)
+        task = asyncio.create_task(archiver.run())
+        task.add_done_callback(partial(self._ended, topic))
+        self._tasks.append(task)
+
+    def reopen(self) -> None:
+        """SIGHUP: finish every file."""
+        for each in self._archivers.values():
+            each.reopen()
+
+    async def finish(self) -> None:
+        """Have every message that has come written, and the files finished."""
+        for each in self._archivers.values():
+            each.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _ended(self, topic: str, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        self.failed = True
+        self._run.stop.set()
+        text = f"{error.filename or 'write'}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        known = isinstance(error, (OSError, InUse, ClientError))
+        log.critical("[%s/%s] %s", topic, self._flags.channel, text, exc_info=None if known else error)
+
+
+async def _discover(flags: ToFileFlags, where: Sources, archivers: Archivers) -> None:
+    """Begin what topics there are, now and every ``--topic-refresh``. A registry that does not answer is left out."""
+    told: set[str] = set()
+    async with Lookup(
+        where.lookupd_http_addresses,
+        timeout=flags.http_client_request_timeout,
+        connect_timeout=flags.http_client_connect_timeout,
+    ) as lookup:
+        while True:
+            answer = await lookup.topics()
+            errors = {f"could not retrieve topic list: {error}" for error in answer.errors}
+            for topic in _matching(flags, answer.names):
+                try:
+                    archivers.begin(topic)
+                except ToolFailed as error:
+                    errors.add(f"couldn't create logger for new topic {topic}: {error}")
+            for text in sorted(errors - told):  # once, not at every round
+                log.error("%s", text)
+            told = errors
+            await asyncio.sleep(flags.topic_refresh.total_seconds())
+
+
+def _matching(flags: ToFileFlags, topics: Iterable[str]) -> list[str]:
+    pattern = re2.compile(flags.topic_pattern, _QUIET)
+    found = [topic for topic in topics if pattern.search(topic)]
+    for topic in topics:
+        if topic not in found:
+            log.debug("skipping topic %s (doesn't match pattern %s)", topic, flags.topic_pattern)
+    return found
+
+
+def _host(identifier: str) -> str:
+    name = socket.gethostname()
+    return identifier.replace("<SHORT_HOST>", name.partition(".")[0]).replace("<HOSTNAME>", name)
+
+
+def _rules(flags: ToFileFlags) -> ArchiveRules:
+    """Also makes the folders, and finds out whether they will do. Raises ToolFailed."""
+    rules = ArchiveRules(
+        output_dir=flags.output_dir,
+        work_dir=flags.work_dir or flags.output_dir,
+        gzip=flags.gzip,
+        gzip_level=flags.gzip_level,
+        rotate_size=flags.rotate_size,
+        rotate_interval=flags.rotate_interval,
+        skip_empty_files=flags.skip_empty_files,
+    )
+    for flag, folder in (("--output-dir", rules.output_dir), ("--work-dir", rules.work_dir)):
+        try:
+            os.makedirs(folder, mode=0o770, exist_ok=True)
+        except OSError as error:
+            raise ToolFailed(f"{flag} {folder}: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ToolFailed(f"{flag} {folder}: cannot be written to")
+    if os.stat(rules.work_dir).st_dev != os.stat(rules.output_dir).st_dev:
+        raise ToolFailed("--work-dir and --output-dir must be on one file system")
+    return rules
+
+
+def _checked(flags: ToFileFlags, run: Run) -> Sources:
+    """The checks of nsq_to_file, in its order. Raises ToolFailed."""
+    if not flags.channel:
+        raise ToolFailed("--channel is required")
+    if flags.http_client_connect_timeout <= timedelta(0):
+        raise ToolFailed("--http-client-connect-timeout should be positive")
+    if flags.http_client_request_timeout <= timedelta(0):
+        raise ToolFailed("--http-client-request-timeout should be positive")
+    where = sources(flags, local=run.is_subcommand)
+    if not 1 <= flags.gzip_level <= 9:
+        raise ToolFailed(f"invalid --gzip-level value ({flags.gzip_level}), should be 1-9")
+    if not flags.topic and not flags.topic_pattern:
+        raise ToolFailed("--topic or --topic-pattern required")
+    if not flags.topic and not where.lookupd_http_addresses:
+        raise ToolFailed("--lookupd-http-address must be specified when no --topic specified")
+    for flag, duration in (("--sync-interval", flags.sync_interval), ("--topic-refresh", flags.topic_refresh)):
+        if duration <= timedelta(0):
+            raise ToolFailed(f"{flag} should be positive")
+    try:
+        re2.compile(flags.topic_pattern, _QUIET)
+    except re2.error as error:
+        raise ToolFailed(f"--topic-pattern {flags.topic_pattern}: {_words(error)}") from None
+    return where
+
+
+def _words(error: Exception) -> str:
+    reason = error.args[0] if error.args else error
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+main = Tool(NAME, "to-file", ToFileFlags, to_file, "Archive topics in files, a line for each message.")

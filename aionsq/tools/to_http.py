@@ -1,0 +1,282 @@
+"""``nsq to-http``: hand each message of a channel to an HTTP server.
+
+NSQ's nsq_to_http, with its flags. Differences: any 2xx answers a GET, too; an address that cannot be reached is passed
+over for the next one; a message is not given up; a ``--mode`` that does not exist is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote_plus
+
+import aiohttp
+from yarl import URL
+
+from aionsq.connection import reason_of
+from aionsq.consumer import Consumer
+from aionsq.message import Message
+from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
+from aionsq.tools.flags import ToolFailed, sources
+from aionsq.tools.hostpool import pool_of
+from aionsq.tools.process import Run, Tool
+from aionsq.tools.timings import AddressTimings
+from nsqwire.settings import setting
+from nsqwire.version import NSQ_VERSION
+
+log = logging.getLogger(__name__)
+
+NAME = "nsq_to_http"
+
+EVERY_ADDRESS: Final = "all"
+PLACEHOLDER: Final = "%s"
+CONTENT_TYPE: Final = "application/octet-stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToHTTPFlags(DeliveryFlags, env=""):
+    """Flags of nsq_to_http."""
+
+    topic: str = setting("", "Topic to consume.", file=False)
+    channel: str = setting(NAME, "Channel to consume.", file=False)
+    post: tuple[str, ...] = setting((), "URL to POST each message to, as the body.", file=False)
+    get: tuple[str, ...] = setting(
+        (), "URL to GET for each message; the message, escaped, takes the place of its one %s.", file=False
+    )
+    header: tuple[str, ...] = setting((), "Header of each request, 'Name: value'.", file=False)
+    content_type: str = setting(CONTENT_TYPE, "Content-Type of a POST.", file=False)
+    mode: str = mode_setting((EVERY_ADDRESS,))
+    n: int = setting(100, "Requests under way at once.", min=1, file=False)
+    sample: float = setting(1.0, "Share of the messages to send, 0 to 1; the others are finished unsent.", file=False)
+    http_client_connect_timeout: timedelta = setting("2s", "Time to connect.", min="1ms", file=False)
+    http_client_request_timeout: timedelta = setting(
+        "20s", "Time for a request, redirects included.", min="1ms", file=False
+    )
+
+
+class NotTaken(Exception):
+    """The server did not take the message. ``unsent``: it could not be reached, and has seen nothing of it."""
+
+    def __init__(self, address: str, reason: str, *, unsent: bool = False) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.unsent = unsent
+
+
+class Sender:
+    """Makes the requests; to be used with ``async with``."""
+
+    def __init__(self, flags: ToHTTPFlags) -> None:
+        """Raises ToolFailed for a header or an address that is none."""
+        headers = {"User-Agent": f"{NAME} v{NSQ_VERSION}"}
+        if flags.post:
+            headers["Content-Type"] = flags.content_type
+        self._headers = _with_own(headers, flags.header)
+        self._url_of = {
+            address: _url_maker(address, is_template=bool(flags.get)) for address in flags.get or flags.post
+        }
+        self._method = "POST" if flags.post else "GET"
+        self._timeout = aiohttp.ClientTimeout(
+            total=flags.http_client_request_timeout.total_seconds(),
+            sock_connect=flags.http_client_connect_timeout.total_seconds(),
+        )
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),  # as many as there are requests under way, which --n bounds
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._timeout,
+            auto_decompress=False,  # nobody looks at what the answers say
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def send(self, address: str, body: bytes) -> None:
+        """Have ``address`` take a message. Raises NotTaken."""
+        url = self._url_of[address](body)
+        data = body if self._method == "POST" else None
+        try:
+            async with self._session.request(self._method, url, data=data, headers=self._headers) as response:
+                if not 200 <= response.status < 300:
+                    raise NotTaken(address, f"{response.status} {response.reason or ''}".rstrip())
+                async for _ in response.content.iter_any():
+                    pass  # read to its end, so that the connection can be used again
+        except aiohttp.ClientConnectorError as error:
+            raise NotTaken(address, reason_of(error.os_error), unsent=True) from None
+        except aiohttp.ConnectionTimeoutError:
+            raise NotTaken(address, "timed out connecting", unsent=True) from None
+        except TimeoutError:
+            raise NotTaken(address, "timed out") from None
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            raise NotTaken(address, str(error) or type(error).__name__) from None
+
+
+def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
+    """The headers, with those of ``--header`` added, or put in the place of ours of the same name."""
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition(":"))
+        if (
+            not name
+            or not value
+            or not name.isascii()
+            or not value.isprintable()
+            or set(name) & set(' \t"(),/;<=>?@[]{}')
+        ):
+            raise ToolFailed(f"--header value format should be 'Name: value', not {text!r}")
+        headers = {known: old for known, old in headers.items() if known.lower() != name.lower()}
+        headers[name] = value
+    return headers
+
+
+def _url_maker(address: str, *, is_template: bool) -> Callable[[bytes], URL]:
+    """What makes the URL to ask for, for a message. Raises ToolFailed."""
+    flag = "--get" if is_template else "--post"
+    try:
+        url = URL(address, encoded=True)
+    except ValueError as error:
+        raise ToolFailed(f"{flag} {address}: {error}") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ToolFailed(f"{flag} {address}: not the URL of an HTTP server")
+    if not is_template:
+        return lambda body: url
+    # %% for a percent sign was needed where the address is a printf string
+    before, after = (part.replace("%%", "%") for part in address.split(PLACEHOLDER))
+    return lambda body: URL(before + quote_plus(body) + after, encoded=True)
+
+
+class Deliveries:
+    """Hands messages to the addresses, as the mode chooses them."""
+
+    def __init__(self, flags: ToHTTPFlags, sender: Sender, timings: AddressTimings) -> None:
+        self.done = 0
+        """Messages that are through, those left out by ``--sample`` too."""
+        self._addresses = list(dict.fromkeys(flags.get or flags.post))
+        self._to_all = flags.mode == EVERY_ADDRESS
+        self._unreachable: set[str] = set()
+        self._pool = pool_of(flags.mode, self._addresses, random.random)
+        self._sample = flags.sample
+        self._sender = sender
+        self._timings = timings
+
+    async def handle(self, message: Message) -> None:
+        """Finish the message once it has been taken; otherwise have it delivered again, and slow down."""
+        if self._sample >= 1.0 or random.random() < self._sample:
+            try:
+                await (self._send_to_all if self._to_all else self._send_to_one)(message.body)
+            except NotTaken as error:
+                level = logging.DEBUG if error.unsent else logging.WARNING  # of the address a line was written already
+                log.log(level, "%s; message %s goes back, attempt %d", error, message.id.decode(), message.attempts)
+                message.requeue()
+                return
+        self.done += 1
+
+    async def _send_to_one(self, body: bytes) -> None:
+        tried: set[str] = set()
+        for left in reversed(range(len(self._addresses))):
+            address = self._pool.pick(time.monotonic())
+            if address in tried:  # other messages have moved the turn on
+                address = next(each for each in self._addresses if each not in tried)
+            tried.add(address)
+            try:
+                seconds = await self._send(address, body)
+            except NotTaken as error:
+                self._pool.failed(address, time.monotonic())
+                if not error.unsent or not left:
+                    raise
+            else:
+                self._pool.succeeded(address, seconds, time.monotonic())
+                return
+
+    async def _send_to_all(self, body: bytes) -> None:
+        outcomes = await asyncio.gather(*(self._send(each, body) for each in self._addresses), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _send(self, address: str, body: bytes) -> float:
+        """Have ``address`` take a message; how long it took, seconds. Raises NotTaken.
+
+        That an address cannot be reached, and that it can again, is a log line for the address, not for each message.
+        """
+        began_at = time.monotonic()
+        try:
+            await self._sender.send(address, body)
+        except NotTaken as error:
+            if not error.unsent:
+                self._reached(address)
+            elif address not in self._unreachable:
+                self._unreachable.add(address)
+                alone = self._to_all or len(self._addresses) == 1
+                log.warning("%s; %s", error, "messages go back until it answers" if alone else "trying another address")
+            raise
+        self._reached(address)
+        seconds = time.monotonic() - began_at
+        self._timings.succeeded(address, seconds)
+        return seconds
+
+    def _reached(self, address: str) -> None:
+        if address in self._unreachable:
+            self._unreachable.remove(address)
+            log.info("%s: answers again", address)
+
+
+def check(flags: ToHTTPFlags) -> None:
+    """Raises ToolFailed for flags that do not go together."""
+    if not flags.topic or not flags.channel:
+        raise ToolFailed("--topic and --channel are required")
+    if flags.content_type != CONTENT_TYPE:
+        if not flags.post:
+            raise ToolFailed("--content-type only used with --post")
+        if not flags.content_type:
+            raise ToolFailed("--content-type requires a value when used")
+
+
+def check_addresses(flags: ToHTTPFlags) -> None:
+    """Raises ToolFailed for addresses that are missing or no templates, and for a share that is none."""
+    if not flags.get and not flags.post:
+        raise ToolFailed("--get or --post required")
+    if flags.get and flags.post:
+        raise ToolFailed("use --get or --post not both")
+    if any(address.count(PLACEHOLDER) != 1 for address in flags.get):
+        raise ToolFailed("invalid GET address - must be a printf string")
+    if not 0.0 <= flags.sample <= 1.0:
+        raise ToolFailed("ERROR: --sample must be between 0.0 and 1.0")
+
+
+async def to_http(flags: ToHTTPFlags, run: Run) -> int:
+    """Deliver until told to stop. Raises ToolFailed."""
+    _with_own({}, flags.header)
+    check(flags)
+    where = sources(flags, local=run.is_subcommand)
+    check_addresses(flags)
+    options = delivery_options(flags, NAME)
+    warn_of_few(flags, run)
+    async with Sender(flags) as sender:
+        deliveries = Deliveries(flags, sender, AddressTimings(flags.status_every, flags.get or flags.post, run.note))
+        consumer = Consumer(
+            flags.topic,
+            flags.channel,
+            nsqd_tcp_addresses=where.nsqd_tcp_addresses,
+            lookupd_http_addresses=where.lookupd_http_addresses,
+            options=options,
+        )
+        await consume(
+            *(flags, run, where, [consumer]),
+            work=lambda each: each.run(deliveries.handle, concurrency=flags.n),
+            count=lambda: deliveries.done,
+        )
+    return 0
+
+
+main = Tool(NAME, "to-http", ToHTTPFlags, to_http, "Hand each message of a channel to an HTTP server.")

@@ -1,0 +1,237 @@
+"""``nsq to-nsq``: publish each message of a channel to other nsqds.
+
+NSQ's nsq_to_nsq, with its flags. Differences: a destination that is not connected is passed over for one that is; a
+message is not given up; one that is no JSON where JSON is looked at comes back instead of being lost, or as
+``--non-json`` says; values keep the digits they were written with; what would go round for ever is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from aionsq.consumer import Consumer
+from aionsq.errors import ConnectFailed
+from aionsq.message import Message
+from aionsq.options import ProducerOptions
+from aionsq.producer import Producer
+from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
+from aionsq.tools.flags import Sources, ToolFailed, producer_options, sources
+from aionsq.tools.hostpool import pool_of
+from aionsq.tools.json_filter import FieldMissing, JSONFilter, NotJSON
+from aionsq.tools.process import Run, Tool
+from aionsq.tools.timings import AddressTimings
+from nsqwire.names import is_valid_name
+from nsqwire.settings import setting
+
+log = logging.getLogger(__name__)
+
+NAME = "nsq_to_nsq"
+
+RETRY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToNSQFlags(DeliveryFlags, env=""):
+    """Flags of nsq_to_nsq."""
+
+    topic: tuple[str, ...] = setting((), "Topic to consume; may be given several times.", file=False)
+    channel: str = setting(NAME, "Channel to consume.", file=False)
+    destination_topic: str = setting("", "Topic to publish to.", shown="the topic consumed", file=False)
+    destination_nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to publish to, host:port.", file=False)
+    mode: str = mode_setting()
+    require_json_field: str = setting("", "Pass on only JSON objects that have this field.", file=False)
+    require_json_value: str = setting("", "Pass on only where the required field has this value.", file=False)
+    whitelist_json_field: tuple[str, ...] = setting(
+        (), "Pass on only this field of a JSON object; may be given several times.", file=False
+    )
+    non_json: str = setting(
+        "requeue",
+        "What becomes of a message that is no JSON object, where one is needed: requeue, pass (on as it is) or drop.",
+        choices=("requeue", "pass", "drop"),
+        file=False,
+    )
+    producer_opt: tuple[str, ...] = setting(
+        (), "Option of the publishing client, name,value; docs/client.md.", file=False
+    )
+
+
+class Destinations:
+    """The nsqds to publish to; to be used with ``async with``."""
+
+    def __init__(self, flags: ToNSQFlags, options: ProducerOptions, timings: AddressTimings) -> None:
+        """Raises ToolFailed for an address that is none."""
+        addresses = list(dict.fromkeys(flags.destination_nsqd_tcp_address))
+        try:
+            self._producers = {address: Producer(address, options) for address in addresses}
+        except ValueError as error:
+            raise ToolFailed(f"--destination-nsqd-tcp-address: {error}") from None
+        self._pool = pool_of(flags.mode, addresses, random.random)
+        self._timings = timings
+        self._connecting: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Destinations:
+        """Connect. Raises ConnectFailed where none can be reached; those that cannot are tried again."""
+        tried = await asyncio.gather(*(_started(each) for each in self._producers.values()))
+        failures = [failure for failure in tried if failure is not None]
+        if len(failures) == len(tried):
+            raise failures[0]
+        for producer, failure in zip(self._producers.values(), tried, strict=True):
+            if failure is not None:
+                log.warning("%s; trying again", failure)
+                self._connecting.append(asyncio.create_task(_connect(producer)))
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        for task in self._connecting:
+            task.cancel()
+        await asyncio.gather(*(each.close() for each in self._producers.values()))
+
+    def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
+        """Publish to the one that the mode chooses, of those that are connected. The future ends as a Producer's."""
+        now = time.monotonic()
+        for _ in self._producers:
+            address = self._pool.pick(now)
+            if self._producers[address].connections:
+                break
+            self._pool.failed(address, now)
+        else:
+            return _failed(ConnectFailed(address, "not connected"))
+        answer = self._producers[address].pub(topic, body)
+        answer.add_done_callback(partial(self._answered, address, now))
+        return answer
+
+    def _answered(self, address: str, began_at: float, answer: asyncio.Future[None]) -> None:
+        now = time.monotonic()
+        if answer.cancelled() or answer.exception() is not None:
+            self._pool.failed(address, now)
+        else:
+            self._pool.succeeded(address, now - began_at, now)
+            self._timings.succeeded(address, now - began_at)
+
+
+async def _started(producer: Producer) -> ConnectFailed | None:
+    try:
+        await producer.start()
+    except ConnectFailed as error:
+        return error
+    return None
+
+
+async def _connect(producer: Producer) -> None:
+    unreachable = True
+    while unreachable:
+        await asyncio.sleep(RETRY_SECONDS)
+        unreachable = await _started(producer) is not None
+    log.info("connected to nsqd %s", *producer.connections)
+
+
+def _failed(error: Exception) -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future
+
+
+class Relay:
+    """Publishes what the filter lets pass; a message is finished once its destination has stored it."""
+
+    def __init__(self, flags: ToNSQFlags, destinations: Destinations) -> None:
+        self.done = 0
+        """Messages that are through, those not to be passed on too."""
+        self._filter = JSONFilter(flags.require_json_field, flags.require_json_value, flags.whitelist_json_field)
+        self._non_json = flags.non_json
+        self._destinations = destinations
+
+    def handle(self, topic: str, message: Message) -> None:
+        """Publish one message to ``topic``; does not wait."""
+        message.disable_auto_response()
+        try:
+            body = self._filter.apply(message.body)
+        except FieldMissing as error:
+            self._requeue(message, f"ERROR: {error}")
+            return
+        except NotJSON as error:
+            if self._non_json == "requeue":
+                self._requeue(message, f"ERROR: {error}")
+                return
+            log.error("%s: %s message %s", error, _DONE_WITH[self._non_json], message.id.decode())
+            body = message.body if self._non_json == "pass" else None
+        if body is None:
+            self._finish(message)
+        else:
+            self._destinations.publish(topic, body).add_done_callback(partial(self._published, message))
+
+    def _published(self, message: Message, answer: asyncio.Future[None]) -> None:
+        if answer.cancelled():
+            message.requeue()
+        elif (error := answer.exception()) is not None:
+            self._requeue(message, str(error))
+        else:
+            self._finish(message)
+
+    def _finish(self, message: Message) -> None:
+        message.finish()
+        self.done += 1
+
+    def _requeue(self, message: Message, reason: str) -> None:
+        log.warning("%s; message %s goes back, attempt %d", reason, message.id.decode(), message.attempts)
+        message.requeue()
+
+
+_DONE_WITH: Final = {"pass": "passing on", "drop": "dropping"}
+
+
+async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
+    """Publish until told to stop. Raises ToolFailed."""
+    if not flags.topic or not flags.channel:
+        raise ToolFailed("--topic and --channel are required")
+    if not all(map(is_valid_name, flags.topic)):
+        raise ToolFailed("--topic is invalid")
+    if flags.destination_topic and not is_valid_name(flags.destination_topic):
+        raise ToolFailed("--destination-topic is invalid")
+    if not is_valid_name(flags.channel):
+        raise ToolFailed("--channel is invalid")
+    where = sources(flags, local=run.is_subcommand)
+    if not flags.destination_nsqd_tcp_address:
+        raise ToolFailed("--destination-nsqd-tcp-address required")
+    topics = list(dict.fromkeys(flags.topic))
+    _refuse_circles(flags, where, topics)
+    options = delivery_options(flags, NAME)
+    warn_of_few(flags, run)
+    timings = AddressTimings(flags.status_every, flags.destination_nsqd_tcp_address, run.note)
+    async with Destinations(flags, producer_options(flags.producer_opt, NAME), timings) as destinations:
+        relay = Relay(flags, destinations)
+        consumers = [
+            Consumer(
+                topic,
+                flags.channel,
+                nsqd_tcp_addresses=where.nsqd_tcp_addresses,
+                lookupd_http_addresses=where.lookupd_http_addresses,
+                options=options,
+            )
+            for topic in topics
+        ]
+        await consume(
+            *(flags, run, where, consumers),
+            work=lambda each: each.run(partial(relay.handle, flags.destination_topic or each.topic)),
+            count=lambda: relay.done,
+        )
+    return 0
+
+
+def _refuse_circles(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
+    """Raises ToolFailed where a topic would be fed to itself, each message for ever."""
+    if not flags.destination_topic or flags.destination_topic in topics:
+        for address in flags.destination_nsqd_tcp_address:
+            if address in where.nsqd_tcp_addresses:
+                topic = flags.destination_topic or topics[0]
+                raise ToolFailed(f"topic {topic} of {address} would be published to itself; use --destination-topic")
+
+
+main = Tool(NAME, "to-nsq", ToNSQFlags, to_nsq, "Publish each message of topics to other nsqds.")

@@ -1,0 +1,333 @@
+"""``nsq topics``, ``nsq channels`` and ``nsq nodes`` as an operator types them: real servers, real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from tests.platform.go_nsq import GoCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN_S = 60
+
+
+class Ended(NamedTuple):
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.output)
+
+
+class Fleet:
+    """A registry and two brokers that know each other, with one topic of two channels on both."""
+
+    def __init__(self, registry: Any, brokers: list[Any]) -> None:
+        self.registry = registry
+        self.brokers = brokers
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted(broker.http_address for broker in self.brokers)
+
+    async def nsq(self, *words: str, lookupd: bool = True, **options: Any) -> Ended:
+        flags = [f"--lookupd-http-address={self.registry.http_address}"] if lookupd else []
+        return await nsq(*words, *flags, **options)
+
+    async def post(self, path: str, body: bytes = b"") -> None:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for broker in self.brokers:
+                answer = await client.post(f"http://{broker.http_address}{path}", content=body)
+                assert answer.status_code == 200, answer.text
+
+    async def stats(self, broker: int) -> dict[str, Any]:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://{self.brokers[broker].http_address}/stats?format=json")
+            return {topic["topic_name"]: topic for topic in answer.json()["topics"]}
+
+
+async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[str, str] | None = None) -> Ended:
+    """Run ``manage.py nsq …`` to its end, with nobody to ask unless ``stdin`` says otherwise."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(ROOT / "manage.py"),
+        "nsq",
+        *words,
+        stdin=stdin,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+    async with asyncio.timeout(WITHIN_S):
+        output, errors = await process.communicate()
+    assert process.returncode is not None
+    return Ended(process.returncode, output.decode(), errors.decode())
+
+
+@pytest.fixture
+async def fleet(start_server: Callable[..., Awaitable[Any]], eventually: Callable[..., Awaitable[Any]]) -> Fleet:
+    registry = await start_server("lookup")
+    brokers = [await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}") for _ in range(2)]
+    fleet = Fleet(registry, brokers)
+    await fleet.post("/topic/create?topic=orders")
+    for channel in ("archive", "billing"):
+        await fleet.post(f"/channel/create?topic=orders&channel={channel}")
+    await fleet.post("/mpub?topic=orders", b"a\nb\nc")
+    async with httpx.AsyncClient(trust_env=False) as client:
+        async with asyncio.timeout(WITHIN_S):
+            while True:  # until both have told the registry, over connections that are slower than ours
+                answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
+                known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
+                if (len(known["producers"]), len(known["channels"])) == (2, 2):
+                    return fleet
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def go_fleet() -> Iterator[GoCluster]:
+    """Go's nsqlookupd and nsqds, as version 1.3.0 answers."""
+    cluster = GoCluster()
+    yield cluster
+    for each in cluster.everything:
+        each.stop()
+
+
+async def test_what_there_is_is_listed_for_people_and_for_scripts(fleet: Fleet) -> None:
+    """Tables with headings and thousands marked; --json has the platform's rows, sums over nodes with each node's."""
+    await fleet.nsq("topics", "create", "idle")
+    topics = await fleet.nsq("topics")
+    assert topics.status == 0, topics.errors
+    rows = [line.split() for line in topics.output.splitlines()]
+    assert rows[0] == ["topic", "depth", "in", "channels", "channels", "messages", "nodes", "state"]
+    assert rows[1] == ["idle", "0", "0", "0", "0", "0", "on", "no", "node"]
+    assert rows[2] == ["orders", "0", "12", "2", "6", "2"]
+    (row,) = (await fleet.nsq("topics", "list", "orders", "--json")).document["topics"]
+    assert (row["name"], row["depth"], row["channel_depth"], row["message_count"]) == ("orders", 0, 12, 6)
+    assert [each["node"] for each in row["nodes"]] == fleet.nodes
+    channels = (await fleet.nsq("channels", "--json")).document["channels"]
+    assert [(each["topic"], each["name"], each["depth"]) for each in channels] == [
+        ("orders", "archive", 6),
+        ("orders", "billing", 6),
+    ]
+    nodes = (await fleet.nsq("nodes", "--json")).document["nodes"]
+    assert [(each["id"], each["state"], each["topic_count"], each["depth"]) for each in nodes] == [
+        (node, "up", 1, 6) for node in fleet.nodes
+    ]
+    assert fleet.nodes[0] in (await fleet.nsq("nodes")).output
+
+
+async def test_pausing_and_letting_go_happens_on_every_node(fleet: Fleet) -> None:
+    """Of a topic and of one channel, and the table shows where."""
+    paused = await fleet.nsq("channels", "pause", "orders", "billing")
+    assert (paused.status, paused.output) == (
+        0,
+        f"channel billing of topic orders: paused on {', '.join(fleet.nodes)}\n",
+    )
+    for broker in range(2):
+        by_name = {each["channel_name"]: each["paused"] for each in (await fleet.stats(broker))["orders"]["channels"]}
+        assert by_name == {"archive": False, "billing": True}
+    assert (await fleet.nsq("channels", "unpause", "orders", "billing")).status == 0
+    assert (await fleet.nsq("topics", "pause", "orders")).status == 0
+    assert [(await fleet.stats(broker))["orders"]["paused"] for broker in range(2)] == [True, True]
+    assert (await fleet.nsq("topics")).output.splitlines()[1].endswith("paused")
+    assert (await fleet.nsq("topics", "unpause", "orders")).status == 0
+    assert [(await fleet.stats(broker))["orders"]["paused"] for broker in range(2)] == [False, False]
+
+
+async def test_making_a_channel_tells_registries_and_nodes(fleet: Fleet) -> None:
+    """The topic's nodes have it at once; a topic that no node has is known to the registry alone."""
+    made = await fleet.nsq("channels", "create", "orders", "audit", "--json")
+    (action,) = made.document["actions"]
+    assert (made.status, action["outcome"], action["channel"]) == (0, "done", "audit")
+    assert sorted(each["target"] for each in action["results"]) == ["nsqd", "nsqd", "nsqlookupd"]
+    for broker in range(2):
+        assert "audit" in [each["channel_name"] for each in (await fleet.stats(broker))["orders"]["channels"]]
+    assert (await fleet.nsq("topics", "create", "fresh", "fresher")).status == 0
+    assert [row["name"] for row in (await fleet.nsq("topics", "--json")).document["topics"]] == [
+        "fresh",
+        "fresher",
+        "orders",
+    ]
+
+
+async def test_without_a_terminal_nothing_is_destroyed_unless_yes_is_given(fleet: Fleet) -> None:
+    """A script that forgot --yes is told what would have gone; with it, it is gone everywhere."""
+    refused = await fleet.nsq("topics", "delete", "orders")
+    assert (refused.status, refused.output) == (2, "")
+    assert "2 nodes, with 2 channels and 12 messages (0 in the topic itself, 6 in channel archive" in refused.errors
+    assert "--yes" in refused.errors
+    assert "orders" in await fleet.stats(0)
+    emptied = await fleet.nsq("channels", "empty", "orders", "archive", "--yes")
+    assert emptied.status == 0, emptied.errors
+    by_name = {each["channel_name"]: each["depth"] for each in (await fleet.stats(1))["orders"]["channels"]}
+    assert by_name == {"archive": 0, "billing": 3}
+    assert (await fleet.nsq("channels", "delete", "orders", "archive", "-y")).status == 0
+    assert (await fleet.nsq("topics", "delete", "orders", "-y")).status == 0
+    assert [await fleet.stats(broker) for broker in range(2)] == [{}, {}]
+    assert (await fleet.nsq("topics", "--json")).document["topics"] == []
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [(b"n\n", 1, True), (b"\n", 1, True), (b"y\n", 0, False)])
+async def test_on_a_terminal_it_asks(fleet: Fleet, answer: bytes, status: int, left: bool) -> None:
+    """It names what goes and how much is in it; only yes goes ahead."""
+    ours, theirs = pty.openpty()
+    try:
+        os.write(ours, answer)
+        ended = await fleet.nsq("channels", "delete", "orders", "billing", stdin=theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert ended.status == status, ended.errors
+    assert "This will delete channel billing of topic orders on 2 nodes, with 6 messages" in ended.errors
+    assert ("nothing was done" in ended.errors) is left
+    names = [each["channel_name"] for each in (await fleet.stats(0))["orders"]["channels"]]
+    assert ("billing" in names) is left
+
+
+async def test_a_node_that_fails_is_named_and_the_others_do_it(fleet: Fleet) -> None:
+    """Exit status 1, the node and the reason on standard error; in --json the outcome is partial."""
+    lost = fleet.brokers[1].http_address
+    flags = [f"--nsqd-http-address={broker.http_address}" for broker in fleet.brokers]
+    await fleet.brokers[1].terminate()
+    ended = await fleet.nsq("topics", "pause", "orders", *flags, lookupd=False)
+    assert ended.status == 1
+    assert ended.errors == f"nsq topics: pause topic orders: failed on nsqd {lost}: connection refused\n"
+    assert ended.output == f"topic orders: paused on {fleet.brokers[0].http_address}\n"
+    (action,) = (await fleet.nsq("topics", "pause", "orders", "--json", *flags, lookupd=False)).document["actions"]
+    assert action["outcome"] == "partial"
+    listed = await fleet.nsq("nodes", *flags, lookupd=False)
+    assert listed.status == 1
+    assert f"nsqd {lost}: connection refused" in listed.errors
+    assert "down: connection refused" in listed.output
+
+
+async def test_a_registry_that_is_down_is_named(fleet: Fleet, unused_address: str) -> None:
+    """What the others know is done and shown, but who knows what only that one knew: status 1."""
+    dead = f"--lookupd-http-address={unused_address}"
+    for words in (("topics", "list"), ("topics", "pause", "orders"), ("topics", "delete", "orders", "--yes")):
+        ended = await fleet.nsq(*words, dead)
+        assert ended.status == 1, words
+        assert f"nsqlookupd {unused_address}: connection refused" in ended.errors
+        assert "orders" in ended.output
+    alone = await nsq("topics", "pause", "orders", dead)
+    assert alone.status == 1
+    assert alone.errors == (f"nsq topics: pause topic orders: nsqlookupd {unused_address}: connection refused\n")
+
+
+async def test_a_tombstone_takes_a_topic_off_one_node(fleet: Fleet) -> None:
+    """The registry hides it, the node deletes it, the other node keeps it; strangers to the cluster are told."""
+    node, other = fleet.brokers[0].http_address, fleet.brokers[1].http_address
+    refused = await fleet.nsq("nodes", "tombstone", node, "orders")
+    assert refused.status == 2
+    assert f"tombstone node {node} for topic orders" in refused.errors
+    assert "2 channels and 6 messages" in refused.errors
+    done = await fleet.nsq("nodes", "tombstone", node, "orders", "--yes")
+    assert done.status == 0, done.errors
+    assert done.output == (f"node {node} of topic orders: tombstoned on {fleet.registry.http_address}, {node}\n")
+    assert (await fleet.stats(0), list(await fleet.stats(1))) == ({}, ["orders"])
+    (row,) = (await fleet.nsq("topics", "--json")).document["topics"]
+    assert [each["node"] for each in row["nodes"]] == [other]
+    again = await fleet.nsq("nodes", "tombstone", node, "orders", "--yes")
+    assert (again.status, again.errors) == (1, f"nsq nodes: node {node} has no topic orders\n")
+    unknown = await fleet.nsq("nodes", "tombstone", "elsewhere:1", "orders", "--yes")
+    assert unknown.status == 1
+    assert "no such node: elsewhere:1" in unknown.errors
+
+
+async def test_a_slip_of_the_pen_is_answered_with_what_was_meant(fleet: Fleet) -> None:
+    """The nearest name, or what there is; a name that cannot be, in words."""
+    misspelt = await fleet.nsq("topics", "delete", "order", "--yes")
+    assert misspelt.errors == "nsq topics: no node or nsqlookupd has topic order; did you mean 'orders'?\n"
+    channel = await fleet.nsq("channels", "delete", "orders", "nope", "--yes")
+    assert channel.errors.endswith("has channel nope of topic orders; it has archive, billing\n")
+    listed = await fleet.nsq("channels", "list", "nope")
+    assert (listed.status, listed.errors) == (1, "nsq channels: no node or nsqlookupd has topic nope\n")
+    assert "orders" in await fleet.stats(0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("topics", "pasue", "x"), "nsq topics: no verb 'pasue'; did you mean 'pause'?"),
+        (("topics", "zzz"), "nsq topics: no verb 'zzz'; to see that alone: nsq topics list zzz"),
+        (("topics", "delete"), "nsq topics: delete which topic? name one or more"),
+        (("topics", "pause", "a$"), "nsq topics: 'a$' is not a valid topic name: a name is 1 to 64 of"),
+        (("channels", "pause", "t"), "nsq channels: pause which channel? name a topic and its channels"),
+        (("channels", "pause", "t", "c d"), "nsq channels: 'c d' is not a valid channel name"),
+        (("nodes", "tombstone", "a:1"), "nsq nodes: tombstone what? name a node and its topics"),
+        (("nodes", "tombstone", "a:1", "t", "--nsqd-http-address=a:1"), "nsq nodes: a tombstone is set in the nsqlook"),
+        (("topics", "--nsqd-http-address=127.0.0.1"), "nsq topics: '127.0.0.1' is not host:port"),
+        (("topics", "--lookupd-http-address=http://a:b"), "nsq topics: 'http://a:b' is not host:port"),
+        (("topics", "--force"), "nsq topics: unrecognized arguments: --force"),
+    ],
+)
+async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tuple[str, ...], said: str) -> None:
+    """Nothing is asked of anybody."""
+    ended = await nsq(*words)
+    assert (ended.status, ended.output) == (2, "")
+    assert ended.errors.startswith(said)
+    assert ended.errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["topics", "channels", "nodes"])
+async def test_help_lists_the_verbs(name: str) -> None:
+    """On standard output, with what the exit status means; without Django, so at once."""
+    ended = await nsq(name, "--help")
+    assert (ended.status, ended.errors) == (0, "")
+    assert ended.output.startswith(f"usage: nsq {name} [VERB]")
+    assert "  list " in ended.output
+    assert "Exit status:" in ended.output
+
+
+async def test_addresses_come_from_the_environment_too(fleet: Fleet) -> None:
+    """As the platform reads them, so that both look at one cluster."""
+    env = {"NSQLOOKUPD_HTTP_ADDRESSES": fleet.registry.http_address, "NSQD_HTTP_ADDRESSES": ""}
+    ended = await nsq("topics", "--json", env=env)
+    assert [row["name"] for row in ended.document["topics"]] == ["orders"]
+    env = {"NSQLOOKUPD_HTTP_ADDRESSES": "", "NSQD_HTTP_ADDRESSES": fleet.nodes[0]}
+    ended = await nsq("nodes", "--json", env=env)
+    assert [row["id"] for row in ended.document["nodes"]] == fleet.nodes[:1]
+
+
+async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoCluster) -> None:
+    """Two registries, four nodes: one table, sums over all, and an action reaches everybody who has the topic."""
+    alpha, beta = go_fleet.nodes
+    alpha.channel("orders", "archive", depth=1000, in_flight_count=2, deferred_count=3)
+    beta.topic("elsewhere", depth=7)
+    go = f"--lookupd-http-address={go_fleet.registry.address}"
+    rows = {row["name"]: row for row in (await fleet.nsq("topics", "--json", go)).document["topics"]}
+    assert sorted(rows) == ["elsewhere", "orders"]
+    assert (rows["orders"]["channel_depth"], len(rows["orders"]["nodes"])) == (12 + 1005, 3)
+    refused = await fleet.nsq("channels", "delete", "orders", "archive", go)
+    assert "on 3 nodes, with 1,011 messages (2 in flight, 3 deferred)" in refused.errors
+    paused = await fleet.nsq("channels", "pause", "orders", "archive", go)
+    assert (paused.status, paused.errors) == (0, "")
+    assert alpha.topics["orders"]["channels"][0]["paused"]
+    assert beta.posts == []
+    beta.status["/topic/empty"] = (500, "INTERNAL_ERROR")
+    emptied = await fleet.nsq("topics", "empty", "orders", "elsewhere", "--yes", go)
+    assert emptied.status == 1
+    beta_id = f"127.0.0.1:{beta.port}"
+    assert emptied.errors == f"nsq topics: empty topic elsewhere: failed on nsqd {beta_id}: 500 INTERNAL_ERROR\n"
+
+
+async def test_a_node_that_answers_nonsense_is_one_that_failed(fleet: Fleet, go_fleet: GoCluster) -> None:
+    """It is named, and the rest is listed."""
+    alpha, beta = go_fleet.nodes
+    alpha.topics["broken"] = {"topic_name": "broken", "channels": [], "depth": "many"}
+    beta.topic("sound", depth=7)
+    ended = await nsq("topics", "--json", f"--lookupd-http-address={go_fleet.registry.address}")
+    assert ended.status == 1
+    assert ended.errors == f"nsq topics: nsqd 127.0.0.1:{alpha.port}: 200 the answer makes no sense\n"
+    assert {row["name"]: row["depth"] for row in ended.document["topics"]} == {"broken": 0, "sound": 7}

@@ -1,0 +1,156 @@
+"""The tools as a shell runs them: processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aionsq import Node
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+DEADLINE_S = 30
+PIPE = asyncio.subprocess.PIPE
+
+Started = Callable[..., Awaitable["Tool"]]
+
+
+@dataclass
+class Ended:
+    status: int
+    out: bytes
+    err: str
+
+
+class Tool:
+    """A running tool."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def end(self, stdin: bytes | None = None) -> Ended:
+        async with asyncio.timeout(DEADLINE_S):
+            out, err = await self.process.communicate(stdin)
+        return Ended(self.process.returncode, out, (err or b"").decode())
+
+    async def line(self) -> bytes:
+        """The next line of standard output."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.process.stdout.readline()
+
+    async def logged(self, text: str, within: float = DEADLINE_S) -> str:
+        """Read standard error up to a line that contains ``text``; the lines read."""
+        seen = ""
+        try:
+            async with asyncio.timeout(within):
+                while line := (await self.process.stderr.readline()).decode():
+                    seen += line
+                    if text in line:
+                        return seen
+        except TimeoutError:
+            pass
+        raise AssertionError(f"no line with {text!r} in:\n{seen}")
+
+
+def words_of(name: str) -> list[str]:
+    """How to start the console script ``nsq_…`` of pyproject.toml, or else a subcommand of ``nsq``."""
+    if name not in SCRIPTS:
+        return [sys.executable, str(ROOT / "manage.py"), "nsq", name]
+    module, _, function = SCRIPTS[name].partition(":")
+    program = f"import sys; from {module} import {function}; sys.exit({function}())"
+    return [sys.executable, "-c", program]
+
+
+@pytest.fixture
+async def start_tool() -> AsyncIterator[Started]:
+    """``await start_tool(name, *flags)`` starts a tool by its name in NSQ or its subcommand's; killed at the end if it
+    still runs. ``stdin stdout stderr env`` as for a process; pipes where none is given."""
+    started = []
+
+    async def start(name: str, *flags: str, env: dict[str, str] | None = None, **files: Any) -> Tool:
+        files = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE, **files}
+        process = await asyncio.create_subprocess_exec(
+            *words_of(name), *flags, env={**os.environ, **(env or {})}, cwd=ROOT, **files
+        )
+        started.append(process)
+        return Tool(process)
+
+    yield start
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.fixture
+def in_shell() -> Callable[[str], Awaitable[Ended]]:
+    """Run a line of shell to its end, with ``nsq …`` in it replaced by how it is started here."""
+
+    async def run(line: str) -> Ended:
+        nsq = f"{sys.executable} {ROOT / 'manage.py'} nsq "
+        shell = await asyncio.create_subprocess_shell(line.replace("nsq ", nsq, 1), cwd=ROOT, stdout=PIPE, stderr=PIPE)
+        return await Tool(shell).end()
+
+    return run
+
+
+@pytest.fixture
+def channel_of() -> Callable[[Any, str, str], Awaitable[dict[str, Any]]]:
+    """A channel's row of a broker's /stats."""
+
+    async def ask(broker: Any, topic: str, channel: str) -> dict[str, Any]:
+        async with Node(broker.http_address) as node:
+            topics = (await node.stats(topic, channel))["topics"] or []
+            return topics[0]["channels"][0] if topics and topics[0]["channels"] else {}
+
+    return ask
+
+
+@pytest.fixture
+def poll() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
+    """Ask until the answer is true; returns it."""
+
+    async def wait(ask: Callable[[], Awaitable[Any]]) -> Any:
+        async with asyncio.timeout(2 * DEADLINE_S):
+            while not (answer := await ask()):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            return answer
+
+    return wait
+
+
+@pytest.fixture
+def settled(broker: Any, channel_of: Any, poll: Any) -> Callable[[str, str], Awaitable[dict[str, Any]]]:
+    """Wait until every message of the broker's channel is finished; returns its row."""
+
+    async def wait(topic: str, channel: str) -> dict[str, Any]:
+        async def row() -> dict[str, Any]:
+            row = await channel_of(broker, topic, channel)
+            return {} if row["depth"] + row["in_flight_count"] + row["deferred_count"] else row
+
+        return await poll(row)
+
+    return wait
+
+
+@pytest.fixture
+def interrupted() -> Callable[[Tool], Awaitable[str]]:
+    """Press Ctrl-C, and have the tool end as it should; returns what it wrote on standard error."""
+
+    async def press(tool: Tool) -> str:
+        tool.process.send_signal(signal.SIGINT)
+        ended = await tool.end()
+        assert (ended.status, ended.out) == (0, b"")
+        assert "Traceback" not in ended.err
+        return ended.err
+
+    return press

@@ -1,0 +1,123 @@
+"""What holds for every tool: help, versions, wrong flags, and servers that do not answer."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from aionsq import Producer
+
+CONSUMERS = ("nsq_tail", "tail")
+EVERY = (*CONSUMERS, "nsq_stat", "stat", "pub", "nsq_to_file", "nsq_to_http", "nsq_to_nsq")
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "says"),
+    [
+        (["tail"], 1, "nsq tail: --topic required"),
+        (["nsq_tail"], 1, "nsq_tail: --topic required"),
+        (["nsq_tail", "--topic=t"], 1, "nsq_tail: --nsqd-tcp-address or --lookupd-http-address required"),
+        (["tail", "--topic=t", "--nsqd-tcp-address=a:1", "--lookupd-http-address=b:1"], 1, "not both"),
+        (["tail", "--topic=bad topic", "--nsqd-tcp-address=127.0.0.1:1"], 1, "'bad topic' is not valid"),
+        (["tail", "--topic=t", "--nsqd-tcp-address=nowhere"], 1, "'nowhere' is not host:port"),
+        (["tail", "--topic=t", "--lookupd-http-address=nowhere:x"], 1, "'nowhere:x' is not host:port"),
+        (["tail", "--topic=t", "--nsqd-tcp-address=127.0.0.1:1"], 1, "127.0.0.1:1: connection refused"),
+        (["tail", "--topic=t", "--consumer-opt=nope"], 2, "--consumer-opt nope: invalid option nope"),
+        (["tail", "-topic", "t", "stray", "-n", "1"], 1, "nsq tail: unknown arguments: [stray -n 1]"),
+        (["pub"], 1, "nsq pub: --topic required"),
+        (["pub", "--topic=t", "--delimiter=ab"], 1, "--delimiter must be a single byte"),
+        (["pub", "--topic=t", "--message=x", "--nsqd-tcp-address=127.0.0.1:1"], 1, "connection refused"),
+        (["stat", "--topic=t"], 1, "--topic and --channel are required"),
+        (["nsq_stat", "--topic=t", "--channel=c"], 1, "--nsqd-http-address or --lookupd-http-address required"),
+        (["stat", "--topic=t", "--channel=c", "--interval=0s"], 1, "--interval should be positive"),
+        (["stat", "--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
+        (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=http://x:1"], 1, "should not contain scheme"),
+        (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"], 1, "nobody answers"),
+    ],
+)
+async def test_what_cannot_work_is_told_on_standard_error(start_tool, argv, status, says):
+    """In words, without a traceback, and with an exit status."""
+    tool = await start_tool(*argv, env={"NSQLOOKUPD_HTTP_ADDRESSES": ""})
+    ended = await tool.end(b"x\n")
+    assert (ended.status, ended.out) == (status, b"")
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+    assert len(ended.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("name", EVERY)
+async def test_every_tool_explains_its_flags(start_tool, name):
+    """--help to standard error with status 0, as NSQ's tools do, what it is for above the flags; an unknown flag shows
+    the usage with status 2."""
+    ended = await (await start_tool(name, "-help")).end()
+    assert (ended.status, ended.out) == (0, b"")
+    called = name if name.startswith("nsq_") else f"nsq {name}"
+    assert ended.err.startswith(f"usage: {called} [--topic ")
+    _, summary, flags, *_ = ended.err.split("\n\n")
+    assert summary.endswith(".")
+    assert flags.startswith("options:\n  --")
+    ended = await (await start_tool(name, "--bogus")).end()
+    assert (ended.status, ended.out) == (2, b"")
+    assert ended.err.startswith(f"{called}: flag provided but not defined: -bogus\n\nusage: ")
+
+
+@pytest.mark.parametrize("name", EVERY)
+async def test_every_tool_tells_its_version(start_tool, name):
+    """NSQ's, under NSQ's name of the tool, without needing any other flag."""
+    ended = await (await start_tool(name, "--version")).end()
+    named = {"tail": "nsq_tail", "stat": "nsq_stat", "pub": "to_nsq"}.get(name, name)
+    assert ended.out.decode() == f"{named} v1.3.0\n"
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+async def test_a_registry_that_does_not_answer_is_told_and_asked_again(start_tool, start_server, unused_address, name):
+    """It may be started later than the tool."""
+    flags = ("--topic=t", f"--lookupd-http-address={unused_address}", "--consumer-opt=lookupd_poll_interval,100ms")
+    tool = await start_tool(name, *flags)
+    assert "asking again" in await tool.logged("connection refused")
+    registry = await start_server("lookup", f"--http-address={unused_address}")
+    broker = await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"here")
+    assert await tool.line() == b"here\n"
+    tool.process.send_signal(signal.SIGTERM)
+    assert (await tool.end()).status == 0
+
+
+@pytest.mark.parametrize("name", CONSUMERS)
+async def test_the_environment_may_name_the_registry(start_tool, registry, name):
+    """NSQLOOKUPD_HTTP_ADDRESSES, as for the platform; and an interrupt during the start ends it as one later on."""
+    env = {"NSQLOOKUPD_HTTP_ADDRESSES": registry.http_address}
+    tool = await start_tool(name, "--topic=t", "--log-level=info", env=env)
+    await tool.logged("Adding consumer for topic: t")
+    tool.process.send_signal(signal.SIGINT)
+    ended = await tool.end()
+    assert (ended.status, ended.err) == (0, "")
+
+
+async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
+    """The first one asks an nsqd that does not answer to end the conversation; the second ends the tool, status 130."""
+    nsqd.on["CLS"] = lambda peer, command: None
+    tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.address}")
+    peer = await nsqd.consumer()
+    peer.message(b"here")
+    assert await tool.line() == b"here\n"
+    tool.process.send_signal(signal.SIGINT)
+    await nsqd.until(lambda: peer.lines("CLS"))
+    tool.process.send_signal(signal.SIGINT)
+    ended = await tool.end()
+    assert (ended.status, ended.out) == (130, b"")
+    assert ended.err == "nsq_tail: interrupted again: ended without waiting for what was under way\n"
+
+
+async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool, broker):
+    """With a line in the log for each."""
+    tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", "--log-level=info")
+    await tool.logged("connected to nsqd")
+    await broker.restart()
+    assert "WARN" in await tool.logged("connected to nsqd")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"here")
+    assert await tool.line() == b"here\n"

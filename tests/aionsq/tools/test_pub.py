@@ -1,0 +1,124 @@
+"""nsq pub."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from aionsq import Node
+
+DEADLINE_S = 30
+
+
+async def test_pub_stores_every_record_of_standard_input(broker, start_tool):
+    """Empty ones are left out, and the last one counts without a newline; how many were stored is told."""
+    async with Node(broker.http_address) as node:
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+    tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
+    ended = await tool.end(b"one\n\ntwo\n" + b"".join(b"%d\n" % number for number in range(1000)) + b"last")
+    assert (ended.status, ended.err) == (0, "nsq pub: 1003 messages stored in t\n")
+    tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=1003", "--nsqd-tcp-address", broker.tcp_address)
+    printed = (await tail.end()).out.splitlines()
+    assert sorted(printed) == sorted([b"one", b"two", b"last", *(b"%d" % number for number in range(1000))])
+
+
+async def test_pub_reads_a_file_and_takes_messages_from_the_command_line(broker, start_tool, tmp_path):
+    """--message, several times, publishes without reading standard input; so does a file as standard input."""
+    address = broker.tcp_address
+    tool = await start_tool("pub", "--topic=t", "--message=a b", "--message", "c", "--nsqd-tcp-address", address)
+    assert (await tool.end()).err == "nsq pub: 2 messages stored in t\n"
+    records = tmp_path / "records"
+    records.write_bytes(b"x;y;z")
+    with records.open("rb") as file:
+        tool = await start_tool("pub", "--topic=t", "--delimiter=;", "--nsqd-tcp-address", address, stdin=file)
+        assert (await tool.end()).err == "nsq pub: 3 messages stored in t\n"
+
+
+async def test_pub_publishes_what_was_typed_without_waiting_for_more(broker, start_tool):
+    """A line at a time arrives a line at a time; Ctrl-C tells what was stored, without a traceback."""
+    tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
+    tool.process.stdin.write(b"first\n")
+    async with Node(broker.http_address) as node:
+        async with asyncio.timeout(DEADLINE_S):
+            while not [t for t in (await node.stats("t"))["topics"] or () if t["message_count"]]:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    tool.process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await tool.process.wait() == 130
+        assert await tool.process.stderr.read() == b"nsq pub: interrupted; 1 message stored in t\n"
+
+
+async def test_pub_that_fails_says_why_and_how_much_was_stored(broker, start_tool):
+    """A record that is too big ends it with status 1."""
+    tool = await start_tool("pub", "--topic=t", "--batch-size=1", "--nsqd-tcp-address", broker.tcp_address)
+    ended = await tool.end(b"fine\n" + b"x" * 1_048_577 + b"\n")
+    assert ended.status == 1
+    assert ended.err == "nsq pub: message of 1048577 bytes is larger than 1048576 (1 message stored in t, 1 not)\n"
+
+
+async def test_pub_with_standard_input_closed_publishes_nothing(broker, in_shell):
+    """As a supervisor may start it."""
+    ended = await in_shell(f"nsq pub --topic=t --nsqd-tcp-address={broker.tcp_address} <&-")
+    assert (ended.status, ended.err) == (0, "nsq pub: 0 messages stored in t\n")
+
+
+async def test_a_record_that_is_too_big_takes_none_of_its_batch_with_it(broker, start_tool):
+    """What came before it is stored."""
+    tool = await start_tool("to_nsq", "--topic=t", "--nsqd-tcp-address", broker.tcp_address)
+    ended = await tool.end(b"a\nb\n" + b"x" * 1_048_577 + b"\n")
+    assert ended.status == 1
+    assert ended.err.endswith("(2 messages stored in t, 1 not)\n")
+
+
+async def test_every_address_gets_every_record(broker, start_server, start_tool):
+    """Stored means stored by all of them."""
+    second = await start_server("brokerd")
+    flags = [f"--nsqd-tcp-address={each.tcp_address}" for each in (broker, second)]
+    ended = await (await start_tool("to_nsq", "--topic=t", *flags)).end(b"a\nb\nc")
+    assert (ended.status, ended.err) == (0, "to_nsq: 3 messages stored in t\n")
+    for each in (broker, second):
+        async with Node(each.http_address) as node:
+            assert (await node.stats("t"))["topics"][0]["message_count"] == 3
+
+
+async def test_a_rate_is_kept_and_told(broker, start_tool):
+    """After a second's worth at once."""
+    began_at = time.monotonic()
+    tool = await start_tool("to_nsq", "--topic=t", "--rate=50", "--nsqd-tcp-address", broker.tcp_address)
+    ended = await tool.end(b"x\n" * 100)
+    assert time.monotonic() - began_at > 0.9
+    assert ended.err == "to_nsq: Throttling messages rate to max:50/second\nto_nsq: 100 messages stored in t\n"
+
+
+async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool, poll):
+    """Status 0, after storing what it had read."""
+    tool = await start_tool("to_nsq", "--topic=t", "--nsqd-tcp-address", broker.tcp_address)
+    tool.process.stdin.write(b"one\ntwo\nunfinished")
+
+    async def stored():
+        async with Node(broker.http_address) as node:
+            topics = (await node.stats("t"))["topics"] or []
+            return topics and topics[0]["message_count"] == 2
+
+    await poll(stored)
+    tool.process.send_signal(signal.SIGTERM)
+    ended = await tool.end()
+    assert (ended.status, ended.err) == (0, "to_nsq: interrupted; 2 messages stored in t\n")
+
+
+async def test_deferred_messages_are_delivered_when_they_are_due(broker, start_tool, channel_of):
+    """--defer, with records of standard input as with --message."""
+    async with Node(broker.http_address) as node:
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+    began_at = time.monotonic()
+    tool = await start_tool("pub", "--topic=t", "--defer=1s", "--nsqd-tcp-address", broker.tcp_address)
+    assert (await tool.end(b"a\nb\n")).err == "nsq pub: 2 messages stored in t\n"
+    if time.monotonic() - began_at < 0.9:
+        row = await channel_of(broker, "t", "c")
+        assert (row["deferred_count"], row["depth"]) == (2, 0)
+    tail = await start_tool("tail", "--topic=t", "--channel=c", "-n=2", "--nsqd-tcp-address", broker.tcp_address)
+    assert sorted((await tail.end()).out.splitlines()) == [b"a", b"b"]
+    assert time.monotonic() - began_at > 1

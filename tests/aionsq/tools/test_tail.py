@@ -1,0 +1,86 @@
+"""nsq_tail."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+from aionsq import Node, Producer
+
+
+async def test_tail_counts_over_all_topics_and_answers_what_it_printed(broker, registry, start_tool, channel_of):
+    """Four of six messages; the two others are back in their channels, none is left in flight."""
+    async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
+        for topic in ("a", "b"):
+            await node.topic("create", topic)
+            await node.channel("create", topic, "c")
+            await producer.mpub(topic, [f"{topic}{number}".encode() for number in range(3)])
+        tool = await start_tool(
+            *("tail", "--topic=a", "--topic=b", "--channel=c", "--n=4", "--print-topic"),
+            f"--lookupd-http-address={registry.http_address}",
+        )
+        ended = await tool.end()
+        assert (ended.status, ended.err) == (0, "")
+        assert len(ended.out.splitlines()) == 4
+        assert all(re.fullmatch(rb"(a|b) \| \1\d", line) for line in ended.out.splitlines())
+        channels = [await channel_of(broker, topic, "c") for topic in ("a", "b")]
+        assert sum(each["depth"] + each["deferred_count"] for each in channels) == 2
+        assert [each["in_flight_count"] for each in channels] == [0, 0]
+
+
+async def test_tail_has_a_channel_of_its_own_and_asks_for_no_more_than_it_prints(nsqd, start_tool):
+    """The channel goes with it; nsqd is told who asks, whatever --consumer-opt says."""
+    tool = await start_tool(
+        *("nsq_tail", "--topic=t", "--n=3", "--consumer-opt=user_agent,me", "--consumer-opt=max_in_flight,9"),
+        f"--nsqd-tcp-address={nsqd.address}",
+    )
+    peer = await nsqd.consumer()
+    await nsqd.until(lambda: peer.lines("RDY"))
+    assert re.fullmatch(r"SUB t tail\d{6}#ephemeral", peer.lines("SUB")[0])
+    assert peer.lines("RDY") == ["RDY 3"]
+    assert json.loads(peer.commands[0].body)["user_agent"].startswith("nsq_tail/1.3.0 aionsq/")
+    for number in range(3):
+        peer.message(b"%d" % number)
+    ended = await tool.end()
+    assert (ended.status, ended.out) == (0, b"0\n1\n2\n")
+
+
+async def test_tail_shows_a_topic_that_appears_later_and_ends_quietly_on_ctrl_c(broker, registry, start_tool):
+    """It may be started first; status 0."""
+    tool = await start_tool(
+        "tail", "--topic", "later", "--log-level=info", "--lookupd-http-address", registry.http_address
+    )
+    await tool.logged("Adding consumer")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("later", b"here")
+    assert await tool.line() == b"here\n"
+    tool.process.send_signal(signal.SIGINT)
+    ended = await tool.end()
+    assert ended.status == 0
+    assert "WARN" not in ended.err
+
+
+async def test_tail_into_a_reader_that_leaves_ends_without_a_word(broker, in_shell, channel_of):
+    """As with ``| head -2``; what was not printed is back in the channel."""
+    async with Producer(broker.tcp_address) as producer, Node(broker.http_address) as node:
+        await node.topic("create", "t")
+        await node.channel("create", "t", "c")
+        for _ in range(10):
+            await producer.mpub("t", [b"x" * 100] * 1000)
+    ended = await in_shell(f"nsq tail --topic=t --channel=c --nsqd-tcp-address={broker.tcp_address} | head -2")
+    assert (ended.status, ended.out, ended.err) == (0, (b"x" * 100 + b"\n") * 2, "")
+    channel = await channel_of(broker, "t", "c")
+    assert channel["in_flight_count"] == 0
+    assert channel["depth"] + channel["deferred_count"] > 0
+
+
+async def test_tail_to_a_full_disk_says_so(broker, start_tool):
+    """With status 1."""
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"x")
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230
+        tool = await start_tool("tail", "--topic=t", "--nsqd-tcp-address", broker.tcp_address, stdout=full)
+        ended = await tool.end()
+    assert (ended.status, ended.err) == (1, "nsq tail: no space left on device\n")

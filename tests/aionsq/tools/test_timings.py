@@ -1,0 +1,40 @@
+"""The status lines of nsq_to_http and nsq_to_nsq."""
+
+from __future__ import annotations
+
+from aionsq.tools.timings import AddressTimings, Timings, line
+
+
+def test_a_line_tells_percentiles_and_the_mean():
+    """In the reference's words and units."""
+    seconds = [number / 1000 for number in range(1, 251)]
+    assert line("[x]:", seconds) == "[x]: finished 250 - 99th: 249.00ms - 95th: 239.00ms - avg: 125.50ms"
+    assert line("[x]:", [0.0022]) == "[x]: finished 1 - 99th: 2.20ms - 95th: 2.20ms - avg: 2.20ms"
+
+
+def test_a_line_for_each_so_many_successes():
+    """Of those alone; 0 means never."""
+    told: list[str] = []
+    timings = Timings(3, "[x]:", told.append)
+    for second in (1, 1, 1, 2, 2):
+        timings.succeeded(second)
+    assert told == ["[x]: finished 3 - 99th: 1000.00ms - 95th: 1000.00ms - avg: 1000.00ms"]
+    timings.succeeded(2)
+    assert told[1].endswith("avg: 2000.00ms")
+    never = Timings(0, "[x]:", told.append)
+    never.succeeded(1)
+    assert len(told) == 2
+
+
+def test_several_addresses_have_a_line_each_and_one_together():
+    """A lone one has only that."""
+    told: list[str] = []
+    several = AddressTimings(2, ["a", "b"], told.append)
+    for _ in range(2):
+        several.succeeded("a", 0.001)
+        several.succeeded("b", 0.003)
+    assert [text.partition(" finished")[0] for text in told] == ["[aggregate]:", "[a]:", "[b]:", "[aggregate]:"]
+    told.clear()
+    alone = AddressTimings(1, ["a"], told.append)
+    alone.succeeded("a", 0.001)
+    assert told == ["[aggregate]: finished 1 - 99th: 1.00ms - 95th: 1.00ms - avg: 1.00ms"]

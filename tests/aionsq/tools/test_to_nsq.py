@@ -1,0 +1,214 @@
+"""nsq_to_nsq, between real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aionsq import Consumer, Node, Producer
+
+DEADLINE_S = 60
+QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
+
+
+@pytest.fixture
+async def destination(start_server):
+    """A second broker."""
+    return await start_server("brokerd")
+
+
+@pytest.fixture
+async def relay(broker, start_tool):
+    """``await relay(bodies, *flags)``: publish to topic t, and start nsq_to_nsq on it."""
+
+    async def start(bodies, *flags, name="nsq_to_nsq"):
+        async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
+            await node.topic("create", "t")
+            await node.channel("create", "t", "nsq_to_nsq")
+            if bodies:
+                await producer.mpub("t", bodies)
+        return await start_tool(name, "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", *QUICK, *flags)
+
+    return start
+
+
+async def taken_from(server, topic, count):
+    """``count`` messages of a topic, or all that come within a moment after them."""
+    bodies = []
+    async with Consumer(topic, "check", nsqd_tcp_addresses=[server.tcp_address]) as consumer:
+        consumer.change_max_in_flight(500)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(bodies) < count:
+                message = await consumer.next_message()
+                message.finish()
+                bodies.append(message.body)
+    return bodies
+
+
+async def count_in(server, topic, field="message_count"):
+    async with Node(server.http_address) as node:
+        topics = (await node.stats(topic))["topics"] or []
+        return topics[0][field] if topics else 0
+
+
+async def test_messages_arrive_as_they_were(destination, relay, settled, interrupted):
+    """In the topic of the same name; bytes are not looked at. An interrupt ends it with status 0."""
+    bodies = [b"\xff\x00 not json", *(b"%d" % number for number in range(1000))]
+    tool = await relay(bodies, f"--destination-nsqd-tcp-address={destination.tcp_address}", "--status-every=500")
+    await settled("t", "nsq_to_nsq")
+    assert sorted(await taken_from(destination, "t", 1001)) == sorted(bodies)
+    lines = (await interrupted(tool)).splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("nsq_to_nsq: [aggregate]: finished 500 - 99th: ") for line in lines)
+
+
+async def test_several_topics_may_go_into_one(broker, destination, start_tool, interrupted):
+    """--destination-topic; with the topics found through a registry, by the subcommand's name too."""
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("a", b"from a")
+        await producer.pub("b", b"from b")
+    tool = await start_tool(
+        *("to-nsq", "--topic=a", "--topic=b", "--destination-topic=both"),
+        *(f"--nsqd-tcp-address={broker.tcp_address}", f"--destination-nsqd-tcp-address={destination.tcp_address}"),
+    )
+    assert sorted(await taken_from(destination, "both", 2)) == [b"from a", b"from b"]
+    assert await interrupted(tool) == ""
+
+
+@pytest.mark.parametrize("mode", ["round-robin", "hostpool", "epsilon-greedy"])
+async def test_destinations_share_the_messages(start_server, destination, relay, settled, mode):
+    """Each message goes to one of them."""
+    second = await start_server("brokerd")
+    flags = [f"--destination-nsqd-tcp-address={each.tcp_address}" for each in (destination, second)]
+    await relay([b"%d" % number for number in range(400)], f"--mode={mode}", *flags)
+    await settled("t", "nsq_to_nsq")
+    counts = [await count_in(destination, "t"), await count_in(second, "t")]
+    assert sum(counts) == 400
+    assert counts == [200, 200] if mode != "epsilon-greedy" else all(counts)
+
+
+async def test_a_dead_destination_is_passed_over(destination, relay, settled, unused_address, interrupted):
+    """Nothing is requeued for it; that it is dead is told."""
+    tool = await relay(
+        [b"x"] * 100,
+        *(f"--destination-nsqd-tcp-address={address}" for address in (unused_address, destination.tcp_address)),
+    )
+    row = await settled("t", "nsq_to_nsq")
+    assert (await count_in(destination, "t"), row["requeue_count"]) == (100, 0)
+    assert f"cannot connect to nsqd {unused_address}: connection refused; trying again" in await interrupted(tool)
+
+
+async def test_a_message_that_cannot_be_published_comes_back(destination, relay, settled):
+    """Until it can: here the destination is down for a while."""
+    address = destination.tcp_address
+    flags = (f"--destination-nsqd-tcp-address={address}", "--producer-opt=max_reconnect_delay,50ms")
+    tool = await relay([], *flags, "--log-level=info")
+    await tool.logged("connected to nsqd")
+    await destination.close()
+    await relay([b"x"] * 10, "--destination-nsqd-tcp-address=127.0.0.1:1")  # publishes; ends at once itself
+    await tool.logged("goes back, attempt 1")
+    await destination.start()
+    await settled("t", "nsq_to_nsq")
+    assert await count_in(destination, "t") >= 10
+
+
+async def test_json_is_filtered_and_cut(destination, relay, settled):
+    """Fields that are required, with their value, and those that are kept; numbers keep their digits."""
+    bodies = [
+        b'{"kind":"a","n":12345678901234567890,"x":1}',
+        b'{"kind":"b","n":1}',
+        b'{"kind":["a"],"n":2}',
+        b'{"kind":"a","x":3}',
+    ]
+    await relay(
+        bodies,
+        *("--require-json-field=kind", "--require-json-value=a", "--whitelist-json-field=n"),
+        f"--destination-nsqd-tcp-address={destination.tcp_address}",
+    )
+    await settled("t", "nsq_to_nsq")
+    assert sorted(await taken_from(destination, "t", 2)) == [b'{"n":12345678901234567890}', b"{}"]
+    assert await count_in(destination, "t") == 2
+
+
+async def test_what_is_no_json_is_not_lost(destination, relay, channel_of, broker, interrupted):
+    """It comes back, with the reference's words; so does what lacks the field whose value is asked for."""
+    tool = await relay(
+        [b"no json"],
+        *("--require-json-field=f", "--require-json-value=1"),
+        f"--destination-nsqd-tcp-address={destination.tcp_address}",
+    )
+    await tool.logged("ERROR: Unable to decode json: ")
+    await tool.logged("goes back, attempt 7")
+    async with Producer(broker.tcp_address) as producer:
+        await producer.pub("t", b"{}")
+    await tool.logged("ERROR: missing field to check required value; message ")
+    await interrupted(tool)
+    row = await channel_of(broker, "t", "nsq_to_nsq")
+    assert row["depth"] + row["deferred_count"] + row["in_flight_count"] == 2
+
+
+@pytest.mark.parametrize(("choice", "passed"), [("pass", [b"no json"]), ("drop", [])])
+async def test_what_is_no_json_may_be_passed_on_or_dropped(destination, relay, settled, choice, passed, interrupted):
+    """--non-json; each is told."""
+    tool = await relay(
+        [b"no json"],
+        *("--require-json-field=f", f"--non-json={choice}"),
+        f"--destination-nsqd-tcp-address={destination.tcp_address}",
+    )
+    await settled("t", "nsq_to_nsq")
+    assert await count_in(destination, "t") == len(passed)
+    assert "Unable to decode json" in await interrupted(tool)
+
+
+async def test_a_topic_is_not_fed_to_itself(broker, start_tool):
+    """Each message would go round for ever."""
+    address = broker.tcp_address
+    flags = ("--topic=t", f"--nsqd-tcp-address={address}", f"--destination-nsqd-tcp-address={address}")
+    ended = await (await start_tool("nsq_to_nsq", *flags)).end()
+    assert ended.status == 1
+    assert ended.err == f"nsq_to_nsq: topic t of {address} would be published to itself; use --destination-topic\n"
+
+
+async def test_nothing_is_lost_when_either_side_is_killed(broker, destination, relay, settled, poll):
+    """kill -9 of nsq_to_nsq and of the destination's broker in turn, while messages pass."""
+    flags = (
+        f"--destination-nsqd-tcp-address={destination.tcp_address}",
+        *("--producer-opt=max_reconnect_delay,50ms", "--consumer-opt=max_backoff_duration,50ms", "--log-level=info"),
+        *("--max-in-flight=50", "--status-every=0"),
+    )
+    bodies = []
+
+    async def some_more_have_passed():
+        before = await count_in(destination, "t", "depth")
+        more = [b"%06d" % (len(bodies) + number) for number in range(10_000)]
+        bodies.extend(more)
+        async with Producer(broker.tcp_address) as producer:
+            await producer.mpub("t", more)
+
+        async def enough():
+            return await count_in(destination, "t", "depth") >= before + 200
+
+        await poll(enough)
+
+    tool = await relay([], *flags)
+    await tool.logged("connected to nsqd")
+    for _ in range(2):
+        await some_more_have_passed()
+        tool.process.kill()
+        await tool.process.wait()
+        tool = await relay([], *flags)
+        await tool.logged("connected to nsqd")
+        await some_more_have_passed()
+        await destination.close()
+        await destination.start()
+    await settled("t", "nsq_to_nsq")
+    seen = set()
+    async with Consumer("t", "check", nsqd_tcp_addresses=[destination.tcp_address]) as consumer:
+        consumer.change_max_in_flight(500)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(seen) < len(bodies):
+                message = await consumer.next_message()
+                message.finish()
+                seen.add(message.body)
+    assert seen == set(bodies)
