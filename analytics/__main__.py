@@ -7,16 +7,24 @@ Progress is JSON lines on standard output; Spark's own log is on standard error.
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import sys
 import threading
 from datetime import UTC, datetime
 
 from analytics import failures
-from analytics.jobs import JOBS, Place, find_job
-from analytics.parameters import BadParameter, Given, declared
+from analytics.archive import samples_path
+from analytics.files import Folder
+from analytics.jobs import JOBS, find_job
+from analytics.notebook import VIEWS, make_views
+from analytics.parameters import BadParameter, Given, declared, duration
+from analytics.places import Place
 from analytics.progress import Progress
 from analytics.session import spark_session
+
+MUCH = 64_000_000
+"""Bytes of samples: about a day of 150 channels."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
             for name, parameter in declared(job.parameters).items():
                 print(f"  {name}={parameter.default}  {parameter.description}")
         return 0
+    if arguments.command == "sql":
+        return _sql(arguments)
     try:
         job = find_job(arguments.job)
         parameters = job.checked(_given(arguments.parameter))
@@ -43,16 +53,46 @@ def main(argv: list[str] | None = None) -> int:
     place = Place(arguments.archive, arguments.output)
     try:
         failures.check_place(place)
+        if not job.needs_spark:
+            progress.done(job.run(None, place, parameters, datetime.now(UTC), progress))
+            return 0
         progress.at(0.0, "start Spark")
-        with spark_session(f"nsq {job.name}") as spark:
+        with spark_session(f"nsq {job.name}", for_much=size_of(place.archive) > MUCH) as spark:
             rows = job.run(spark, place, parameters, datetime.now(UTC), progress)
             progress.at(1.0, "stop Spark")
     except Exception as error:
-        message = failures.sentence(error)
-        progress.failed(message)
+        kind, message = failures.explained(error)
+        progress.failed(kind, message)
         print(f"analytics: {message}", file=sys.stderr)
         return 1
     progress.done(rows)
+    return 0
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    """Answer queries over the views, from the command line or from standard input, as tables or CSV."""
+    try:
+        period = duration(arguments.period)
+    except ValueError as error:
+        print(f"analytics: --period: {error}", file=sys.stderr)
+        return 2
+    try:
+        failures.check_archive(arguments.archive)
+        with spark_session("nsq sql") as spark:
+            make_views(spark, arguments.archive, period)
+            queries = arguments.query or sys.stdin.read().split(";")
+            for query in filter(str.strip, queries):
+                answer = spark.sql(query)
+                if arguments.csv:
+                    writer = csv.writer(sys.stdout)
+                    writer.writerow(answer.columns)
+                    writer.writerows(answer.toLocalIterator())
+                else:
+                    answer.show(arguments.rows, truncate=False)
+                sys.stdout.flush()
+    except Exception as error:
+        print(f"analytics: {failures.explained(error)[1]}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -61,6 +101,11 @@ def _exit_at_end_of_input() -> None:
     while os.read(0, 4096):
         pass
     os._exit(1)
+
+
+def size_of(archive: str) -> int:
+    """Bytes of its samples."""
+    return sum(file.size for files in Folder(samples_path(archive)).partitions().values() for file in files)
 
 
 def _given(pairs: list[str]) -> Given:
@@ -77,6 +122,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m analytics", description="Spark reports over the archive.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="the jobs there are, and their parameters")
+    views = "; ".join(f"{name}: {meaning}" for name, meaning in VIEWS.items())
+    sql = commands.add_parser("sql", help="query the archive with Spark SQL", epilog=f"views: {views}")
+    sql.add_argument("query", nargs="*", help="SQL; from standard input, separated by semicolons, if there is none")
+    sql.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
+    sql.add_argument("--period", default="7d", help="how far back the views go (default 7d)")
+    sql.add_argument("--rows", type=int, default=50, help="of a table, at most (default 50)")
+    sql.add_argument("--csv", action="store_true", help="print CSV, all of it")
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")

@@ -15,8 +15,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analytics.files import Folder
+from analytics.places import is_local, local_path
 from analytics.schema import Sample, as_table
 
 WRITING = "_writing"
@@ -30,11 +33,14 @@ def samples_path(root: str) -> str:
 
 
 class ArchiveWriter:
-    """Appends samples to an archive on a local file system. Several writers may share one archive."""
+    """Appends samples to an archive at a path or a URI. Several writers may share one archive."""
 
     def __init__(self, root: str) -> None:
         """Sweep what a killed writer left behind. Raises OSError if the archive cannot be written to."""
-        self._samples = Path(samples_path(root))
+        self._remote = None if is_local(root) else Folder(samples_path(root))
+        if self._remote is not None:
+            return  # an object appears when it is complete, so that nothing is written aside
+        self._samples = local_path(samples_path(root))
         self._writing = self._samples / WRITING
         self._writing.mkdir(parents=True, exist_ok=True)
         self._sweep(time.time())
@@ -52,6 +58,9 @@ class ArchiveWriter:
         for hour, table in tables.items():
             first = min(sample.taken_at for sample in hours[hour]).astimezone(UTC)
             name = f"{first:%M%S}-{secrets.token_hex(8)}.parquet"
+            if self._remote is not None:
+                self._write_remote(self._remote, table, hour, name)
+                continue
             aside = self._writing / name
             try:
                 with open(aside, "xb") as file:
@@ -65,6 +74,15 @@ class ArchiveWriter:
                 aside.unlink(missing_ok=True)
                 raise
             _sync_directory(folder)
+
+    def _write_remote(self, remote: Folder, table: pa.Table, hour: datetime, name: str) -> None:
+        """HDFS shows a file while it is written, so there it is written aside and renamed, as it is locally."""
+        place = f"{remote.root}/date={hour:%Y-%m-%d}/hour={hour:%H}/{name}"
+        aside = place if remote.system.type_name == "s3" else f"{remote.root}/{WRITING}/{name}"
+        remote.system.create_dir(aside.rpartition("/")[0], recursive=True)
+        pq.write_table(table, aside, filesystem=remote.system, compression="zstd")
+        if aside != place:
+            remote.move(aside, place)
 
     def _make_folder(self, folder: Path) -> None:
         if not folder.is_dir():

@@ -7,20 +7,15 @@ import re
 from pathlib import Path
 
 from analytics.java import JavaNotFound
-from analytics.jobs import ArchiveMissing, Place, is_local, local_path
+from analytics.places import ArchiveMissing, Place, is_local, local_path
 from analytics.session import MasterUnreachable
 
-_OURS = (JavaNotFound, MasterUnreachable, ArchiveMissing)
+_OURS = {JavaNotFound: "java", MasterUnreachable: "master", ArchiveMissing: "archive"}
 
 
 def check_place(place: Place) -> None:
     """Refuse, before a JVM is started, what could not work. Raises ArchiveMissing or OSError."""
-    if is_local(place.archive):
-        archive = local_path(place.archive)
-        if not (archive / "samples").is_dir():
-            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
-        if not os.access(archive / "samples", os.R_OK | os.X_OK):
-            raise PermissionError(f"the archive {archive}/samples may not be read")
+    check_archive(place.archive)
     if is_local(place.output):
         parent = local_path(place.output).parent
         parent.mkdir(parents=True, exist_ok=True)
@@ -28,24 +23,41 @@ def check_place(place: Place) -> None:
             raise PermissionError(f"the result cannot be written: {parent} is not writable")
 
 
-def sentence(error: Exception) -> str:
-    """One line. Spark's errors carry pages of plan and stack; what a person can act on is picked out of them."""
-    if isinstance(error, _OURS):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.strerror}: {error.filename}" if error.filename else str(error)
+def check_archive(root: str) -> None:
+    """Raises ArchiveMissing or PermissionError if it is a local one and cannot be read."""
+    if is_local(root):
+        archive = local_path(root)
+        if not (archive / "samples").is_dir():
+            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+        if not os.access(archive / "samples", os.R_OK | os.X_OK):
+            raise PermissionError(f"the archive {archive}/samples may not be read")
+
+
+def explained(error: Exception) -> tuple[str, str]:
+    """Its kind (docs/architecture.md) and one line. Spark's errors carry pages of plan and stack; what a person can
+    act on is picked out of them."""
+    for type_, kind in _OURS.items():
+        if isinstance(error, type_):
+            return kind, str(error)
     text = _whole_text(error)
     if re.search("No space left on device|Disk quota exceeded|File too large", text):
-        return "the disk is full: Spark could not write its result or its temporary files"
+        return "disk", "the disk is full: Spark could not write its result or its temporary files"
+    if isinstance(error, OSError):
+        return "archive", f"{error.strerror}: {error.filename}" if error.filename else _first_line(str(error))
     if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
-        return f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
+        message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
+        return "archive", message
     if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
-        return found[0]
+        return "archive", found[0]
     if "Java heap space" in text or "GC overhead limit" in text:
-        return "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+        return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
     if "All masters are unresponsive" in text:
-        return "the Spark master stopped answering"
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)[:400]
+        return "master", "the Spark master stopped answering"
+    return "other", _first_line(text) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:400]
 
 
 def _whole_text(error: BaseException) -> str:

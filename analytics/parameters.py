@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from nsqwire.durations import parse_duration
 
-Kind = Literal["choice", "duration", "time", "text", "integer"]
+Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
 
 
 class BadParameter(Exception):
@@ -23,9 +24,10 @@ class Parameter:
     kind: Kind
     title: str
     description: str
-    default: str | int = ""
+    default: str | int | float = ""
     choices: tuple[str, ...] = ()
-    minimum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 P = TypeVar("P")
@@ -38,6 +40,7 @@ _FORM_TYPES: dict[Kind, str] = {
     "time": "datetime",
     "text": "string",
     "integer": "integer",
+    "number": "number",
 }
 
 
@@ -64,6 +67,8 @@ def described(parameters: type) -> dict[str, dict[str, Any]]:
             form[name]["choices"] = list(parameter.choices)
         if parameter.minimum is not None:
             form[name]["minimum"] = parameter.minimum
+        if parameter.maximum is not None:
+            form[name]["maximum"] = parameter.maximum
     return form
 
 
@@ -92,26 +97,28 @@ def _value(name: str, parameter: Parameter, text: str) -> Any:
                     raise ValueError(f"{text!r} is not one of {', '.join(parameter.choices)}")
                 return text
             case "duration":
-                return _duration(text)
+                return duration(text)
             case "time":
                 return _moment(text) if text else None
             case "integer":
                 return _integer(text, parameter.minimum)
+            case "number":
+                return _number(text, parameter) if text else None
             case "text":
                 return text
     except ValueError as error:
         raise BadParameter(f"{name}: {error}") from None
 
 
-def _duration(text: str) -> timedelta:
+def duration(text: str) -> timedelta:
     """Go's notation, and whole days (``7d``), which Go has not. Raises ValueError."""
     days = text.removesuffix("d")
-    duration = timedelta(days=min(int(days), 100_000)) if text != days and days.isdecimal() else parse_duration(text)
-    if duration <= timedelta(0):
+    length = timedelta(days=min(int(days), 100_000)) if text != days and days.isdecimal() else parse_duration(text)
+    if length <= timedelta(0):
         raise ValueError(f"the duration {text!r} is not positive")
-    if duration > timedelta(days=36_525):
+    if length > timedelta(days=36_525):
         raise ValueError(f"the duration {text!r} is too long")
-    return duration
+    return length
 
 
 def _moment(text: str) -> datetime:
@@ -127,13 +134,27 @@ def _moment(text: str) -> datetime:
         raise ValueError(f"the time {text!r} is out of range") from None
 
 
-def _integer(text: str, minimum: int | None) -> int:
+def _number(text: str, parameter: Parameter) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a number")
+    if parameter.minimum is not None and number < parameter.minimum:
+        raise ValueError(f"{number:g} is less than {parameter.minimum:g}")
+    if parameter.maximum is not None and number > parameter.maximum:
+        raise ValueError(f"{number:g} is more than {parameter.maximum:g}")
+    return number
+
+
+def _integer(text: str, minimum: float | None) -> int:
     try:
         number = int(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number") from None
     if minimum is not None and number < minimum:
-        raise ValueError(f"{number} is less than {minimum}")
+        raise ValueError(f"{number} is less than {minimum:g}")
     if number >= 2**63:
         raise ValueError(f"{number} is too large")
     return number

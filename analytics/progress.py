@@ -37,9 +37,9 @@ class Progress:
         with self._lock:
             self._print({"event": "done", "rows": rows})
 
-    def failed(self, message: str) -> None:
+    def failed(self, kind: str, message: str) -> None:
         with self._lock:
-            self._print({"event": "failed", "message": message})
+            self._print({"event": "failed", "kind": kind, "message": message})
 
     def _print(self, event: dict[str, object]) -> None:
         self._out.write(json.dumps(event, ensure_ascii=False) + "\n")

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from analytics.files import Folder
+from analytics.tables import Figure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,9 +40,10 @@ def conforming(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
-    """Write ``rows``, ordered, to the folder ``output`` (a path or URI), in place of what was there; return how many.
+    """Write ``rows`` to the folder ``output`` (a path or URI), in place of what was there; return how many.
 
-    They are written beside it and renamed, so a run that dies leaves the old result, or none, but never a part.
+    They are in the ``order`` given, descending by a name with a leading ``-``. They are written beside it and renamed,
+    so a run that dies leaves the old result, or none, but never a part.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
@@ -50,7 +56,7 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
     files = hadoop_path(output).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     written = Observation()
     # One file: a result is small beside its archive, and its order is then the order of its rows.
-    ordered = rows.repartition(1).sortWithinPartitions(*order)
+    ordered = rows.repartition(1).sortWithinPartitions(*(F.desc(n[1:]) if n[0] == "-" else F.asc(n) for n in order))
     try:
         ordered.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(aside)
         had_one = files.exists(hadoop_path(output)) and files.rename(hadoop_path(output), hadoop_path(old))
@@ -62,6 +68,38 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
     finally:
         files.delete(hadoop_path(aside), True)
     return int(written.get["rows"])
+
+
+def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], output: str) -> int:
+    """As ``replace_result``, without Spark, for the few rows of a maintenance job."""
+    types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "integer": pa.int64()}
+    schema = pa.schema([pa.field(f.name, types[f.type], metadata={"unit": f.unit}) for f in figures])
+    columns = list(zip(*rows, strict=True)) or [()] * len(figures)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    folder, aside = Folder(output.rstrip("/")), Folder(f"{output.rstrip('/')}.{secrets.token_hex(4)}.writing").root
+    files, old = folder.system, f"{aside}.old"
+
+    def is_there(path: str) -> bool:
+        return bool(files.get_file_info(path).type != pafs.FileType.NotFound)
+
+    try:
+        files.create_dir(aside, recursive=True)
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), f"{aside}/part-0.parquet", filesystem=files)
+        had_one = is_there(folder.root)
+        if had_one:
+            files.move(folder.root, old)
+        try:
+            files.move(aside, folder.root)
+        except OSError:
+            if had_one:
+                files.move(old, folder.root)
+            raise
+        if had_one:
+            files.delete_dir(old)
+    finally:
+        if is_there(aside):
+            files.delete_dir(aside)
+    return len(rows)
 
 
 @dataclass(frozen=True)
@@ -145,6 +183,6 @@ def _type_name(arrow: pa.DataType) -> str:
 def _units(schema: pa.Schema) -> dict[str, str]:
     """Column -> unit, from the schema that Spark stores beside Parquet's own."""
     declared = (schema.metadata or {}).get(_SPARK_SCHEMA_KEY)
-    if declared is None:
-        return {}
+    if declared is None:  # written without Spark
+        return {field.name: (field.metadata or {}).get(b"unit", b"").decode() for field in schema}
     return {field["name"]: field["metadata"].get("unit", "") for field in json.loads(declared)["fields"]}

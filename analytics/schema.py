@@ -2,7 +2,8 @@
 
 A row is one reading of one node's counters for one topic (``channel`` null) or one channel.
 Changes to the row are additive: a column a file lacks reads as null. Anything else is a new SCHEMA_VERSION, which
-stands in each file's metadata under VERSION_KEY. The guide to the columns: docs/analytics.md.
+stands in each file's metadata under VERSION_KEY. Version 2 has added ``finish_count``. The guide to
+the columns: docs/analytics.md.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VERSION_KEY = b"nsq.sample.version"
 
 
@@ -65,6 +66,10 @@ class Sample:
     message_bytes: Annotated[int, Column(pa.int64(), "bytes", "counter: received, topics only")] = 0
     requeue_count: Annotated[int, Column(pa.int64(), "messages", "counter: requeued by a consumer")] = 0
     timeout_count: Annotated[int, Column(pa.int64(), "messages", "counter: timed out in flight")] = 0
+
+    finish_count: Annotated[
+        int | None, Column(pa.int64(), "messages", "counter: finished, the total of the histogram; null without one")
+    ] = None
 
     oldest_unfinished_age_ns: Annotated[
         int | None, Column(pa.int64(), "ns", "gauge: age of the oldest message nobody finished")

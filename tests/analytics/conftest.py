@@ -22,12 +22,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "2",
+    # To compile a plan takes longer than these tests' rows. The runner's and the cluster's tests do compile theirs.
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def only_spark() -> Iterator[SparkSession]:
     with spark_session("tests") as session:
+        for key, value in FEW_ROWS.items():
+            session.conf.set(key, value)
         yield session
+
+
+@pytest.fixture
+def spark(only_spark: SparkSession) -> Iterator[SparkSession]:
+    """The one session of all tests in this process; what a test cached goes with it."""
+    yield only_spark
+    only_spark.catalog.clearCache()
 
 
 @dataclass
@@ -62,6 +76,7 @@ class Broker:
                     row,
                     channel=channel,
                     message_count=histogram.count,
+                    finish_count=histogram.count,
                     hist_zero_count=dense["zero_count"],
                     hist_offset=dense["offset"],
                     hist_counts=dense["counts"],
@@ -113,11 +128,12 @@ def lognormal() -> Callable[[random.Random, float], int]:
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
     """The latency report over what is in the archive, as rows in order, times aware."""
     from analytics.jobs import read_samples
+    from analytics.transforms.activity import activity
     from analytics.transforms.latency import latency
 
     def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:
         samples = read_samples(spark, str(archive), began - timedelta(days=1), began + timedelta(days=3))
-        found = [row.asDict() for row in latency(samples, window, minimum_count).collect()]
+        found = [row.asDict() for row in latency(activity(samples, window), minimum_count).collect()]
         for row in found:
             row["window_start"] = row["window_start"].astimezone(UTC)
         return sorted(found, key=lambda row: (row["window_start"], row["topic"], row["channel"]))

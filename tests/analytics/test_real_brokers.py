@@ -107,6 +107,7 @@ class Broker:
             channel="billing",
             depth=channel["depth"],
             message_count=channel["message_count"],
+            finish_count=histogram["zero_count"] + sum(histogram["counts"]),
             hist_zero_count=histogram["zero_count"],
             hist_offset=histogram["offset"],
             hist_counts=histogram["counts"],

@@ -1,0 +1,133 @@
+"""A standalone cluster out of the pip distribution: the same answer as on this machine, though a worker dies."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from analytics.java import find_java
+from analytics.jobs import JOBS
+from analytics.places import Place
+from analytics.progress import Progress
+from analytics.results import Result
+
+ROOT = Path(__file__).parents[2]
+START_S = 150
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DEFAULTS = f"""
+spark.driver.extraJavaOptions   {QUICK}
+spark.executor.extraJavaOptions {QUICK}
+spark.sql.shuffle.partitions    8
+spark.shuffle.io.maxRetries     1
+spark.shuffle.io.retryWait      1s
+"""
+"""As an operator would set them in spark-defaults.conf: what a dead worker held is given up after a second."""
+
+
+@dataclass
+class Cluster:
+    master: str
+    workers: list[subprocess.Popen[bytes]]
+    environment: dict[str, str]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """One master and two workers on loopback, on ports of their own choice."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, expected: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        log = tmp_path / f"{name}.log"
+        with log.open("wb") as out:
+            command = [str(home / "bin" / "spark-class"), *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+            )
+        started.append(process)
+        deadline = time.monotonic() + START_S
+        while (found := re.search(expected, log.read_text(errors="replace"))) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        return process, found[0]
+
+    try:
+        _, master = start("master", r"spark://127\.0\.0\.1:\d+", "org.apache.spark.deploy.master.Master", "--port", "0")
+        class_ = "org.apache.spark.deploy.worker.Worker"
+        size = ("--cores", "1", "--memory", "1200m")
+        workers = [start(f"worker{n}", "registered with master", class_, *size, master)[0] for n in range(2)]
+        yield Cluster(master, workers, environment)
+    finally:
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_cluster_that_loses_a_worker_says_what_this_machine_says(
+    spark, cluster, archive, write, make_broker, midnight
+):
+    """The worker is killed while its tasks run; the run goes on and its rows are those of local[*]."""
+    rng, brokers = random.Random(11), [make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151")]
+    for step in range(1, 25):
+        at = midnight + timedelta(minutes=15 * step, seconds=-10)
+        for broker in brokers:
+            for number in range(20):
+                broker.finish("t", f"c{number}", int(1e6 * rng.lognormvariate(0, 2)), at)
+            write(broker.sample(at))
+    there, here = archive.parent / "there", archive.parent / "here"
+    given = {"until": "2026-03-14T06:00Z", "period": "6h"}
+
+    job = JOBS["latency"]
+    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    command = [sys.executable, "-m", "analytics", "run", "latency", "--archive", str(archive), "--output", str(there)]
+    command += [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
+    log = archive.parent / "there.log"
+    environment = cluster.environment | {"SPARK_MASTER": cluster.master, "PYTHONPATH": str(ROOT)}
+    killed = False
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, env=environment) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if not killed and re.search(r"\([1-9]\d* of", str(json.loads(line).get("stage"))):
+                os.killpg(cluster.workers[0].pid, signal.SIGKILL)
+                killed = True
+
+    assert process.wait() == 0, log.read_text()[-3000:]
+    assert killed
+    assert cluster.workers[0].wait(30) == -signal.SIGKILL
+    expected = Result(here).page(0, 10_000)
+    assert Result(there).page(0, 10_000) == expected
+    assert len(expected) == 6 * 20

@@ -1,0 +1,255 @@
+"""Throughput, objectives, capacity and compare, on archives small enough to reckon by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from analytics.jobs import read_samples
+from analytics.schema import Sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = pytest.mark.spark
+
+MINUTES = timedelta(minutes=1)
+SECONDS = timedelta(seconds=1)
+HOURS = timedelta(hours=1)
+
+
+@pytest.fixture
+def activity_rows(spark, archive, midnight) -> Callable[[timedelta], DataFrame]:
+    """ACTIVITY of everything in the archive, by window."""
+    from analytics.transforms.activity import activity
+
+    def rows(window: timedelta) -> DataFrame:
+        return activity(read_samples(spark, str(archive), midnight, midnight + timedelta(days=30)), window)
+
+    return rows
+
+
+@pytest.fixture
+def reading(midnight) -> Callable[..., Sample]:
+    """One channel's counters, as a broker that started at midnight gives them."""
+
+    def make(at: datetime, **fields: Any) -> Sample:
+        values: dict[str, Any] = {"hist_zero_count": fields.get("finish_count", 0), "hist_offset": 0, "hist_counts": []}
+        values |= {"node": "10.0.0.1:4151", "topic": "t", "channel": "c", "finish_count": 0} | fields
+        return Sample(taken_at=at, boot_id="01", started_at=midnight, **values)
+
+    return make
+
+
+def as_dicts(rows: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in rows.collect()]
+
+
+def test_rates_depth_and_the_time_to_drain(activity_rows, write, reading, midnight):
+    """Ten messages in and twenty out a second, from a depth of 1,000: 100 s to go after 50."""
+    from analytics.transforms.throughput import throughput
+
+    write(
+        [
+            reading(
+                midnight + 10 * step * SECONDS,
+                message_count=1000 + 100 * step,
+                finish_count=200 * step,
+                depth=1000 - 100 * step,
+                requeue_count=4 * step,
+                timeout_count=step,
+                oldest_unfinished_age_ns=step * 10**9,
+            )
+            for step in range(6)
+        ]
+    )
+
+    [row] = as_dicts(throughput(activity_rows(5 * MINUTES), 5 * MINUTES))
+
+    assert (row["in_count"], row["out_count"], row["observed_s"]) == (1500, 1000, 50.0)
+    assert (row["out_rate"], row["depth_max"], row["depth_last"]) == (20.0, 1000, 500)
+    assert row["depth_area"] == 10 * (900 + 800 + 700 + 600 + 500)
+    assert row["depth_mean"] == 700.0
+    assert row["drain_s"] is None  # the 1,000 it began with are counted in: 30 in, 20 out a second
+    assert row["requeue_percent"] == pytest.approx(100 * 20 / 1025)
+    assert row["timeout_percent"] == pytest.approx(100 * 5 / 1025)
+    assert row["oldest_max_ms"] == 5000.0
+
+
+def test_a_backlog_that_shrinks_has_a_time_to_drain(activity_rows, write, reading, midnight):
+    """The second window: 10 a second in, 20 out, 400 left: 40 s. Nothing waiting: 0 s."""
+    from analytics.transforms.throughput import throughput
+
+    write(
+        [
+            reading(
+                midnight + 5 * MINUTES + 10 * step * SECONDS,
+                message_count=1000 + 100 * step,
+                finish_count=200 * step,
+                depth=max(0, 1000 - 100 * step),
+            )
+            for step in range(-1, 7)
+        ]
+    )
+
+    rows = sorted(as_dicts(throughput(activity_rows(5 * MINUTES), 5 * MINUTES)), key=lambda row: row["window_start"])
+
+    assert (rows[1]["in_rate"], rows[1]["out_rate"], rows[1]["depth_last"]) == (10.0, 20.0, 400)
+    assert rows[1]["drain_s"] == 40.0
+
+
+def test_rates_of_two_nodes_add_up_and_a_topic_has_its_own_row(activity_rows, write, reading, midnight):
+    """Two nodes of a topic of one channel, each taking 5 a second."""
+    from analytics.transforms.throughput import throughput
+
+    write(
+        [
+            reading(midnight + 10 * step * SECONDS, node=node, message_count=50 * step, finish_count=50 * step, depth=7)
+            for node in ("a:1", "b:1")
+            for step in range(4)
+        ]
+        + [
+            Sample(
+                taken_at=midnight + 10 * step * SECONDS,
+                node="a:1",
+                boot_id="01",
+                started_at=midnight,
+                topic="t",
+                message_count=50 * step,
+                message_bytes=500 * step,
+            )
+            for step in range(4)
+        ]
+    )
+
+    rows = {row["channel"]: row for row in as_dicts(throughput(activity_rows(5 * MINUTES), 5 * MINUTES))}
+
+    assert (rows["c"]["in_rate"], rows["c"]["out_rate"], rows["c"]["depth_mean"]) == (10.0, 10.0, 14.0)
+    assert rows["c"]["node_count"] == 2
+    assert (rows[None]["in_rate"], rows[None]["byte_rate"], rows[None]["out_count"]) == (5.0, 50.0, None)
+
+
+def test_a_go_node_has_rates_too(activity_rows, write, midnight):
+    """It has no histogram: what left the channel is what came in less what is still there."""
+    from analytics.transforms.throughput import throughput
+
+    write(
+        [
+            Sample(
+                taken_at=midnight + 10 * step * SECONDS,
+                node="go:1",
+                boot_id="1773446400",
+                started_at=midnight,
+                topic="t",
+                channel="c",
+                message_count=100 * step,
+                depth=10 * step,
+                in_flight_count=5 * step,
+            )
+            for step in range(3)
+        ]
+    )
+
+    [row] = as_dicts(throughput(activity_rows(5 * MINUTES), 5 * MINUTES))
+
+    assert (row["in_count"], row["out_count"]) == (200, 170)
+
+
+def test_objectives_count_windows_budget_and_the_worst(activity_rows, write, reading, midnight):
+    """Twenty windows of which two miss, where one in ten may: the budget is burnt exactly once."""
+    from analytics.transforms.objectives import objectives
+
+    depths = [5] * 20
+    depths[7], depths[12] = 500, 101
+    write([reading(midnight + (5 * n + 1) * MINUTES, depth=depth) for n, depth in enumerate(depths)])
+
+    rows = as_dicts(
+        objectives(
+            activity_rows(5 * MINUTES), percentile="p99_ms", latency_ms=100.0, backlog=100.0, objective_percent=90.0
+        )
+    )
+
+    assert {(row["span"], row["objective"]) for row in rows} == {("day", "backlog"), ("period", "backlog")}
+    for row in rows:
+        assert (row["window_count"], row["held_count"], row["missed_count"], row["held_percent"]) == (20, 18, 2, 90.0)
+        assert row["budget_burnt_percent"] == pytest.approx(100)
+        assert (row["worst_value"], row["unit"]) == (500.0, "messages")
+        assert row["worst_window_start"].timestamp() == (midnight + 35 * MINUTES).timestamp()
+
+
+def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(activity_rows, write, reading, midnight):
+    """Rates rise by 24 a second and day; two consumers finish all; the last hour is the busiest."""
+    from analytics.transforms.capacity import capacity
+
+    samples, count = [], 0
+    for hour in range(72):
+        for step in range(60):
+            count += (100 + hour) * 60
+            at = midnight + hour * HOURS + (step + 0.5) * MINUTES
+            samples.append(reading(at, message_count=count, finish_count=count, client_count=2))
+    write(samples)
+
+    [row] = as_dicts(capacity(activity_rows(HOURS), horizon=timedelta(days=10), utilisation_percent=50.0))
+
+    assert row["hour_count"] == 72
+    assert row["busiest_in_rate"] == pytest.approx(171, rel=0.01)
+    assert row["busiest_hour"].timestamp() == (midnight + 71 * HOURS).timestamp()
+    assert row["service_rate"] == pytest.approx(171 / 2, rel=0.01)
+    assert row["consumers_needed"] == 4
+    assert row["growth_percent_per_day"] == pytest.approx(100 * 24 / row["in_rate"], rel=0.03)
+    assert row["in_rate_at_horizon"] == pytest.approx(row["in_rate"] + 240, rel=0.03)
+    assert row["consumers_mean"] == pytest.approx(2)
+
+
+def test_compare_puts_what_changed_most_first(activity_rows, write, reading, midnight):
+    """One channel doubled, one stayed, one is new."""
+    from analytics.transforms.activity import as_one_window
+    from analytics.transforms.compare import compare
+
+    samples = []
+    for step in range(720):
+        at = midnight + 10 * step * SECONDS
+        second = max(0, step - 360)
+        for channel, count in (("same", 10 * step), ("doubled", 10 * step + 10 * second)):
+            samples.append(reading(at, channel=channel, message_count=count, finish_count=count))
+        if step > 360:
+            samples.append(reading(at, channel="new", message_count=30 * second, finish_count=30 * second))
+    write(samples)
+    rows = activity_rows(HOURS)
+    first = as_one_window(rows.where(rows["window_start"] < midnight + HOURS), midnight)
+    second_hour = as_one_window(rows.where(rows["window_start"] >= midnight + HOURS), midnight)
+
+    found = {(row["channel"], row["figure"]): row for row in as_dicts(compare(second_hour, first, 1000))}
+
+    assert found["doubled", "in_rate"]["change_percent"] == pytest.approx(100, abs=1)
+    assert found["same", "in_rate"]["change_percent"] == pytest.approx(0, abs=1)
+    assert (found["new", "in_rate"]["state"], found["new", "in_rate"]["before"]) == ("new", None)
+    scores = [found[channel, "in_rate"]["score"] for channel in ("new", "doubled", "same")]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "compare"])
+def test_each_job_writes_the_columns_it_promises(spark, archive, write, make_broker, midnight, tmp_path, name):
+    """Names, types and units in the result are those of the registry, and so of the API."""
+    import io
+
+    from analytics.jobs import JOBS
+    from analytics.places import Place
+    from analytics.progress import Progress
+    from analytics.results import Result
+
+    broker = make_broker()
+    for step in range(1, 5):
+        broker.finish("t", "c", 5_000_000, midnight + step * MINUTES)
+        write(broker.sample(midnight + step * MINUTES))
+    job = JOBS[name]
+    parameters = job.checked({"until": "2026-03-14T01:00Z"})
+
+    rows = job.run(spark, Place(str(archive), str(tmp_path / "result")), parameters, midnight, Progress(io.StringIO()))
+
+    result = Result(tmp_path / "result")
+    assert rows == result.total > 0
+    assert [(c.name, c.type, c.unit) for c in result.columns] == [(f.name, f.type, f.unit) for f in job.figures]

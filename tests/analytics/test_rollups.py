@@ -1,0 +1,216 @@
+"""Rollups, compaction and retention: whatever is late, repeated or rewritten, a report says the same."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from analytics.archive import ArchiveWriter
+from analytics.compaction import GRACE, compact, retain
+from analytics.jobs import JOBS
+from analytics.places import Place
+from analytics.progress import Progress
+from analytics.results import Result
+from analytics.rollups import Rollups
+
+# Some are many Spark jobs: enough for a machine that has much else to do.
+pytestmark = pytest.mark.timeout(600)
+
+MINUTES = timedelta(minutes=1)
+HOURS = timedelta(hours=1)
+
+
+@pytest.fixture
+def a_day(make_broker, midnight, lognormal):
+    """Twenty-six hours of two nodes as batches, with a restart, an outage and a channel made anew."""
+    rng = random.Random(7)
+    brokers = [make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151")]
+    batches = []
+    for step in range(1, 26 * 4 + 1):
+        at = midnight + 15 * step * MINUTES - timedelta(seconds=20)
+        for broker in brokers:
+            for _ in range(rng.randint(1, 6)):
+                broker.finish("t", "c", lognormal(rng, 20), at)
+            if not (30 <= step < 33 and broker is brokers[1]):
+                batches.append(broker.sample(at))
+        if step == 50:
+            brokers[0].restart(at)
+        if step == 70:
+            brokers[1].delete("t", "c")
+    return batches, sum(len(raw) for broker in brokers for raw in broker.raw.values())
+
+
+@pytest.fixture
+def run(spark, tmp_path, midnight):
+    """Runs a job over 26 hours on an archive, in this process; returns its rows as lists."""
+
+    def run(name: str, archive: Path, **parameters: str):
+        output = tmp_path / f"result-{random.randrange(1 << 30)}"
+        job = JOBS[name]
+        given = {"until": "2026-03-15T02:00Z"} | parameters
+        job.run(spark, Place(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
+        result = Result(output)
+        return result.page(0, 10_000)
+
+    return run
+
+
+@pytest.mark.spark
+def test_late_data_and_a_rollup_in_steps_come_to_what_one_run_over_all_comes_to(run, a_day, archive, tmp_path):
+    """Batches arrive in any order, rolled up in between; hours and days equal those of a full run, and the raw ones."""
+    batches, finished = a_day
+    full = tmp_path / "full"
+    ArchiveWriter(str(full)).write([sample for batch in batches for sample in batch])
+    shuffled = random.Random(5).sample(batches, len(batches))
+    ArchiveWriter(str(archive)).write([sample for batch in shuffled[:150] for sample in batch])
+
+    raw = run("latency", full, period="26h")
+    run("rollup", archive, period="2d")
+    ArchiveWriter(str(archive)).write([sample for batch in shuffled[150:] + shuffled[:9] for sample in batch])
+    with_stale = run("latency", archive, period="26h")
+    again = run("rollup", archive, period="2d")
+    nothing = run("rollup", archive, period="2d")
+
+    assert len(again) > 1
+    assert nothing == []
+    assert all(hour.rollup for hour in Rollups(str(archive)).hours.values())
+    late = run("latency", archive, period="26h")
+
+    def without_sample_count(rows):
+        return [row[:12] for row in rows]
+
+    assert without_sample_count(late) == without_sample_count(with_stale) == without_sample_count(raw)
+    assert sum(row[3] + row[11] for row in late) == finished
+    run("rollup", full, period="2d")
+    days = run("latency", archive, period="26h", window="1d")
+    assert days == run("latency", full, period="26h", window="1d")
+    assert sum(row[3] for row in days) == sum(row[3] for row in late)
+
+
+@pytest.mark.spark
+def test_a_node_that_was_silent_for_hours_reads_the_same_rolled_up_and_not(
+    run, make_broker, midnight, lognormal, archive
+):
+    """Rolled up hour by hour as they end, all at once from samples, in windows of five minutes: the same messages."""
+    rng = random.Random(11)
+    # Within the five minutes of their first reading, which is then placed whatever the window.
+    started_at = midnight + 11 * MINUTES
+    steady, silent = make_broker("10.0.0.1:4151", started_at), make_broker("10.0.0.2:4151", started_at)
+    for step in range(1, 8 * 4 + 1):
+        at = midnight + 15 * step * MINUTES - timedelta(seconds=20)
+        for broker in (steady, silent):
+            for _ in range(5):
+                broker.finish("t", broker.node, lognormal(rng, 20), at)
+        heard = [steady] if 9 <= step <= 21 else [steady, silent]  # from two o'clock until a quarter past five
+        ArchiveWriter(str(archive)).write([row for broker in heard for row in broker.sample(at)])
+
+    raw = run("latency", archive, period="26h")
+    short = run("latency", archive, period="26h", window="5m")
+    for until in ("2026-03-14T02:00Z", "2026-03-14T03:00Z", "2026-03-14T06:00Z", "2026-03-14T08:00Z"):
+        run("rollup", archive, period="2d", until=until)
+    rolled = run("latency", archive, period="26h")
+
+    assert all(hour.rollup for hour in Rollups(str(archive)).hours.values())
+    assert rolled == raw
+    named = [name.name for name in JOBS["latency"].figures]
+    count, unplaced = named.index("count"), named.index("unplaced_count")
+    assert sum(row[count] + row[unplaced] for row in raw if row[2] == steady.node) == 5 * 32
+    # What it finished up to its first reading after the silence is known, and not when.
+    [back] = [row for row in raw if row[2] == silent.node and row[unplaced]]
+    assert (back[0], back[unplaced], back[count]) == ((midnight + 5 * HOURS).timestamp() * 1000, 5 * 22, 5 * 2)
+    for figure in (count, unplaced):
+        by_hour: dict[tuple[int, str], int] = {}
+        for row in short:
+            key = (row[0] // 3_600_000 * 3_600_000, row[2])
+            by_hour[key] = by_hour.get(key, 0) + row[figure]
+        assert by_hour == {(row[0], row[2]): row[figure] for row in raw}
+
+
+def test_compaction_makes_one_file_and_changes_no_row(archive, a_day, midnight):
+    """Small files are there until no report can be reading them, then they go; a second run does nothing."""
+    batches, _ = a_day
+    writer = ArchiveWriter(str(archive))
+    for batch in batches[:16]:
+        writer.write(batch)
+
+    def rows():
+        found = ds.dataset(archive / "samples", format="parquet", exclude_invalid_files=True).to_table().to_pylist()
+        unique = {(row["node"], row["channel"] or "", row["taken_at"]): row for row in found}
+        return [unique[key] for key in sorted(unique)]
+
+    def files():
+        return list((archive / "samples").glob("date=*/hour=*/*.parquet"))
+
+    before, small = rows(), len(files())
+    now = midnight + 5 * HOURS
+
+    done = list(compact(str(archive), 2 * HOURS, now))
+
+    assert {row[1] for row in done} == {"compacted"}
+    assert (len(files()), rows()) == (small + len(done), before)
+    for file in (archive / "samples").glob("date=*/hour=*/compact-*.parquet"):
+        compacted = pq.ParquetFile(file)
+        times = compacted.read(columns=["taken_at"])["taken_at"].to_pylist()
+        assert times == sorted(times)
+        assert compacted.metadata.row_group(0).column(0).has_offset_index
+    assert list(compact(str(archive), 2 * HOURS, now)) == []
+    long_ago = time.time() - 2 * GRACE.total_seconds()
+    for file in files():
+        os.utime(file, (long_ago, long_ago))
+
+    swept = list(compact(str(archive), 2 * HOURS, datetime.now(UTC)))
+    assert {row[1] for row in swept} >= {"swept"}
+    assert rows() == before
+    assert len(files()) == len(Rollups(str(archive)).hours)
+
+
+def test_a_maintenance_job_run_again_replaces_its_result_and_leaves_nothing_beside_it(
+    archive, a_day, midnight, tmp_path
+):
+    """The second run has nothing to compact, and says so in the place of the first's rows."""
+    batches, _ = a_day
+    for batch in batches[:16]:
+        ArchiveWriter(str(archive)).write(batch)
+    job, place = JOBS["compact"], Place(str(archive), str(tmp_path / "reports" / "1"))
+    given = job.checked({"until": "2026-03-14T05:00Z", "older_than": "2h"})
+
+    totals = []
+    for _ in range(2):
+        rows = job.run(None, place, given, midnight, Progress(io.StringIO()))
+        totals.append(Result(tmp_path / "reports" / "1").total)
+        assert rows == totals[-1]
+
+    assert totals[0] > totals[1] == 0
+    assert [path.name for path in (tmp_path / "reports").iterdir()] == ["1"]
+
+
+def test_retention_removes_what_is_older_and_nothing_else(archive, a_day, midnight):
+    """Four hours there, one kept: three go."""
+    batches, _ = a_day
+    for batch in batches[:30]:
+        ArchiveWriter(str(archive)).write(batch)
+    hours = list(Rollups(str(archive)).hours)
+
+    gone = list(retain(str(archive), HOURS, 400 * 24 * HOURS, hours[-1] + HOURS))
+
+    assert [row[0] for row in gone] == hours[:-1]
+    assert list(Rollups(str(archive)).hours) == hours[-1:]
+
+
+@pytest.mark.spark
+def test_an_archive_given_as_a_uri_is_the_same_archive(run, a_day, archive):
+    """file:// stands in for s3a:// and hdfs://: written, listed and read through the same calls."""
+    batches, _ = a_day
+    ArchiveWriter(f"file://{archive}").write([sample for batch in batches[:8] for sample in batch])
+
+    run("rollup", f"file://{archive}", period="2d")
+
+    assert run("latency", f"file://{archive}", period="26h") == run("latency", archive, period="26h") != []

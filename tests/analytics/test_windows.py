@@ -1,0 +1,24 @@
+"""Ranges of time that stand for many moments."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.transforms.windows import covering
+
+
+@given(st.sets(st.integers(-(10**6), 10**6)), st.integers(1, 12))
+def test_ranges_hold_every_moment_and_leave_out_the_widest_gaps(buckets: set[int], most: int):
+    """However the moments lie: none is lost, there are no more ranges than allowed, and what is left out is most."""
+    ranges = covering(buckets, most)
+
+    assert all(any(first <= bucket <= last for first, last in ranges) for bucket in buckets)
+    assert len(ranges) == min(most, len(buckets))
+    assert all(first in buckets and last in buckets and first <= last for first, last in ranges)
+    left_out = [after[0] - before[1] for before, after in pairwise(ranges)]
+    ordered = sorted(buckets)
+    gaps = sorted((after - before for before, after in pairwise(ordered)), reverse=True)
+    assert sorted(left_out, reverse=True) == gaps[: most - 1]
