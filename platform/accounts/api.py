@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.contrib.auth import logout
 from django.http import HttpRequest
 from django.middleware.csrf import get_token
 from ninja import Router, Status
 from ninja.errors import HttpError
+from ninja.throttling import AnonRateThrottle
 
-from accounts.auth import caller
+from accounts import audit
+from accounts.auth import caller, needs
 from accounts.models import User
+from accounts.roles import Permission, Role
 from accounts.schemas import Credentials, Me, Message
 from accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
 
@@ -20,16 +24,30 @@ router = Router(tags=["accounts"])
 
 
 def described(request: HttpRequest, user: User) -> dict[str, Any]:
-    return {"username": user.username, "role": user.role, "csrf_token": get_token(request)}
+    return {
+        "username": user.username,
+        "role": user.role,
+        "topic_patterns": user.topic_patterns if user.role == Role.OPERATOR else [],
+        "via": user.via,
+        "has_password": user.has_usable_password(),
+        "sign_out_url": settings.NSQADMIN.header_sign_out_url if user.via == "header" else "",
+        "reads_messages": user.may(Permission.READ),
+        "csrf_token": get_token(request),
+    }
 
 
-@router.get("me", response={200: Me, 401: Message})
+@router.get("me", auth=needs(Permission.VIEW), response={200: Me, 401: Message})
 def me(request: HttpRequest) -> dict[str, Any]:
     """The account this request speaks for."""
     return described(request, caller(request))
 
 
-@router.post("session", auth=None, response={200: Me, 401: Message, 403: Message, 415: Message, 429: Message})
+@router.post(
+    "session",
+    auth=None,
+    response={200: Me, 401: Message, 403: Message, 415: Message, 422: Message, 429: Message},
+    throttle=AnonRateThrottle("60/m"),  # of one address, whatever names it tries
+)
 def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, Any]:
     """Sign in by password. Needs no CSRF header, since there is no session yet to take it from."""
     forbid_other_sites(request)
@@ -43,9 +61,10 @@ def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, 
     return described(request, user)
 
 
-@router.delete("session", response={204: None, 401: Message})
+@router.delete("session", auth=needs(Permission.VIEW), response={204: None, 401: Message})
 def delete_session(request: HttpRequest) -> Status[None]:
     """Sign out."""
+    audit.record(user=caller(request), action="sign-out", remote_address=request.META.get("REMOTE_ADDR", ""))
     logout(request)
     return Status(204, None)
 

@@ -1,21 +1,40 @@
-"""Bodies of the accounts' API."""
+"""Bodies of the accounts' API. Times are unix milliseconds."""
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Literal
 
 from ninja import Schema
-from pydantic import Field
+from pydantic import AfterValidator, Field
+
+RoleName = Literal["viewer", "operator", "admin"]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("control characters are not allowed")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_printable)]
+"""A line of text, which every database can keep and every terminal show."""
+Patterns = Annotated[list[Annotated[Line, Field(max_length=64)]], Field(max_length=50)]
 
 
 class Credentials(Schema):
-    username: str = Field(max_length=150)
+    username: Line = Field(max_length=150)
     password: str = Field(max_length=1024)
 
 
 class Me(Schema):
     username: str
-    role: Literal["viewer", "operator", "admin"]
+    role: RoleName
+    topic_patterns: list[str] = Field(description="globs of the topics an operator may act on; empty: all")
+    via: str = Field(description="session, header, or token and its name")
+    has_password: bool
+    sign_out_url: str = Field(description="where signing out leads; empty: to the sign-in page")
+    reads_messages: bool = Field(description="whether this role may look into messages, by --message-role")
     csrf_token: str = Field(description="to be sent as X-CSRFToken with whatever changes something")
 
 
@@ -23,3 +42,124 @@ class Message(Schema):
     """The body of every error."""
 
     message: str
+
+
+class PasswordChange(Schema):
+    current_password: str = Field("", max_length=1024, description="left out where the account has none")
+    new_password: str = Field(max_length=1024)
+
+
+class TokenIn(Schema):
+    name: Line = Field(min_length=1, max_length=100)
+    role: RoleName = Field(description="the most the token may; not more than its owner")
+    expires_at: int | None = Field(None, ge=0, le=253_402_300_799_000, description="null: when it is revoked")
+
+
+class TokenOut(Schema):
+    id: int
+    name: str
+    role: RoleName
+    created_at: int
+    expires_at: int | None
+    last_used_at: int | None = Field(description="to the minute")
+
+
+class NewTokenOut(TokenOut):
+    secret: str = Field(description="the token itself, shown this once")
+
+
+class TokensOut(Schema):
+    tokens: list[TokenOut]
+
+
+class SessionOut(Schema):
+    id: str
+    signed_in_at: int | None
+    seen_at: int | None = Field(description="to the minute")
+    address: str
+    user_agent: str
+    current: bool
+
+
+class SessionsOut(Schema):
+    sessions: list[SessionOut]
+
+
+class EndedOut(Schema):
+    ended: int
+
+
+class PersonIn(Schema):
+    username: Line = Field(min_length=1, max_length=150)
+    role: RoleName
+    topic_patterns: Patterns = []
+
+
+class PersonChange(Schema):
+    role: RoleName | None = None
+    topic_patterns: Patterns | None = None
+    is_active: bool | None = None
+
+
+class PersonOut(Schema):
+    id: int
+    username: str
+    role: RoleName
+    topic_patterns: list[str]
+    is_active: bool
+    has_password: bool
+    created_at: int
+    seen_at: int | None
+    session_count: int
+    token_count: int
+
+
+class PeopleOut(Schema):
+    people: list[PersonOut]
+
+
+class LinkOut(Schema):
+    username: str
+    path: str = Field(description="signs this account in, once; shown this once")
+    expires_at: int
+
+
+class InvitedOut(LinkOut):
+    person: PersonOut
+
+
+class NodeResultOut(Schema):
+    node: str
+    target: str
+    outcome: str
+    detail: str
+
+
+class AuditEntryOut(Schema):
+    id: int
+    at: int
+    user: str = Field(description="empty: nobody who is known")
+    via: str
+    action: str
+    topic: str
+    channel: str | None
+    subject: str = Field(description="what it was done to, where that is no topic")
+    outcome: Literal["done", "partial", "failed", "refused"]
+    detail: str
+    results: list[NodeResultOut]
+    remote_address: str
+
+
+class AuditOut(Schema):
+    entries: list[AuditEntryOut] = Field(description="newest first")
+
+
+class AuditFacetsOut(Schema):
+    """What the trail can be narrowed to."""
+
+    users: list[str]
+    actions: list[str]
+
+
+def ms(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp() * 1000)

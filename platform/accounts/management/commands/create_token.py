@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from accounts.models import User
-from accounts.services import create_token
+from accounts.tokens import create_token
 
 
 class Command(BaseCommand):
