@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
-from ninja import Query, Router
+from ninja import Router
 from ninja.errors import HttpError
 
-from accounts.auth import caller
+from accounts.auth import caller, needs
 from accounts.roles import Permission
 from accounts.schemas import Message
-from accounts.services import require
+from aionsq.cluster import ClusterUnreachable, NotInCluster
 from cluster import selectors, services
-from cluster.actions import ClusterUnreachable, NotInCluster
-from cluster.models import AuditEntry
-from cluster.schemas import ActionIn, ActionOut, AuditOut, SnapshotOut
+from cluster.holders import address_of_node, holders
+from cluster.notification import notify, notify_all, origin_of
+from cluster.schemas import ActionIn, ActionOut, SnapshotOut, TombstoneIn
 
 router = Router(tags=["cluster"])
 
 
-@router.get("snapshot", response={200: SnapshotOut, 401: Message, 503: Message})
+@router.get("snapshot", auth=needs(Permission.VIEW), response={200: SnapshotOut, 401: Message, 503: Message})
 def snapshot(request: HttpRequest) -> HttpResponse:
     """The whole picture, as of the collector's last beat."""
-    require(caller(request), Permission.VIEW)
     kept = selectors.snapshot_json()
     if kept is None:
         raise HttpError(503, "there is no picture of the cluster yet: is the collector running?")
@@ -31,7 +31,11 @@ def snapshot(request: HttpRequest) -> HttpResponse:
     return HttpResponse(kept, content_type="application/json")
 
 
-@router.post("actions", response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message})
+@router.post(
+    "actions",
+    auth=needs(Permission.ACT),
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+)
 def actions(request: HttpRequest, body: ActionIn) -> dict[str, Any]:
     """Pause, unpause, empty, delete or create a topic or channel, everywhere it is."""
     try:
@@ -46,27 +50,29 @@ def actions(request: HttpRequest, body: ActionIn) -> dict[str, Any]:
         raise HttpError(404, str(error)) from None
     except ClusterUnreachable as error:
         raise HttpError(502, str(error)) from None
+    notify_all(origin_of(request), body.action, body.topic, body.channel)
     return {"outcome": entry.outcome, "results": entry.results}
 
 
-@router.get("audit", response={200: AuditOut, 401: Message, 422: Message})
-def audit(
-    request: HttpRequest, before: int | None = None, limit: int = Query(50, ge=1, le=500)
-) -> dict[str, list[dict[str, Any]]]:
-    """Who did what, newest first; ``before`` is the id of the last entry already seen."""
-    require(caller(request), Permission.VIEW)
-    return {"entries": [described(entry) for entry in selectors.audit_entries(before=before, limit=limit)]}
-
-
-def described(entry: AuditEntry) -> dict[str, Any]:
-    return {
-        "id": entry.pk,
-        "at": int(entry.at.timestamp() * 1000),
-        "user": entry.user,
-        "action": entry.action,
-        "topic": entry.topic,
-        "channel": entry.channel,
-        "outcome": entry.outcome,
-        "results": entry.results,
-        "remote_address": entry.remote_address,
-    }
+@router.post(
+    "tombstones",
+    auth=needs(Permission.ACT),
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+)
+def tombstone(request: HttpRequest, body: TombstoneIn) -> dict[str, Any]:
+    """Take a topic off one node: consumers are no longer sent there, and the node deletes it."""
+    known = selectors.cluster()
+    try:
+        entry = services.tombstone(
+            user=caller(request),
+            topic=body.topic,
+            node=body.node,
+            address=address_of_node(known, async_to_sync(holders)(known, body.topic), body.node),
+            remote_address=request.META.get("REMOTE_ADDR", ""),
+        )
+    except NotInCluster as error:
+        raise HttpError(404, str(error)) from None
+    except ClusterUnreachable as error:
+        raise HttpError(502, str(error)) from None
+    notify(origin_of(request), "tombstone_topic_producer", body.topic, node=body.node)
+    return {"outcome": entry.outcome, "results": entry.results}

@@ -130,6 +130,7 @@ def channel_sample(node: str, reading: Reading, topic: TopicStats, channel: Chan
         message_count=channel.message_count,
         requeue_count=channel.requeue_count,
         timeout_count=channel.timeout_count,
+        finish_count=histogram.zero_count + sum(histogram.counts) if histogram else None,
         oldest_unfinished_age_ns=channel.oldest_unfinished_age_ns,
         hist_zero_count=histogram.zero_count if histogram else None,
         hist_offset=histogram.offset if histogram else None,

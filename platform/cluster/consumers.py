@@ -2,136 +2,167 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
+import logging
 from typing import Any
 
-from channels.auth import get_user
-from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncWebsocketConsumer
-from django.contrib.sessions.backends.db import SessionStore
 from django.urls import path
-from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
-from accounts.models import User
-from accounts.roles import Permission
-from accounts.services import user_of_token
-from cluster import store
+from cluster import metrics, store
+from cluster.audience import Seat, audience
 from cluster.live import CLUSTER
+from cluster.picture import EVERYTHING, View
+from cluster.showing import showing
+from cluster.sockets import SignedInSocket
 from nsqwire.names import is_valid_name
 
-SIGN_IN_FIRST = 4401
-"""Close code for a stranger; in the range that websockets leave to applications."""
-WATCH_RENEWED_EVERY_S = 5.0
-SIGN_IN_CHECKED_EVERY_S = 30.0
+logger = logging.getLogger(__name__)
+
+COME_AGAIN = 1012
+"""Close code for a browser that can be told nothing more: it reconnects, and begins with a whole picture."""
+LONGEST_NAME = 300
+"""Of a topic or of a node's id, in characters."""
 
 
-class ClusterConsumer(AsyncWebsocketConsumer):
-    """One browser. ``version`` is that of the picture it holds, 0 for none.
+class ClusterConsumer(SignedInSocket):
+    """One browser. ``version`` is that of the picture it holds, 0 for none; its seat says how much of it.
 
-    A delta that does not start from it (the channel layer drops what a browser is too slow to take) is answered by
-    the newest whole picture instead: however far a browser falls behind, what waits for it is bounded.
+    A delta that does not start from it (what a browser is too slow to take is dropped) is answered by the newest
+    whole picture instead: however far a browser falls behind, what waits for it is bounded.
     """
 
-    redis: Redis
+    seat: Seat | None = None
     version = 0
-    watching: store.Channel | None = None
-    watch_renewed_at = 0.0
-    sign_in_checked_at = 0.0
+    delivering: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         # Accepted first: a browser is told the code of a close, but not the status of a refused handshake.
         await self.accept()
-        if not await self._still_signed_in():
+        if not await self.still_signed_in():
             return
-        self.redis = store.connect_async()
-        await self.channel_layer.group_add(CLUSTER, self.channel_name)
-        await self._send_snapshot()
+        self.seat = Seat()
+        self.showing = asyncio.Lock()
+        metrics.websocket_clients.inc()
+        try:
+            await audience.join(self.seat, CLUSTER, EVERYTHING.group)
+            await self._show()
+        except (RedisError, OSError) as error:
+            await self._send_away(error)
+            return
+        self.delivering = asyncio.create_task(self._deliver(self.seat))
 
     async def disconnect(self, code: int) -> None:
-        if not hasattr(self, "redis"):
+        if self.seat is None:
             return
-        await self.channel_layer.group_discard(CLUSTER, self.channel_name)
-        await self._unwatch()
-        await self.redis.aclose()
+        metrics.websocket_clients.dec()
+        audience.leave(self.seat)
+        if self.delivering is not None:
+            self.delivering.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         try:
             message = json.loads(text_data or "")
             kind = message["type"]
         except (ValueError, KeyError, TypeError):
-            await self._refuse('expected a JSON text like {"type":"resync"}')
+            await self.refuse('expected a JSON text like {"type":"resync"}')
             return
+        if self.seat is None:  # it is being closed
+            return
+        try:
+            await self._do(self.seat, kind, message)
+        except (RedisError, OSError) as error:
+            await self._send_away(error)
+
+    async def _do(self, seat: Seat, kind: object, message: dict[str, Any]) -> None:
         if kind == "resync":
-            await self._send_snapshot()
+            await self._show()
+        elif kind == "view":
+            await self._look(seat, message.get("topic"), message.get("node"))
         elif kind == "watch":
-            await self._watch(message.get("topic"), message.get("channel"))
+            await self._watch(seat, message.get("topic"), message.get("channel"))
         elif kind == "unwatch":
-            await self._unwatch()
+            self._unwatch(seat)
         else:
-            await self._refuse(f"unknown type {kind!r}; there are resync, watch and unwatch")
+            await self.refuse(f"unknown type {kind!r}; there are resync, view, watch and unwatch")
 
-    async def broadcast(self, event: dict[str, Any]) -> None:
-        """Pass on what cluster.live sent to a group this browser is in."""
-        if time.monotonic() - self.sign_in_checked_at > SIGN_IN_CHECKED_EVERY_S and not await self._still_signed_in():
-            return
-        if "base" not in event:
-            await self.send(text_data=event["text"])
-        elif event["base"] == self.version:
-            self.version = event["version"]
-            await self.send(text_data=event["text"])
-        elif event["base"] > self.version or event["version"] < self.version:
-            await self._send_snapshot()
-        if self.watching and time.monotonic() - self.watch_renewed_at > WATCH_RENEWED_EVERY_S:
-            await self._renew_watch(self.watching)
+    async def _send_away(self, error: Exception) -> None:
+        logger.warning("a browser is sent away to come again", extra={"error": str(error)})
+        await self.close(COME_AGAIN)
 
-    async def _still_signed_in(self) -> bool:
-        """Look again whether this is somebody who may look; close the socket if not."""
-        self.sign_in_checked_at = time.monotonic()
-        user = await self._user()
-        if user is not None and user.may(Permission.VIEW):
-            return True
-        await self.close(SIGN_IN_FIRST)
-        return False
+    async def _deliver(self, seat: Seat) -> None:
+        """Pass on what this browser's groups are told, as fast as it takes it."""
+        try:
+            while True:
+                group, text, base, version = await seat.next()
+                if not await self.signed_in_lately():
+                    return
+                async with self.showing:
+                    await self._take(group, text, base, version)
+        except (RedisError, OSError) as error:
+            await self._send_away(error)
+        except Exception:  # nobody else waits for this task
+            logger.exception("a browser could not be told")
+            await self.close(COME_AGAIN)
 
-    async def _user(self) -> User | None:
-        """The session's account, as the database has both now, else that of a script's bearer token."""
-        user = await get_user({"session": SessionStore(self.scope["session"].session_key)})
-        if isinstance(user, User):
-            return user
-        scheme, _, token = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1").partition(" ")
-        return await database_sync_to_async(user_of_token)(token) if scheme.lower() == "bearer" else None
+    async def _take(self, group: str, text: str, base: int | None, version: int | None) -> None:
+        assert self.seat is not None
+        if base is None or version is None:
+            await self._pass_on(text)
+        elif group != self.seat.view.group:
+            return  # of what it looked at before
+        elif base == self.version:
+            self.version = version
+            await self._pass_on(text)
+        elif base > self.version or version < self.version:
+            metrics.websocket_resyncs.inc()
+            await self._show_now(self.seat.view)
 
-    async def _send_snapshot(self) -> None:
+    async def _pass_on(self, text: str) -> None:
+        await audience.turn()
+        metrics.websocket_sent(text)
+        await self.send(text_data=text)
+
+    async def _show(self) -> None:
         """Send the newest picture. Before the collector's first there is none; it comes as that one's delta."""
-        kept = await self.redis.get(store.SNAPSHOT)
-        if kept is not None:
-            snapshot = json.loads(kept)
-            self.version = snapshot["version"]
-            await self.send(text_data=json.dumps({"type": "snapshot", **snapshot}, separators=(",", ":")))
+        assert self.seat is not None
+        async with self.showing:  # no delta may overtake it
+            await self._show_now(self.seat.view)
 
-    async def _watch(self, topic: object, channel: object) -> None:
+    async def _show_now(self, view: View) -> None:
+        version = await showing.show(audience.redis, view, self._pass_on)
+        if version is not None:
+            self.version = version
+
+    async def _look(self, seat: Seat, topic: object, node: object) -> None:
+        """Tell this browser of one topic, or of one node, or of everything from now on."""
+        named = [name for name in (topic, node) if name is not None]
+        if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in named):
+            await self.refuse("view takes the name of a topic, or the id of a node, or neither")
+            return
+        audience.leave(seat, seat.view.group)
+        seat.view = View(topic, node)  # type: ignore[arg-type]  # checked above
+        await audience.join(seat, seat.view.group)
+        if seat.view != EVERYTHING:
+            await store.keep_looking(audience.redis, [seat.view], [])
+        await self._show()
+
+    async def _watch(self, seat: Seat, topic: object, channel: object) -> None:
         if not (
             isinstance(topic, str) and isinstance(channel, str) and is_valid_name(topic) and is_valid_name(channel)
         ):
-            await self._refuse("watch needs the names of a topic and a channel")
+            await self.refuse("watch needs the names of a topic and a channel")
             return
-        await self._unwatch()
-        self.watching = store.Channel(topic, channel)
-        await self.channel_layer.group_add(self.watching.group, self.channel_name)
-        await self._renew_watch(self.watching)
+        self._unwatch(seat)
+        seat.watching = store.Channel(topic, channel)
+        await audience.join(seat, seat.watching.group)
+        await store.keep_looking(audience.redis, [], [seat.watching])
 
-    async def _renew_watch(self, channel: store.Channel) -> None:
-        self.watch_renewed_at = time.monotonic()
-        await store.watch(self.redis, channel)
-
-    async def _unwatch(self) -> None:
-        if self.watching is not None:
-            await self.channel_layer.group_discard(self.watching.group, self.channel_name)
-            self.watching = None
-
-    async def _refuse(self, message: str) -> None:
-        await self.send(text_data=json.dumps({"type": "error", "message": message}))
+    def _unwatch(self, seat: Seat) -> None:
+        if seat.watching is not None:
+            audience.leave(seat, seat.watching.group)
+            seat.watching = None
 
 
 websocket_urls = [path("ws/cluster", ClusterConsumer.as_asgi())]

@@ -70,14 +70,17 @@ class Registry:
     producers: Sequence[Producer] = ()
     topics: dict[str, list[str]] = field(default_factory=dict)
     """Of topics that no node produces, their channels; of others nothing, since their nodes know better."""
-    error: str | None = None
+    error: str | None = "has not been asked yet"
+    answers: bool | None = None
+    """Whether it did last; None before it was asked."""
 
 
 class Directory:
     """Asks all registries and all given nodes at once; keeps the last answer of each."""
 
     def __init__(self, *, lookupd: Sequence[str], nsqd: Sequence[str]) -> None:
-        self.registries = [Registry(address=address) for address in lookupd]
+        self.registries: list[Registry] = []
+        self.follow(lookupd)
         self._given: dict[str, Node] = {address: Node(id=address, address=address) for address in nsqd}
         self._seen: dict[str, tuple[float, Node]] = {}
 
@@ -96,6 +99,16 @@ class Directory:
             for topic, channels in registry.topics.items():
                 merged.setdefault(topic, set()).update(channels)
         return {topic: sorted(channels) for topic, channels in merged.items()}
+
+    def follow(self, lookupd: Sequence[str]) -> None:
+        """Ask these registries from now on; those known already keep their last answers."""
+        known = {registry.address: registry for registry in self.registries}
+        self.registries = [known.get(address) or Registry(address=address) for address in lookupd]
+
+    @property
+    def complaints(self) -> dict[str, str | None]:
+        """What each registry failed with last, by its address; None if it answered."""
+        return {registry.address: registry.error for registry in self.registries}
 
     async def refresh(self, client: httpx.AsyncClient, *, now: float) -> None:
         """Ask again. ``now`` is in seconds, monotonic. Raises nothing: a source that fails keeps its last answer."""
@@ -122,12 +135,14 @@ class Directory:
             )
         except NO_ANSWER as error:
             reason = reason_of(error)
-            if registry.error is None:
+            if registry.answers is not False:
                 logger.warning("registry does not answer", extra={"registry": registry.address, "error": reason})
             registry.error = reason
+            registry.answers = False
             return
-        if registry.error is not None:
+        if registry.answers is False:
             logger.info("registry answers again", extra={"registry": registry.address})
+        registry.answers = True
         registry.error = None
         registry.producers = producers.producers
         registry.topics = {topic: found.channels for topic, found in zip(idle, channels, strict=True)}

@@ -1,28 +1,62 @@
-"""Telling every open browser something, from any process."""
+"""Telling open browsers something, from any process: one message in Redis, whatever their number.
+
+Each web process listens to it once (cluster.audience) and hands its browsers what is meant for them.
+
+    [[group, length, base, version], …] as JSON | newline | the texts, one behind the other
+
+``length`` is in bytes; ``base`` and ``version`` are those of a delta, null of anything else.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
+import orjson
+from redis.asyncio import Redis
+
+from cluster import store
 
 CLUSTER = "cluster"
-"""The group of every websocket on ``/ws/cluster``."""
+"""The group of every websocket on ``/ws/cluster``, whatever it looks at."""
+
+Message: TypeAlias = Mapping[str, Any]
+"""``type`` is one of the types in docs/architecture.md, Websocket."""
 
 
-async def abroadcast(group: str, message: dict[str, Any]) -> None:
-    """Send ``message``, as JSON text, to each websocket of ``group``.
+class Told(NamedTuple):
+    """A message as a browser of ``group`` is sent it."""
 
-    ``message["type"]`` is one of the types in docs/architecture.md, Websocket. Raises redis' ConnectionError.
-    """
-    event = {"type": "broadcast", "text": json.dumps(message, separators=(",", ":"))}
-    if message["type"] == "delta":
-        event |= {"base": message["base"], "version": message["version"]}
-    await get_channel_layer().group_send(group, event)
+    group: str
+    text: bytes
+    base: int | None = None
+    version: int | None = None
 
 
-def broadcast(group: str, message: dict[str, Any]) -> None:
-    """:func:`abroadcast`, from code that is not on an event loop: views, tasks, commands."""
-    async_to_sync(abroadcast)(group, message)
+async def tell(redis: Redis, messages: Iterable[tuple[str, Message]]) -> None:
+    """Send each message to the websockets of its group, in their order. Raises redis' ConnectionError."""
+    await redis.publish(store.LIVE, packed(messages))
+
+
+def broadcast(group: str, message: Message) -> None:
+    """:func:`tell` one message, from code that is not on an event loop: views, tasks, commands."""
+    with store.connect() as redis:
+        redis.publish(store.LIVE, packed([(group, message)]))
+
+
+def packed(messages: Iterable[tuple[str, Message]]) -> bytes:
+    index, texts = [], []
+    for group, message in messages:
+        text = orjson.dumps(message)
+        is_delta = message["type"] == "delta"
+        index.append((group, len(text), *((message["base"], message["version"]) if is_delta else (None, None))))
+        texts.append(text)
+    return b"\n".join([orjson.dumps(index), b"".join(texts)])
+
+
+def unpacked(data: bytes) -> Iterator[Told]:
+    index, _, texts = data.partition(b"\n")
+    begin = 0
+    for group, length, base, version in orjson.loads(index):
+        yield Told(group, texts[begin : begin + length], base, version)
+        begin += length

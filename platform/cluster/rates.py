@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import numpy as np
+from numpy.typing import NDArray
 
 
-def per_second(before: int | None, after: int, elapsed: float | None) -> float | None:
-    """How fast a counter rose over ``elapsed`` seconds; None without an earlier reading.
+def per_second(before: NDArray[np.int64], after: NDArray[np.int64], elapsed: float | None) -> NDArray[np.float64]:
+    """How fast counters rose over ``elapsed`` seconds; NaN where no time went by.
 
     A counter that fell within one life of its process (a channel deleted and made again, messages removed by
     ``empty`` after they were counted) reads as zero: nothing is known to have happened.
     """
-    if before is None or elapsed is None or elapsed <= 0:
-        return None
-    return max(0.0, (after - before) / elapsed)
+    if elapsed is None or elapsed <= 0:
+        return np.full(after.shape, np.nan)
+    return np.maximum(0.0, (after - before) / elapsed)
 
 
-def total(rates: Iterable[float | None]) -> float | None:
-    """Sum over nodes of those that are known, to two places; None if none is."""
-    known = [rate for rate in rates if rate is not None]
-    return round(sum(known), 2) if known else None
+def rounded(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """To two places: more is noise, and would be sent to every browser."""
+    return np.round(rates, 2)

@@ -6,7 +6,7 @@ A node that is down keeps its last numbers in the sums and adds nothing to the r
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 # pydantic, which draws the OpenAPI schema from these, asks for this one below Python 3.12.
 from typing_extensions import TypedDict
@@ -65,6 +65,7 @@ class ChannelNode(TypedDict):
     depth: int
     in_flight_count: int
     deferred_count: int
+    message_count: int
     client_count: int
 
 
@@ -87,6 +88,9 @@ class ChannelRow(TypedDict):
     oldest_age_ms: float | None
     p50_ms: float | None
     p99_ms: float | None
+    p50_range_ms: list[float] | None
+    p99_range_ms: list[float] | None
+    """Lowest and highest, where some nodes tell percentiles of their own and no histogram; else None."""
     nodes: list[ChannelNode]
 
 
@@ -99,32 +103,31 @@ class Snapshot(TypedDict):
     channels: list[ChannelRow]
 
 
-class NodeChanges(TypedDict):
-    put: list[NodeRow]
+Columns: TypeAlias = dict[str, list[Any]]
+"""Rows as one list per field, all equally long; ``nodes`` holds each node's values without their names."""
+
+
+# "set" is a word of Python's, so these are not written as classes.
+class Changes(TypedDict):
+    put: Columns
+    set: Columns
     drop: list[str]
 
 
-class TopicChanges(TypedDict):
-    put: list[TopicRow]
-    drop: list[str]
-
-
-class ChannelChanges(TypedDict):
-    put: list[ChannelRow]
-    drop: list[str]
-    """``topic/name``."""
+"""``put`` are whole rows, new or in place of those with the same key. ``set`` are the ``keys`` of rows of which numbers
+changed and the columns of these numbers; a column in which nothing changed is left out. ``drop`` are keys."""
 
 
 class Delta(TypedDict):
-    """What turns the snapshot of version ``base`` into that of ``version``; rows are put whole."""
+    """What turns the picture of version ``base`` into that of ``version``."""
 
     type: Literal["delta"]
     version: int
     base: int
     taken_at: int
-    nodes: NodeChanges
-    topics: TopicChanges
-    channels: ChannelChanges
+    nodes: Changes
+    topics: Changes
+    channels: Changes
 
 
 class ClientRow(TypedDict):

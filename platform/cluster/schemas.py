@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from ninja import Schema
 from pydantic import AfterValidator, Field
 
-from cluster.actions import Action, Result
+from aionsq.cluster import Action, Result
 from cluster.rows import ChannelRow, NodeRow, TopicRow
 from nsqwire.names import is_valid_name
 
@@ -35,22 +35,11 @@ class ActionIn(Schema):
     channel: Name | None = None
 
 
+class TombstoneIn(Schema):
+    topic: Name
+    node: str = Field(max_length=300, description="a node's id")
+
+
 class ActionOut(Schema):
     outcome: Literal["done", "partial", "failed"]
     results: list[Result]
-
-
-class AuditEntryOut(Schema):
-    id: int
-    at: int = Field(description="unix milliseconds")
-    user: str
-    action: str
-    topic: str
-    channel: str | None
-    outcome: Literal["done", "partial", "failed"]
-    results: list[Result]
-    remote_address: str
-
-
-class AuditOut(Schema):
-    entries: list[AuditEntryOut] = Field(description="newest first")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
+from dataclasses import replace
+from typing import Literal
 
 from asgiref.sync import async_to_sync
 
-from accounts.models import User
+from accounts import audit
+from accounts.models import AuditEntry, User
+from accounts.rights import require
 from accounts.roles import Permission
-from accounts.services import require
-from cluster import selectors
-from cluster.actions import Action, outcome_of, perform
-from cluster.models import AuditEntry
-
-logger = logging.getLogger(__name__)
+from aionsq import cluster as actions
+from aionsq.cluster import Action, NotInCluster, Result, outcome_of, perform
+from cluster import selectors, store
 
 
 def act(*, user: User, action: Action, topic: str, channel: str | None, remote_address: str) -> AuditEntry:
@@ -21,10 +21,43 @@ def act(*, user: User, action: Action, topic: str, channel: str | None, remote_a
 
     Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
     """
-    require(user, Permission.ACT)
+    require(user, Permission.ACT, topic=topic)
     results = async_to_sync(perform)(selectors.cluster(), action, topic, channel)
-    entry = AuditEntry.objects.create(
-        user=user.username,
+    return write_down(
+        user=user, action=action, topic=topic, channel=channel, results=results, remote_address=remote_address
+    )
+
+
+def tombstone(*, user: User, topic: str, node: str, address: str, remote_address: str) -> AuditEntry:
+    """Take a topic off one node, which is reached at ``address``, and return the audit entry.
+
+    Raises PermissionDenied, and NotInCluster if neither a registry nor the node has anything to do.
+    """
+    require(user, Permission.ACT, topic=topic)
+    known = selectors.cluster()
+    known = replace(known, addresses={**known.addresses, node: address})
+    results = async_to_sync(actions.tombstone)(known, topic, node)
+    if not results:
+        raise NotInCluster(f"node {node} does not have topic {topic}")
+    return write_down(
+        user=user, action="tombstone", topic=topic, channel=None, results=results, remote_address=remote_address
+    )
+
+
+def write_down(
+    *,
+    user: User,
+    action: Action | Literal["tombstone", "publish"],
+    topic: str,
+    channel: str | None,
+    results: list[Result],
+    remote_address: str,
+) -> AuditEntry:
+    """Keep what an action came to in the audit log, and return its entry; the picture may lag behind for a moment."""
+    with store.connect() as redis:
+        redis.set(store.CHANGED, "1", px=store.CHANGED_EXPIRES_MS)
+    return audit.record(
+        user=user,
         action=action,
         topic=topic,
         channel=channel,
@@ -32,14 +65,3 @@ def act(*, user: User, action: Action, topic: str, channel: str | None, remote_a
         results=results,
         remote_address=remote_address,
     )
-    logger.info(
-        "action",
-        extra={
-            "user": user.username,
-            "action": str(action),
-            "topic": topic,
-            "channel": channel,
-            "outcome": entry.outcome,
-        },
-    )
-    return entry

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from cluster.latency import LatencyWindow
 from cluster.node import Node
-from cluster.rates import per_second, total
+from cluster.ranges import Ranges
 from cluster.rows import ChannelNode, ChannelRow, ClientRow, NodeRow, Snapshot, TopicNode, TopicRow
-from cluster.stats import ChannelStats, NodeStats, TopicStats
+from cluster.stats import ChannelStats, NodeStats
+from cluster.sums import Share, Sums, Table
 
 
 class Reading:
     """A node's answer, when it was read, and its figures by name."""
-
-    __slots__ = ("channels", "read_at", "stats", "taken_at", "topics")
 
     def __init__(self, stats: NodeStats, *, read_at: float, taken_at: float) -> None:
         """``read_at`` is in seconds on the monotonic clock, ``taken_at`` in unix seconds."""
         self.stats = stats
         self.read_at = read_at
         self.taken_at = taken_at
-        self.topics: dict[str, TopicStats] = {topic.topic_name: topic for topic in stats.topics}
-        self.channels: dict[tuple[str, str], ChannelStats] = {
-            (topic.topic_name, channel.channel_name): channel for topic in stats.topics for channel in topic.channels
+
+    @cached_property
+    def channels(self) -> dict[tuple[str, str], ChannelStats]:
+        return {
+            (topic.topic_name, channel.channel_name): channel
+            for topic in self.stats.topics
+            for channel in topic.channels
         }
+
+    @cached_property
+    def topic_table(self) -> Table[str]:
+        topics = self.stats.topics
+        return Table([topic.topic_name for topic in topics], topics, TOPIC_FIGURES)
+
+    @cached_property
+    def channel_table(self) -> Table[tuple[str, str]]:
+        channels = [channel for topic in self.stats.topics for channel in topic.channels]
+        keys = [(topic.topic_name, channel.channel_name) for topic in self.stats.topics for channel in topic.channels]
+        return Table(keys, channels, CHANNEL_FIGURES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,37 +77,185 @@ def build_snapshot(
     taken_at_ms: int,
 ) -> Snapshot:
     """Draw the picture. ``registered`` are the topics, with their channels, that registries know."""
-    topics: dict[str, list[tuple[NodeView, TopicStats]]] = defaultdict(list)
-    channels: dict[tuple[str, str], list[tuple[NodeView, ChannelStats]]] = defaultdict(list)
     views = sorted(views, key=lambda view: (view.node.hostname, view.node.id))
-    for view in views:
-        if view.latest is not None:
-            for name, topic in view.latest.topics.items():
-                topics[name].append((view, topic))
-            for key, channel in view.latest.channels.items():
-                channels[key].append((view, channel))
-    for name, channel_names in registered.items():
-        if name not in topics:
-            topics[name] = []
-            for channel_name in channel_names:
-                channels[name, channel_name] = []
-    of_topic: dict[str, list[ChannelRow]] = defaultdict(list)
-    for (topic_name, channel_name), held in sorted(channels.items()):
-        of_topic[topic_name].append(channel_row(topic_name, channel_name, held, latencies))
+    topic_shares = {view.node.id: topic_share(view, view.latest) for view in views if view.latest}
+    channel_shares = {view.node.id: channel_share(view, view.latest) for view in views if view.latest}
+    produced = {name for share in topic_shares.values() for name in share.table.keys}
+    idle = {name: channels for name, channels in registered.items() if name not in produced}
+    topics = Sums([*topic_shares.values()], idle, len(TOPIC_FIGURES), len(TOPIC_COUNTERS))
+    channels = Sums(
+        [*channel_shares.values()],
+        [(name, channel) for name, held in idle.items() for channel in held],
+        len(CHANNEL_FIGURES),
+        len(CHANNEL_COUNTERS),
+    )
+    latencies.settle()
+    ranges = Ranges(view.latest.stats for view in views if view.latest and view.error is None)
     return {
         "version": version,
         "taken_at": taken_at_ms,
-        "nodes": [node_row(view) for view in views],
-        "topics": [topic_row(name, held, of_topic[name]) for name, held in sorted(topics.items())],
-        "channels": [row for name in sorted(of_topic) for row in of_topic[name]],
+        "nodes": [node_row(view, topic_shares.get(view.node.id), channel_shares.get(view.node.id)) for view in views],
+        "topics": topic_rows(topics, channels),
+        "channels": channel_rows(channels, latencies.percentiles_of(channels.keys), ranges),
     }
 
 
-def node_row(view: NodeView) -> NodeRow:
+TOPIC_FIGURES = ("depth", "backend_depth", "message_count", "message_bytes")
+TOPIC_COUNTERS = (2, 3)
+"""Of TOPIC_FIGURES, those of which rates are taken."""
+CHANNEL_FIGURES = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+    "finished",
+)
+CHANNEL_COUNTERS = (6, 8, 4, 5)
+
+
+def topic_share(view: NodeView, latest: Reading) -> Share[str]:
+    before = view.base.topic_table if view.base else None
+    # A topic that appeared since the earlier reading rose from zero.
+    return Share(view.node.id, latest.topic_table, before, view.elapsed, TOPIC_COUNTERS, new_from_zero=True)
+
+
+def channel_share(view: NodeView, latest: Reading) -> Share[tuple[str, str]]:
+    before = view.base.channel_table if view.base else None
+    # A new channel is given its topic's backlog at once, which is no rate.
+    return Share(view.node.id, latest.channel_table, before, view.elapsed, CHANNEL_COUNTERS, new_from_zero=False)
+
+
+def topic_rows(topics: Sums[str], channels: Sums[tuple[str, str]]) -> list[TopicRow]:
+    place = {name: number for number, name in enumerate(topics.keys)}
+    of_topic = np.array([place[topic] for topic, _ in channels.keys], np.int64)
+    held = np.zeros((len(topics.keys), 3), np.int64)
+    in_flight, clients = CHANNEL_FIGURES.index("in_flight_count"), CHANNEL_FIGURES.index("client_count")
+    np.add.at(held[:, 0], of_topic, 1)
+    np.add.at(held[:, 1], of_topic, channels.figures[:, clients])
+    np.add.at(held[:, 2], of_topic, channels.figures[:, in_flight])
+    shares: list[TopicNode] = [
+        {"node": node, "paused": paused, "depth": depth, "message_count": messages, "publish_rate": published}
+        for node, paused, (depth, _, messages, _), (published, _) in topics.shares
+    ]
+    return [
+        {
+            "name": name,
+            "paused": paused,
+            "depth": depth,
+            "backend_depth": backend_depth,
+            "message_count": message_count,
+            "message_bytes": message_bytes,
+            "channel_count": channel_count,
+            "client_count": client_count,
+            "in_flight_count": in_flight_count,
+            "publish_rate": publish_rate,
+            "byte_rate": byte_rate,
+            "oldest_age_ms": oldest_age_ms,
+            "nodes": shares[begin:end],
+        }
+        for (
+            name,
+            paused,
+            (depth, backend_depth, message_count, message_bytes),
+            (channel_count, client_count, in_flight_count),
+            (publish_rate, byte_rate),
+            oldest_age_ms,
+            (begin, end),
+        ) in zip(
+            topics.keys,
+            topics.paused.tolist(),
+            topics.figures.tolist(),
+            held.tolist(),
+            topics.rounded,
+            topics.ages_ms,
+            topics.spans,
+            strict=True,
+        )
+    ]
+
+
+def channel_rows(
+    channels: Sums[tuple[str, str]], percentiles_ms: Sequence[Sequence[float | None]], ranges: Ranges
+) -> list[ChannelRow]:
+    shares: list[ChannelNode] = [
+        {
+            "node": node,
+            "paused": paused,
+            "depth": depth,
+            "in_flight_count": in_flight_count,
+            "deferred_count": deferred_count,
+            "message_count": message_count,
+            "client_count": client_count,
+        }
+        for node, paused, (depth, _, in_flight_count, deferred_count, _, _, message_count, client_count, _), _ in (
+            channels.shares
+        )
+    ]
+    return [
+        {
+            "topic": topic,
+            "name": name,
+            "paused": paused,
+            "depth": depth,
+            "backend_depth": backend_depth,
+            "in_flight_count": in_flight_count,
+            "deferred_count": deferred_count,
+            "requeue_count": requeue_count,
+            "timeout_count": timeout_count,
+            "message_count": message_count,
+            "client_count": client_count,
+            "publish_rate": publish_rate,
+            "finish_rate": finish_rate,
+            "requeue_rate": requeue_rate,
+            "timeout_rate": timeout_rate,
+            "oldest_age_ms": oldest_age_ms,
+            "p50_ms": p50_ms,
+            "p99_ms": p99_ms,
+            "p50_range_ms": p50_range_ms,
+            "p99_range_ms": p99_range_ms,
+            "nodes": shares[begin:end],
+        }
+        for (
+            (topic, name),
+            paused,
+            (
+                depth,
+                backend_depth,
+                in_flight_count,
+                deferred_count,
+                requeue_count,
+                timeout_count,
+                message_count,
+                client_count,
+                _,
+            ),
+            (publish_rate, finish_rate, requeue_rate, timeout_rate),
+            oldest_age_ms,
+            (p50_ms, p99_ms),
+            (p50_range_ms, p99_range_ms),
+            (begin, end),
+        ) in zip(
+            channels.keys,
+            channels.paused.tolist(),
+            channels.figures.tolist(),
+            channels.rounded,
+            channels.ages_ms,
+            percentiles_ms,
+            map(ranges.of, channels.keys, percentiles_ms),
+            channels.spans,
+            strict=True,
+        )
+    ]
+
+
+def node_row(view: NodeView, topics: Share[str] | None, channels: Share[tuple[str, str]] | None) -> NodeRow:
+    """What is known of a node, and of what it holds together."""
     node, stats = view.node, view.latest.stats if view.latest else None
-    topics = stats.topics if stats else []
-    channels = [channel for topic in topics for channel in topic.channels]
-    return {
+    row: NodeRow = {
         "id": node.id,
         "hostname": node.hostname,
         "broadcast_address": node.broadcast_address,
@@ -102,114 +266,21 @@ def node_row(view: NodeView) -> NodeRow:
         "error": view.error,
         "health": stats.health if stats else "",
         "start_time": stats.start_time if stats else 0,
-        "topic_count": len(topics),
-        "channel_count": len(channels),
-        "client_count": sum(channel.client_count for channel in channels),
-        "depth": sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels),
-        "publish_rate": total([at_rest(view), *(topic_rate(view, topic, "message_count") for topic in topics)]),
-        "finish_rate": total(
-            [
-                at_rest(view),
-                *(
-                    channel_rate(view, topic.topic_name, held, "finished")
-                    for topic in topics
-                    for held in topic.channels
-                ),
-            ]
-        ),
+        "topic_count": 0,
+        "channel_count": 0,
+        "client_count": 0,
+        "depth": 0,
+        "publish_rate": None,
+        "finish_rate": None,
     }
-
-
-def topic_row(name: str, held: Sequence[tuple[NodeView, TopicStats]], channels: Sequence[ChannelRow]) -> TopicRow:
-    nodes: list[TopicNode] = [
-        {
-            "node": view.node.id,
-            "paused": topic.paused,
-            "depth": topic.depth,
-            "message_count": topic.message_count,
-            "publish_rate": total([topic_rate(view, topic, "message_count")]),
-        }
-        for view, topic in held
-    ]
-    return {
-        "name": name,
-        "paused": any(topic.paused for _, topic in held),
-        "depth": sum(topic.depth for _, topic in held),
-        "backend_depth": sum(topic.backend_depth for _, topic in held),
-        "message_count": sum(topic.message_count for _, topic in held),
-        "message_bytes": sum(topic.message_bytes for _, topic in held),
-        "channel_count": len(channels),
-        "client_count": sum(channel["client_count"] for channel in channels),
-        "in_flight_count": sum(channel["in_flight_count"] for channel in channels),
-        "publish_rate": total(node["publish_rate"] for node in nodes),
-        "byte_rate": total(topic_rate(view, topic, "message_bytes") for view, topic in held),
-        "oldest_age_ms": oldest_ms([topic.oldest_unfinished_age_ns for _, topic in held]),
-        "nodes": nodes,
-    }
-
-
-def channel_row(
-    topic: str, name: str, held: Sequence[tuple[NodeView, ChannelStats]], latencies: LatencyWindow
-) -> ChannelRow:
-    nodes: list[ChannelNode] = [
-        {
-            "node": view.node.id,
-            "paused": channel.paused,
-            "depth": channel.depth,
-            "in_flight_count": channel.in_flight_count,
-            "deferred_count": channel.deferred_count,
-            "client_count": channel.client_count,
-        }
-        for view, channel in held
-    ]
-    p50_ms, p99_ms = latencies.quantiles_ms(topic, name, [0.5, 0.99])
-    return {
-        "topic": topic,
-        "name": name,
-        "paused": any(channel.paused for _, channel in held),
-        "depth": sum(channel.depth for _, channel in held),
-        "backend_depth": sum(channel.backend_depth for _, channel in held),
-        "in_flight_count": sum(channel.in_flight_count for _, channel in held),
-        "deferred_count": sum(channel.deferred_count for _, channel in held),
-        "requeue_count": sum(channel.requeue_count for _, channel in held),
-        "timeout_count": sum(channel.timeout_count for _, channel in held),
-        "message_count": sum(channel.message_count for _, channel in held),
-        "client_count": sum(channel.client_count for _, channel in held),
-        "publish_rate": total(channel_rate(view, topic, channel, "message_count") for view, channel in held),
-        "finish_rate": total(channel_rate(view, topic, channel, "finished") for view, channel in held),
-        "requeue_rate": total(channel_rate(view, topic, channel, "requeue_count") for view, channel in held),
-        "timeout_rate": total(channel_rate(view, topic, channel, "timeout_count") for view, channel in held),
-        "oldest_age_ms": oldest_ms([channel.oldest_unfinished_age_ns for _, channel in held]),
-        "p50_ms": p50_ms,
-        "p99_ms": p99_ms,
-        "nodes": nodes,
-    }
-
-
-def topic_rate(view: NodeView, topic: TopicStats, counter: str) -> float | None:
-    """A topic that appeared since the earlier reading rose from zero."""
-    if view.base is None:
-        return None
-    before = view.base.topics.get(topic.topic_name)
-    return per_second(getattr(before, counter) if before else 0, getattr(topic, counter), view.elapsed)
-
-
-def channel_rate(view: NodeView, topic: str, channel: ChannelStats, counter: str) -> float | None:
-    """As :func:`topic_rate`; but a new channel is given its topic's backlog at once, which is no rate."""
-    if view.base is None:
-        return None
-    before = view.base.channels.get((topic, channel.channel_name))
-    return per_second(getattr(before, counter) if before else None, getattr(channel, counter), view.elapsed)
-
-
-def at_rest(view: NodeView) -> float | None:
-    """What a node's rates start from: zero, once it has been seen twice."""
-    return None if view.base is None else 0.0
-
-
-def oldest_ms(ages_ns: Sequence[int | None]) -> float | None:
-    known = [age for age in ages_ns if age is not None]
-    return round(max(known) / 1e6, 1) if known else None
+    if topics is not None and channels is not None:
+        row["topic_count"], row["channel_count"] = len(topics.table.keys), len(channels.table.keys)
+        row["client_count"] = int(channels.table.figures[:, CHANNEL_FIGURES.index("client_count")].sum())
+        row["depth"] = int(topics.table.figures[:, 0].sum() + channels.table.figures[:, 0].sum())
+        if view.base is not None:  # from zero, once it has been seen twice
+            row["publish_rate"] = round(float(np.nansum(topics.rates[:, 0])), 2)
+            row["finish_rate"] = round(float(np.nansum(channels.rates[:, 1])), 2)
+    return row
 
 
 def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: float) -> list[ClientRow]:
@@ -221,8 +292,21 @@ def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: flo
             rows.append(
                 {
                     "node": view.node.id,
+                    "client_id": client.client_id,
+                    "hostname": client.hostname,
+                    "remote_address": client.remote_address,
+                    "user_agent": client.user_agent,
+                    "state": client.state,
+                    "ready_count": client.ready_count,
+                    "in_flight_count": client.in_flight_count,
+                    "message_count": client.message_count,
+                    "finish_count": client.finish_count,
+                    "requeue_count": client.requeue_count,
                     "connected_s": max(0, int(now - client.connect_ts)) if client.connect_ts else 0,
-                    **client.model_dump(exclude={"connect_ts"}),  # type: ignore[typeddict-item]
+                    "tls": client.tls,
+                    "deflate": client.deflate,
+                    "snappy": client.snappy,
+                    "sample_rate": client.sample_rate,
                 }
             )
     return sorted(rows, key=lambda row: (row["node"], row["hostname"], row["client_id"], row["remote_address"]))
