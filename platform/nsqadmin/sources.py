@@ -1,0 +1,32 @@
+"""Where discovery begins: the addresses of the settings, or the registries that ``PUT /config`` put in their place."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from django.conf import settings
+
+from cluster import store
+from nsqadmin.discovery import Sources
+
+
+async def sources() -> Sources:
+    """The addresses in force, and where the collector reaches each node."""
+    async with store.connect_async() as redis:
+        changed, addresses = await redis.mget(store.LOOKUPD, store.ADDRESSES)
+    lookupd = store.lookupd_in_force(changed)
+    reached_at: dict[str, str] = json.loads(addresses) if addresses else {}
+    return Sources(lookupd=lookupd, nsqd=settings.NSQD_HTTP_ADDRESSES, reached_at=reached_at)
+
+
+async def change_lookupd(addresses: list[str]) -> None:
+    """Have every process of this platform ask these registries, until it is started anew."""
+    async with store.connect_async() as redis:
+        await redis.set(store.LOOKUPD, json.dumps(addresses))
+
+
+async def lookupd() -> list[str]:
+    async with store.connect_async() as redis:
+        changed = cast(bytes | None, await redis.get(store.LOOKUPD))
+    return list(store.lookupd_in_force(changed))
