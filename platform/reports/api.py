@@ -7,31 +7,34 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
-from accounts.auth import caller
+from accounts.auth import caller, needs
 from accounts.roles import Permission
 from accounts.schemas import Message
-from accounts.services import require
 from analytics.jobs import JOBS
 from analytics.parameters import BadParameter
 from reports import selectors, services
-from reports.models import WrongState
-from reports.schedule import BadSchedule
+from reports.models import Report, WrongState
+from reports.schedule import BadSchedule, check, next_runs
 from reports.schemas import (
     JobsOut,
-    ResultOut,
+    NextRunsOut,
+    ResultPage,
     RunIn,
     RunOut,
     RunsOut,
+    RunState,
     ScheduleChange,
     ScheduleIn,
     ScheduleOut,
     SchedulesOut,
+    WhenIn,
     run_detail,
     schedule_detail,
+    unix_ms,
 )
 from reports.selectors import NoResult
 
@@ -39,104 +42,171 @@ router = Router(tags=["reports"])
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Message}
 
 
-@router.get("jobs", response={200: JobsOut, **REFUSALS}, exclude_unset=True)
+@router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
 def jobs(request: HttpRequest) -> dict[str, Any]:
     """The jobs there are, and their parameters."""
-    require(caller(request), Permission.VIEW)
     told = [
-        {"name": job.name, "title": job.title, "description": job.description, "parameters": job.form()}
+        {
+            "name": job.name,
+            "title": job.title,
+            "description": job.description,
+            "kind": job.kind,
+            "parameters": job.form(),
+        }
         for job in JOBS.values()
     ]
     return {"jobs": told}
 
 
-@router.get("schedules", response={200: SchedulesOut, **REFUSALS})
+@router.get("schedules", auth=needs(Permission.VIEW), response={200: SchedulesOut, **REFUSALS})
 def schedules(request: HttpRequest) -> dict[str, Any]:
     """Every scheduled report."""
-    require(caller(request), Permission.VIEW)
-    return {"schedules": [schedule_detail(report) for report in selectors.schedules()]}
+    return {"schedules": [_told(report, request) for report in selectors.schedules()]}
 
 
-@router.post("schedules", response={201: ScheduleOut, **REFUSALS})
+@router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
 def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
     """Schedule a report, by cron or by interval."""
     try:
-        report = services.create_schedule(values=body.dict(), by=caller(request))
+        report = services.create_schedule(
+            values=body.dict(), by=caller(request), remote_address=remote_address(request)
+        )
     except (BadParameter, BadSchedule) as error:
         raise HttpError(422, str(error)) from None
-    return Status(201, schedule_detail(report))
+    return Status(201, _told(report, request))
 
 
-@router.patch("schedules/{int:schedule_id}", response={200: ScheduleOut, **REFUSALS})
+@router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
 def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> dict[str, Any]:
     """Change what the body names."""
     values = body.dict(exclude_unset=True)
     try:
-        return schedule_detail(services.change_schedule(report_id=schedule_id, values=values, by=caller(request)))
+        report = services.change_schedule(
+            report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
+        )
     except (BadParameter, BadSchedule) as error:
         raise HttpError(422, str(error)) from None
+    return _told(report, request)
 
 
-@router.delete("schedules/{int:schedule_id}", response={204: None, **REFUSALS})
+@router.delete("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={204: None, **REFUSALS})
 def delete_schedule(request: HttpRequest, schedule_id: int) -> Status:
     """Drop a schedule; its runs stay."""
-    services.delete_schedule(report_id=schedule_id, by=caller(request))
+    services.delete_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
     return Status(204, None)
 
 
-@router.get("runs", response={200: RunsOut, **REFUSALS})
+@router.post("schedules/{int:schedule_id}/run", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
+def run_schedule(request: HttpRequest, schedule_id: int) -> Status:
+    """Run a schedule now, as if it were due."""
+    try:
+        run = services.run_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
+    except BadParameter as error:  # the job it is for is no more
+        raise HttpError(422, str(error)) from None
+    return Status(201, run_detail(run))
+
+
+@router.get("schedules/preview", auth=needs(Permission.VIEW), response={200: NextRunsOut, **REFUSALS})
+def preview(request: HttpRequest, when: Query[WhenIn]) -> dict[str, Any]:
+    """When a schedule would run next: five times, the soonest first."""
+    try:
+        check(**when.dict())
+    except BadSchedule as error:
+        raise HttpError(422, str(error)) from None
+    due = next_runs(Report(**when.dict()), count=5)
+    return {"next_runs": [unix_ms(at) for at in due]}
+
+
+def remote_address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def _told(report: Report, request: HttpRequest) -> dict[str, Any]:
+    return schedule_detail(report, secrets=caller(request).may(Permission.SCHEDULE))
+
+
+@router.get("runs", auth=needs(Permission.VIEW), response={200: RunsOut, **REFUSALS})
 def runs(
-    request: HttpRequest, limit: int = Query(50, ge=1, le=500), before: int | None = None, job: str | None = None
+    request: HttpRequest,
+    limit: int = Query(50, ge=1, le=500),
+    before: int | None = None,
+    job: str | None = Query(None, max_length=100),
+    state: RunState | None = None,
+    schedule: int | None = None,
 ) -> dict[str, Any]:
     """Runs, newest first; ``before`` is the id of the last one already seen."""
-    require(caller(request), Permission.VIEW)
-    return {"runs": [run_detail(run) for run in selectors.runs(limit=limit, before=before, job=job)]}
+    found = selectors.runs(limit=limit, before=before, job=job, state=state, schedule_id=schedule)
+    return {"runs": [run_detail(run) for run in found]}
 
 
-@router.post("runs", response={201: RunOut, **REFUSALS})
+@router.post("runs", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
 def create_run(request: HttpRequest, body: RunIn) -> Status:
     """Run a job now."""
     try:
-        run = services.request_run(job=body.job, parameters=body.parameters, by=caller(request))
+        run = services.request_run(**body.dict(), by=caller(request), remote_address=remote_address(request))
     except BadParameter as error:
         raise HttpError(422, str(error)) from None
     return Status(201, run_detail(run))
 
 
-@router.get("runs/{int:run_id}", response={200: RunOut, **REFUSALS})
+@router.get("runs/{int:run_id}", auth=needs(Permission.VIEW), response={200: RunOut, **REFUSALS})
 def run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """One run, with the end of its log."""
-    require(caller(request), Permission.VIEW)
     return run_detail(selectors.run(run_id))
 
 
-@router.post("runs/{int:run_id}/cancel", response={200: RunOut, 409: Message, **REFUSALS})
+@router.post(
+    "runs/{int:run_id}/cancel", auth=needs(Permission.REPORT), response={200: RunOut, 409: Message, **REFUSALS}
+)
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     """Stop a run; a running one answers ``cancelling`` and is ``cancelled`` a moment later."""
     try:
-        return run_detail(services.cancel_run(run_id=run_id, by=caller(request)))
+        return run_detail(
+            services.cancel_run(run_id=run_id, by=caller(request), remote_address=remote_address(request))
+        )
     except WrongState as error:
         raise HttpError(409, str(error)) from None
 
 
-@router.get("runs/{int:run_id}/result", response={200: ResultOut, **REFUSALS})
+@router.get("runs/{int:run_id}/result", auth=needs(Permission.VIEW), response={200: ResultPage, **REFUSALS})
 def result(
-    request: HttpRequest, run_id: int, limit: int = Query(1000, ge=1, le=10_000), offset: int = Query(0, ge=0)
+    request: HttpRequest,
+    run_id: int,
+    limit: int = Query(1000, ge=1, le=10_000),
+    offset: int = Query(0, ge=0),
+    columns: str = Query("", max_length=1000, description="names with commas between; all if empty"),
 ) -> dict[str, Any]:
-    """A page of a result's rows."""
-    require(caller(request), Permission.VIEW)
+    """A page of a result's rows, in the order of the result, each a list in the order of ``columns``."""
     try:
         found = selectors.result(run_id)
     except NoResult as error:
         raise HttpError(404, str(error)) from None
-    columns = [dataclasses.asdict(column) for column in found.columns]
-    return {"columns": columns, "rows": found.page(offset, limit), "total": found.total}
+    names = [column.name for column in found.columns]
+    wanted = columns.split(",") if columns else names
+    if unknown := [name for name in wanted if name not in names]:
+        raise HttpError(422, f"columns: there is no {unknown[0]!r}; there are {', '.join(names)}")
+    places = [names.index(name) for name in wanted]
+    return {
+        "columns": [dataclasses.asdict(found.columns[place]) for place in places],
+        "rows": [[row[place] for place in places] for row in found.page(offset, limit)],
+        "total": found.total,
+    }
 
 
-@router.get("runs/{int:run_id}/result.csv", response={200: None, **REFUSALS})
+@router.get("runs/{int:run_id}/result.parquet", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
+def result_parquet(request: HttpRequest, run_id: int) -> FileResponse:
+    """The whole result as Parquet, units among its metadata."""
+    job = selectors.run(run_id).job
+    try:
+        file = selectors.parquet(run_id)
+    except NoResult as error:
+        raise HttpError(404, str(error)) from None
+    return FileResponse(file.open("rb"), as_attachment=True, filename=f"{job}-{run_id}.parquet")
+
+
+@router.get("runs/{int:run_id}/result.csv", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
 def result_csv(request: HttpRequest, run_id: int) -> HttpResponse | StreamingHttpResponse:
     """The whole result as CSV."""
-    require(caller(request), Permission.VIEW)
     found_run = selectors.run(run_id)
     try:
         pieces = selectors.result(run_id).csv()

@@ -16,12 +16,30 @@ ABANDONED_AFTER = timedelta(seconds=45)
 """A worker says every few seconds that it is still at a run; after so long a silence it has died."""
 
 
+TIME_LIMIT = timedelta(hours=2)
+"""A run that takes longer is stopped, unless it was given another limit."""
+KEEP_DAYS = 90
+"""How long a result is kept, unless told otherwise; what is known of its run stays."""
+
+
 class WrongState(Exception):
     """The run is not in a state where this can be done to it; the message says in which it is."""
 
 
 class Report(models.Model):
     """A job with its parameters, run when its schedule says so: by ``cron`` or every ``every_seconds``."""
+
+    class Overlap(models.TextChoices):
+        """What becomes of a run that is due while the one before it is not over."""
+
+        SKIP = "skip"
+        QUEUE = "queue"
+        CANCEL = "cancel"
+
+    class NotifyOn(models.TextChoices):
+        NEVER = "never"
+        FAILURE = "failure"
+        COMPLETION = "completion"
 
     name = models.CharField(max_length=100, unique=True)
     job = models.CharField(max_length=64)
@@ -30,6 +48,16 @@ class Report(models.Model):
     every_seconds = models.PositiveIntegerField(null=True)
     time_zone = models.CharField(max_length=64, default="UTC")
     enabled = models.BooleanField(default=True)
+    overlap = models.CharField(max_length=8, choices=Overlap.choices, default=Overlap.SKIP)
+    retries = models.PositiveSmallIntegerField(default=0)
+    retry_after_s = models.PositiveIntegerField(default=60)
+    """The wait before the first retry; each next one is twice as long."""
+    time_limit_s = models.PositiveIntegerField(default=int(TIME_LIMIT.total_seconds()))
+    keep_days = models.PositiveSmallIntegerField(default=KEEP_DAYS)
+    notify_on = models.CharField(max_length=12, choices=NotifyOn.choices, default=NotifyOn.NEVER)
+    notify_webhook = models.CharField(max_length=500, blank=True, default="")
+    notify_email = models.CharField(max_length=500, blank=True, default="")
+    """Addresses, with commas between."""
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
     # What Celery beat reads; written from the fields above, by reports.services alone.
@@ -62,7 +90,15 @@ class ReportRun(models.Model):
     state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
     progress = models.FloatField(default=0.0)
     stage = models.CharField(max_length=200, default="")
+    stages = models.JSONField(default=list)
+    """What it has been at, in order: ``{"name", "started_at" (unix ms), "fraction" (of the run, 0 to 1)}``."""
     requested_by = models.CharField(max_length=150)
+    attempt = models.PositiveSmallIntegerField(default=1)
+    not_before = models.DateTimeField(null=True)
+    """A retry waits until then."""
+    time_limit_s = models.PositiveIntegerField(default=int(TIME_LIMIT.total_seconds()))
+    keep_days = models.PositiveSmallIntegerField(default=KEEP_DAYS)
+    result_dropped_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -82,6 +118,22 @@ class ReportRun(models.Model):
     def is_unfinished(self) -> bool:
         return self.state in self.UNFINISHED
 
+    @property
+    def result_kept_until(self) -> datetime | None:
+        """When its result goes; None while there is none."""
+        if self.state != self.State.SUCCEEDED or self.finished_at is None:
+            return None
+        return self.finished_at + timedelta(days=self.keep_days)
+
+    def must_wait(self, *, at: datetime) -> bool:
+        """Tell whether it may not start yet: a retry before its time, or behind an older run of the same schedule."""
+        if self.not_before is not None and at < self.not_before:
+            return True
+        if self.report_id is None:
+            return False
+        older = ReportRun.objects.filter(report=self.report_id, state__in=self.UNFINISHED, pk__lt=self.pk)
+        return older.exists()
+
     def start(self, *, at: datetime) -> None:
         """This process begins to work on it. Raises WrongState unless it is queued."""
         self._be(self.State.QUEUED, to="start")
@@ -92,6 +144,9 @@ class ReportRun(models.Model):
         """Take what the job says of itself. Raises WrongState unless it is running."""
         self._be(self.State.RUNNING, to="advance")
         self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
+        name = stage.partition(" (")[0][:200]  # without the counts of tasks behind it
+        if name and (not self.stages or self.stages[-1]["name"] != name):
+            self.stages = [*self.stages, {"name": name, "started_at": int(at.timestamp() * 1000), "fraction": progress}]
         self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]
 
     def succeed(self, *, rows: int, at: datetime) -> None:

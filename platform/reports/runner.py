@@ -31,7 +31,6 @@ from reports.models import LOG_TAIL_CHARACTERS, ReportRun, WrongState, now
 
 logger = logging.getLogger(__name__)
 
-TIME_LIMIT = timedelta(hours=2)
 SAVE_EVERY_S = 0.5
 """A browser sees progress at most this often, and the database no more writes than that."""
 HEARTBEAT_S = 5.0
@@ -56,31 +55,35 @@ def changing(run_id: int) -> Iterator[ReportRun]:
     announce(run)
 
 
-def execute(run_id: int, *, time_limit: timedelta = TIME_LIMIT) -> None:
-    """Run a queued run to its end. A run that is not queued (cancelled, or delivered twice) is left alone."""
+def execute(run_id: int) -> ReportRun | None:
+    """Run a queued run to its end, and return it as it then is.
+
+    A run that is not queued (cancelled, or delivered twice), or has to wait, is left alone: None.
+    """
     try:
         with changing(run_id) as run:
+            if run.must_wait(at=now()):
+                raise WrongState(f"run {run_id} has to wait")
             run.start(at=now())
     except (WrongState, ReportRun.DoesNotExist) as error:
         logger.info("not run", extra={"run": run_id, "reason": str(error)})
-        return
+        return None
     try:
         process = JobProcess(run)
     except OSError as refused:
         message = f"the job could not be started: {refused}"
-        _end(run_id, lambda run: run.fail(error=message, at=now()))
-        return
+        return _end(run_id, lambda run: run.fail(error=message, at=now()))
     try:
-        end = _watch(run_id, process, time_limit)
+        end = _watch(run_id, process, timedelta(seconds=run.time_limit_s))
     except BaseException:
         process.kill()
         _end(run_id, lambda run: run.fail(error="the worker failed; its log says why", at=now()))
         raise
-    _end(run_id, end)
+    return _end(run_id, end)
 
 
-def fail_abandoned() -> list[int]:
-    """Close the runs whose worker has died, and return their ids."""
+def fail_abandoned() -> list[ReportRun]:
+    """Close the runs whose worker has died, and return them."""
     closed = []
     for run_id in ReportRun.objects.filter(state=ReportRun.State.RUNNING).values_list("pk", flat=True):
         try:
@@ -91,8 +94,26 @@ def fail_abandoned() -> list[int]:
                 _tidy(run_id, keep_result=False)  # before anybody is told that it is over
         except (WrongState, ReportRun.DoesNotExist):
             continue
-        closed.append(run_id)
+        closed.append(run)
     return closed
+
+
+def drop_expired_results() -> list[int]:
+    """Remove the results that have been kept long enough, and whatever runs without a result left; return the ids."""
+    dropped = []
+    for run in ReportRun.objects.filter(state=ReportRun.State.SUCCEEDED, result_dropped_at=None).iterator():
+        kept_until = run.result_kept_until
+        if kept_until is not None and kept_until < now():
+            shutil.rmtree(result_folder(run.pk), ignore_errors=True)
+            with changing(run.pk) as gone:
+                gone.result_dropped_at = now()
+            dropped.append(run.pk)
+    root = Path(settings.NSQ_REPORTS)
+    left = {int(folder.name): folder for folder in root.glob("[0-9]*") if folder.name.isdecimal()}
+    resultless = (ReportRun.State.FAILED, ReportRun.State.CANCELLED)
+    for run_id in ReportRun.objects.filter(pk__in=left, state__in=resultless).values_list("pk", flat=True):
+        shutil.rmtree(left[run_id], ignore_errors=True)
+    return dropped
 
 
 End = Callable[[ReportRun], None]
@@ -130,7 +151,8 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
     return end
 
 
-def _end(run_id: int, end: End) -> None:
+def _end(run_id: int, end: End) -> ReportRun | None:
+    """The run as it ended; None if somebody else had closed it before."""
     try:
         with changing(run_id) as run:
             end(run)
@@ -138,7 +160,9 @@ def _end(run_id: int, end: End) -> None:
     except WrongState as error:  # declared dead meanwhile, after a long pause of this worker
         logger.warning("a run's end came too late", extra={"run": run_id, "reason": str(error)})
         _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
+        return None
     logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
+    return run
 
 
 def _tidy(run_id: int, *, keep_result: bool) -> None:

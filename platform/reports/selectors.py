@@ -28,13 +28,26 @@ def schedule(report_id: int) -> Report:
     return report
 
 
-def runs(*, limit: int, before: int | None, job: str | None) -> QuerySet[ReportRun]:
+def parquet(run_id: int) -> Path:
+    """The file that holds the whole result. Raises Http404 or NoResult."""
+    result(run_id)
+    [file] = Path(result_folder(run_id)).glob("*.parquet")  # analytics.results writes one
+    return file
+
+
+def runs(
+    *, limit: int, before: int | None, job: str | None, state: str | None = None, schedule_id: int | None = None
+) -> QuerySet[ReportRun]:
     """Newest first; ``before`` is the id of the last run already seen."""
     found = ReportRun.objects.all()
     if before is not None:
         found = found.filter(pk__lt=before)
     if job is not None:
         found = found.filter(job=job)
+    if state is not None:
+        found = found.filter(state=state)
+    if schedule_id is not None:
+        found = found.filter(report=schedule_id)
     return found[:limit]
 
 
@@ -51,6 +64,8 @@ def result(run_id: int) -> Result:
     found = run(run_id)
     if found.state != ReportRun.State.SUCCEEDED:
         raise NoResult(f"run {run_id} has no result: it is {found.state}")
+    if found.result_dropped_at is not None:
+        raise NoResult(f"the result of run {run_id} is gone: results of it are kept for {found.keep_days} days")
     try:
         return Result(Path(result_folder(run_id)))
     except (OSError, ValueError):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from kombu.exceptions import OperationalError as QueueUnreachable
 
+from accounts.audit import record
 from accounts.models import User
+from accounts.rights import require
 from accounts.roles import Permission
-from accounts.services import require
 from analytics.jobs import find_job
 from reports import schedule, selectors, tasks
 from reports.live import announce
@@ -20,15 +20,46 @@ from reports.runner import changing
 from reports.schedule import BadSchedule
 from reports.schemas import Parameters
 
-logger = logging.getLogger(__name__)
 
-
-def request_run(*, job: str, parameters: Parameters, by: User) -> ReportRun:
+def request_run(
+    *,
+    job: str,
+    parameters: Parameters,
+    by: User,
+    remote_address: str = "",
+    time_limit_s: int = 7200,
+    keep_days: int = 90,
+) -> ReportRun:
     """Queue a run. Raises PermissionDenied or BadParameter, having changed nothing."""
+    _may_run(job, by)
+    run = ReportRun(
+        job=job,
+        parameters=_checked(job, parameters),
+        requested_by=by.username,
+        time_limit_s=time_limit_s,
+        keep_days=keep_days,
+    )
+    return _queued(run, by, remote_address)
+
+
+def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> ReportRun:
+    """Queue a run of a schedule now, as if it were due. Raises PermissionDenied or Http404."""
+    report = selectors.schedule(report_id)
+    _may_run(report.job, by)
+    return _queued(tasks.run_of(report, requested_by=by.username), by, remote_address)
+
+
+def _may_run(job: str, by: User) -> None:
+    """Raises PermissionDenied or BadParameter. What drops parts of the archive is not everybody's to run."""
     require(by, Permission.REPORT)
-    run = ReportRun(job=job, parameters=_checked(job, parameters), requested_by=by.username)
+    if find_job(job).kind == "maintenance":
+        require(by, Permission.MAINTAIN)
+
+
+def _queued(run: ReportRun, by: User, remote_address: str) -> ReportRun:
     with transaction.atomic():
         run.save()
+        record(user=by, action="run report", subject=f"run {run.pk}: {run.job}", remote_address=remote_address)
         transaction.on_commit(partial(_enqueue, run.pk))
     run.refresh_from_db()
     return run
@@ -45,40 +76,48 @@ def _enqueue(run_id: int) -> None:
     announce(selectors.run(run_id))
 
 
-def cancel_run(*, run_id: int, by: User) -> ReportRun:
+def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
     """Raises PermissionDenied, Http404, or WrongState if the run is over."""
     require(by, Permission.REPORT)
     selectors.run(run_id)
     with changing(run_id) as run:
         run.request_cancel(at=now())
-    logger.info("run cancelled", extra={"run": run_id, "user": by.username})
+        record(user=by, action="cancel report", subject=f"run {run_id}: {run.job}", remote_address=remote_address)
+    if run.report_id is not None and not run.is_unfinished:
+        tasks.start_next(run.report_id)
     return run
 
 
-def create_schedule(*, values: dict[str, Any], by: User) -> Report:
+def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
     """Schedule a report. Raises PermissionDenied, BadParameter or BadSchedule, having changed nothing."""
-    require(by, Permission.REPORT)
-    return _saved(Report(created_by=by.username), values)
+    require(by, Permission.SCHEDULE)
+    report = _saved(Report(created_by=by.username), values)
+    record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
+    return report
 
 
-def change_schedule(*, report_id: int, values: dict[str, Any], by: User) -> Report:
+def change_schedule(*, report_id: int, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
     """Change what ``values`` names. Raises PermissionDenied, Http404, BadParameter or BadSchedule."""
-    require(by, Permission.REPORT)
+    require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
     for given, other in (("cron", "every_seconds"), ("every_seconds", "cron")):
         if values.get(given) is not None and values.get(other) is None:
             values = values | {other: None}
-    return _saved(report, values)
+    report = _saved(report, values)
+    changed = ", ".join(sorted(values))
+    record(user=by, action="change schedule", subject=report.name, detail=changed, remote_address=remote_address)
+    return report
 
 
-def delete_schedule(*, report_id: int, by: User) -> None:
+def delete_schedule(*, report_id: int, by: User, remote_address: str = "") -> None:
     """Its runs and their results stay. Raises PermissionDenied or Http404."""
-    require(by, Permission.REPORT)
+    require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
     with transaction.atomic():
         if report.periodic_task is not None:
             report.periodic_task.delete()
         report.delete()
+        record(user=by, action="delete schedule", subject=report.name, remote_address=remote_address)
 
 
 def _saved(report: Report, values: dict[str, Any]) -> Report:
@@ -89,6 +128,7 @@ def _saved(report: Report, values: dict[str, Any]) -> Report:
         raise BadSchedule("name: a schedule needs one")
     report.parameters = _checked(report.job, report.parameters)
     schedule.check(cron=report.cron, every_seconds=report.every_seconds, time_zone=report.time_zone)
+    schedule.check_notification(on=report.notify_on, webhook=report.notify_webhook, email=report.notify_email)
     try:
         with transaction.atomic():
             report.save()

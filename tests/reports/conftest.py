@@ -72,6 +72,17 @@ def redis(redis_server: Redis) -> Redis:
     return redis_server
 
 
+@pytest.fixture
+def no_schedules(transactional_db: None) -> None:
+    """Those of a fresh installation are there until the first test has emptied the database: none for any of them."""
+    from django_celery_beat.models import PeriodicTask
+
+    from reports.models import Report
+
+    PeriodicTask.objects.filter(report__isnull=False).delete()
+    Report.objects.all().delete()
+
+
 @pytest.fixture(autouse=True)
 def places(settings: Any, tmp_path: Path) -> None:
     """Archive and results of this test alone."""
@@ -103,6 +114,7 @@ def archive(tmp_path: Path) -> list[int]:
                 topic="orders",
                 channel="billing",
                 message_count=histogram.count,
+                finish_count=histogram.count,
                 hist_zero_count=dense["zero_count"],
                 hist_offset=dense["offset"],
                 hist_counts=dense["counts"],
@@ -141,6 +153,6 @@ class Caller:
 
 
 @pytest.fixture
-def caller(redis: Redis, transactional_db: None) -> Callable[[str], Caller]:
+def caller(redis: Redis, no_schedules: None) -> Callable[[str], Caller]:
     """Makes a caller of a role."""
     return Caller

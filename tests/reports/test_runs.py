@@ -8,16 +8,20 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
+
+from tests.database import url_of
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = {"window": "1h", "period": "1h", "until": "2026-03-14T01:00:00Z"}
@@ -40,7 +44,7 @@ class Worker:
                     "DJANGO_SETTINGS_MODULE": "console.settings",
                     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
                     "NSQ_HOME": str(settings.NSQ.home),
-                    "DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
+                    "DATABASE_URL": url_of(connection.settings_dict),
                     "REDIS_URL": settings.REDIS_URL,
                     "NSQ_ARCHIVE": settings.NSQ_ARCHIVE,
                     "NSQ_REPORTS": settings.NSQ_REPORTS,
@@ -78,36 +82,52 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
+def sink() -> Iterator[tuple[str, list[Any]]]:
+    """An address that takes whatever is posted to it, and what it took, as JSON."""
+    posted: list[Any] = []
+
+    class Taker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", posted
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
 def told(redis) -> Iterator[list[dict[str, Any]]]:
     """Every RUN that a browser on the websocket's group would be sent."""
-    import asyncio
-
-    from channels.layers import get_channel_layer
+    from cluster.live import unpacked
+    from cluster.store import LIVE
 
     heard: list[dict[str, Any]] = []
-    over, ready = threading.Event(), threading.Event()
+    over = threading.Event()
+    subscription = redis.pubsub(ignore_subscribe_messages=False)
+    subscription.subscribe(LIVE)
+    assert subscription.get_message(timeout=10)["type"] == "subscribe"
 
-    async def listen() -> None:
-        layer = get_channel_layer()
-        channel = await layer.new_channel()
-        await layer.group_add("cluster", channel)
-        ready.set()
+    def listen() -> None:
         while not over.is_set():
-            try:
-                event = await asyncio.wait_for(layer.receive(channel), 0.3)
-            except TimeoutError:
-                continue
-            message = json.loads(event["text"])
-            if message["type"] == "run":
-                heard.append(message["run"])
-        await layer.close_pools()
+            told = subscription.get_message(timeout=0.3)
+            for each in unpacked(told["data"]) if told else ():
+                message = json.loads(each.text)
+                if each.group == "cluster" and message["type"] == "run":
+                    heard.append(message["run"])
 
-    listener = threading.Thread(target=lambda: asyncio.run(listen()), daemon=True)
+    listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    assert ready.wait(10)
     yield heard
     over.set()
     listener.join(10)
+    subscription.close()
 
 
 @pytest.mark.spark
@@ -147,6 +167,21 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, a
         exact_ms = sorted(archive)[math.ceil(q * len(archive)) - 1] / 1e6
         assert row[name] == pytest.approx(exact_ms, rel=0.011)
     assert operator("GET", f"{path}/result?offset=1")[1]["rows"] == []
+
+    status, part = operator("GET", f"{path}/result?columns=p99_ms,topic")
+    assert ([column["name"] for column in part["columns"]], part["rows"]) == (
+        ["p99_ms", "topic"],
+        [[row["p99_ms"], "orders"]],
+    )
+    status, answer = operator("GET", f"{path}/result?columns=p98_ms")
+    assert (status, answer["message"][:32]) == (422, "columns: there is no 'p98_ms'; t")
+    assert next(each["name"] for each in run["stages"]) == "start Spark"
+    assert "merge histograms" in [each["name"] for each in run["stages"]]
+
+    whole = operator.raw("GET", f"{path}/result.parquet")
+    assert whole["Content-Disposition"] == f'attachment; filename="latency-{run["id"]}.parquet"'
+    [same] = pq.read_table(io.BytesIO(b"".join(whole))).to_pylist()
+    assert (same["topic"], same["count"], same["p99_ms"]) == ("orders", 1500, row["p99_ms"])
 
     download = operator.raw("GET", f"{path}/result.csv")
     assert download["Content-Disposition"] == f'attachment; filename="latency-{run["id"]}.csv"'
@@ -203,11 +238,13 @@ def test_a_run_that_cannot_succeed_says_why(caller, redis, tmp_path: Path):
 
 def test_a_run_over_its_time_limit_is_stopped(caller, redis, archive, tmp_path: Path):
     from reports import runner
+    from reports.models import ReportRun
 
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
+    ReportRun.objects.filter(pk=run["id"]).update(time_limit_s=1)  # the API takes ten and more
 
-    runner.execute(run["id"], time_limit=timedelta(seconds=1))
+    runner.execute(run["id"])
 
     run = operator("GET", f"reports/runs/{run['id']}")[1]
     assert (run["state"], run["error"]) == ("failed", "the run took longer than its limit of 0:00:01")
@@ -253,53 +290,188 @@ def test_a_worker_told_to_stop_does_not_wait_for_its_report(caller, worker, arch
     assert list((tmp_path / "reports").glob("*")) == []
 
 
-def test_beat_asks_for_what_is_due_and_looks_after_the_dead(caller, worker, redis, wait_until):
-    """A due report is put into the queue that workers read; closing dead runs is on its list, every 30 s."""
+def schedule_of(caller: Any, **values: Any) -> int:
+    """The id of a new schedule of the latency report."""
+    body = {"name": "hourly", "job": "latency", "parameters": PARAMETERS, "every_seconds": 3600}
+    status, schedule = caller("admin")("POST", "reports/schedules", body | values)
+    assert status == 201, schedule
+    return int(schedule["id"])
+
+
+def runs_of(schedule_id: int) -> list[Any]:
+    from reports.models import ReportRun
+
+    return list(ReportRun.objects.filter(report=schedule_id).order_by("pk"))
+
+
+def states_of(schedule_id: int) -> list[str]:
+    return [run.state for run in runs_of(schedule_id)]
+
+
+def test_beat_asks_for_what_is_due(caller, worker, redis, wait_until):
+    """A due report is put into the queue that workers read."""
     from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-    operator = caller("operator")
-    schedule = {"name": "often", "job": "latency", "parameters": {}, "every_seconds": 60}
-    report_id = operator("POST", "reports/schedules", schedule)[1]["id"]
+    report_id = schedule_of(caller, every_seconds=60)
     # A second instead of the minute that the API allows: the test cannot wait so long.
     each_second = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.SECONDS)
     PeriodicTask.objects.filter(report__isnull=False).update(interval=each_second)
 
-    worker("beat")
+    beat = worker("beat")
 
     def queued() -> set[tuple[str, str]]:
+        assert beat.process.poll() is None, f"beat has ended: {beat.log.read_text()}"
         headers = [json.loads(message)["headers"] for message in redis.lrange("celery", 0, -1)]
         return {(header["task"], header["kwargsrepr"]) for header in headers}
 
     wait_until(lambda: ("reports.run_scheduled", repr({"report_id": report_id})) in queued(), "the report is due", 60)
-    kept = PeriodicTask.objects.get(task="reports.fail_abandoned_runs")
-    assert (kept.enabled, kept.interval.every) == (True, 30)
 
 
-def test_a_due_report_runs_unless_its_last_run_is_not_over(caller, redis):
-    """Beat's task makes a run with the report's parameters; two at a time would only slow each other."""
-    from reports import tasks
-    from reports.models import Report, ReportRun
+def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker, redis, wait_until, tmp_path: Path):
+    """Beat alone sees that the process is gone; what the run had half written goes too."""
+    from reports.models import ReportRun, now
+
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
+        gone.wait()
+    started = {"state": "running", "started_at": now(), "worker_seen_at": now()}
+    run = ReportRun.objects.create(job="latency", worker=f"{socket.gethostname()}:{gone.pid}", **started)
+    (tmp_path / "reports" / f"{run.pk}.0badcafe.writing").mkdir(parents=True)
+
+    worker("beat")
 
     operator = caller("operator")
-    schedule = {"name": "hourly", "job": "latency", "parameters": PARAMETERS, "every_seconds": 3600}
-    report_id = operator("POST", "reports/schedules", schedule)[1]["id"]
+    path = f"reports/runs/{run.pk}"
+    wait_until(lambda: operator("GET", path)[1]["state"] == "failed", "it is closed", 60)
+    assert operator("GET", path)[1]["error"] == "the worker died in the middle of the run"
+    assert list((tmp_path / "reports").iterdir()) == []
 
+
+def test_a_due_report_is_left_out_while_its_last_run_is_not_over(caller, redis):
+    """The usual policy, skip: two at a time would only slow each other."""
+    from reports import tasks
+
+    report_id = schedule_of(caller)
     tasks.run_scheduled(report_id)
-    [run] = operator("GET", "reports/runs")[1]["runs"]
-    assert (run["requested_by"], run["parameters"], run["state"]) == ("schedule hourly", PARAMETERS, "failed")
-
-    waiting = ReportRun.objects.create(report=Report.objects.get(), job="latency", requested_by="schedule hourly")
     tasks.run_scheduled(report_id)
-    assert [each["id"] for each in operator("GET", "reports/runs")[1]["runs"]] == [waiting.pk, run["id"]]
+    [run] = runs_of(report_id)
+    assert (run.requested_by, run.parameters, run.state) == ("schedule hourly", PARAMETERS, "queued")
 
-    assert operator("GET", f"reports/runs?before={waiting.pk}&limit=1")[1]["runs"] == [run]
+    tasks.run_report(run.pk)  # there is no archive: it fails
+    tasks.run_scheduled(report_id)
+    assert states_of(report_id) == ["failed", "queued"]
+    operator = caller("operator")
+    newest, older = operator("GET", f"reports/runs?schedule={report_id}")[1]["runs"]
+    assert operator("GET", f"reports/runs?before={newest['id']}&limit=1")[1]["runs"] == [older]
+    assert operator("GET", "reports/runs?state=failed")[1]["runs"] == [older]
     assert operator("GET", "reports/runs?job=other")[1]["runs"] == []
+
+
+def test_a_due_report_waits_for_its_last_run_where_the_schedule_queues(caller, redis):
+    """It does not start before the other is over, whoever delivers it, and is then put into the queue by itself."""
+    from reports import tasks
+
+    report_id = schedule_of(caller, overlap="queue")
+    tasks.run_scheduled(report_id)
+    tasks.run_scheduled(report_id)
+    first, second = runs_of(report_id)
+    tasks.run_report(second.pk)
+    assert states_of(report_id) == ["queued", "queued"]
+
+    redis.delete("celery")
+    tasks.run_report(first.pk)
+    [message] = redis.lrange("celery", 0, -1)
+    assert json.loads(message)["headers"]["argsrepr"] == repr((second.pk,))
+    tasks.run_report(second.pk)
+    assert states_of(report_id) == ["failed", "failed"]
+
+
+def test_a_due_report_takes_the_place_of_its_last_run_where_the_schedule_cancels(caller, redis):
+    from reports import tasks
+
+    report_id = schedule_of(caller, overlap="cancel")
+    tasks.run_scheduled(report_id)
+    tasks.run_scheduled(report_id)
+    assert states_of(report_id) == ["cancelled", "queued"]
+
+
+def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, redis, sink):
+    """Each wait is twice the one before; the webhook hears of the last failure alone."""
+    from datetime import timedelta
+
+    from reports import tasks
+    from reports.models import ReportRun, now
+
+    url, posted = sink
+    hook = {"notify_on": "failure", "notify_webhook": url}
+    report_id = schedule_of(caller, retries=2, retry_after_s=100, **hook)
+    tasks.run_scheduled(report_id)
+    for attempt, wait_s in ((1, 100), (2, 200)):
+        tasks.run_report(runs_of(report_id)[-1].pk)
+        again = runs_of(report_id)[-1]
+        assert (again.state, again.attempt) == ("queued", attempt + 1)
+        assert timedelta(seconds=wait_s - 30) < again.not_before - now() <= timedelta(seconds=wait_s)
+        tasks.run_report(again.pk)
+        assert states_of(report_id)[-1] == "queued"  # not before its time
+        ReportRun.objects.filter(pk=again.pk).update(not_before=now())
+    redis.delete("celery")
+    tasks.run_report(again.pk)
+    assert states_of(report_id) == ["failed", "failed", "failed"]
+
+    [message] = redis.lrange("celery", 0, -1)
+    assert json.loads(message)["headers"]["task"] == "reports.tell"
+    tasks.tell(again.pk)
+    [told] = posted
+    assert (told["schedule"], told["run"], told["state"], told["attempt"]) == ("hourly", again.pk, "failed", 3)
+    assert "there is no archive" in told["error"]
+
+
+def test_whoever_gave_an_address_gets_a_letter(caller, redis, mailoutbox):
+    from reports import tasks
+
+    mail = {"notify_on": "completion", "notify_email": "ann@example.org, bob@example.org"}
+    report_id = schedule_of(caller, **mail)
+    tasks.run_scheduled(report_id)
+    [run] = runs_of(report_id)
+    tasks.run_report(run.pk)
+    tasks.tell(run.pk)
+
+    [letter] = mailoutbox
+    assert (letter.subject, letter.to) == ("Report hourly failed", ["ann@example.org", "bob@example.org"])
+    assert "there is no archive" in letter.body
+
+
+def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Path):
+    """The run stays and says so; younger results stay, what a dead job left does not."""
+    from datetime import timedelta
+
+    from reports import tasks
+    from reports.models import ReportRun, now
+
+    def run(state: str, days: int) -> int:
+        made = ReportRun.objects.create(
+            job="latency", state=state, keep_days=7, finished_at=now() - timedelta(days=days)
+        )
+        (tmp_path / "reports" / str(made.pk)).mkdir(parents=True)
+        return int(made.pk)
+
+    old, young, failed = run("succeeded", 8), run("succeeded", 6), run("failed", 1)
+    tasks.drop_expired_results()
+
+    assert {int(folder.name) for folder in (tmp_path / "reports").iterdir()} == {young}
+    viewer = caller("viewer")
+    assert viewer("GET", f"reports/runs/{old}")[1]["result_dropped_at"] is not None
+    status, answer = viewer("GET", f"reports/runs/{old}/result")
+    assert (status, answer["message"]) == (
+        404,
+        f"the result of run {old} is gone: results of it are kept for 7 days",
+    )
+    assert viewer("GET", f"reports/runs/{failed}")[1]["result_kept_until"] is None
 
 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ({"job": "latencies"}, "there is no job 'latencies'; there are latency"),
+        ({"job": "latencies"}, "there is no job 'latencies'; there are latency, throughput"),
         ({"job": "latency", "parameters": {"window": "7m"}}, "window: '7m' is not one of 5m, 1h, 1d"),
         ({"job": "latency", "parameters": {"window": ["5m"]}}, "parameters.window"),
         ({"parameters": {}}, "job: Field required"),

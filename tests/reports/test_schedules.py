@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -26,9 +28,9 @@ def beat_entries() -> list[Any]:
 
 def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
     """In the time zone it was written in."""
-    operator = caller("operator")
+    admin = caller("admin")
 
-    status, schedule = operator("POST", "reports/schedules", DAILY)
+    status, schedule = admin("POST", "reports/schedules", DAILY)
 
     assert status == 201
     assert {name: schedule[name] for name in ("cron", "every_seconds", "time_zone", "enabled", "created_by")} == {
@@ -36,7 +38,7 @@ def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
         "every_seconds": None,
         "time_zone": "Europe/Vienna",
         "enabled": True,
-        "created_by": "operator",
+        "created_by": "admin",
     }
     assert schedule["parameters"] == {"window": "1h", "period": "1d"}
     [entry] = beat_entries()
@@ -46,26 +48,26 @@ def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
         "Europe/Vienna",
     )
     assert json.loads(entry.kwargs) == {"report_id": schedule["id"]}
-    assert operator("GET", "reports/schedules")[1] == {"schedules": [schedule]}
+    assert admin("GET", "reports/schedules")[1] == {"schedules": [schedule]}
 
 
 def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
     """Beat's entry follows each step; what is not named stays."""
-    operator = caller("operator")
-    path = f"reports/schedules/{operator('POST', 'reports/schedules', DAILY)[1]['id']}"
+    admin = caller("admin")
+    path = f"reports/schedules/{admin('POST', 'reports/schedules', DAILY)[1]['id']}"
 
-    status, changed = operator("PATCH", path, {"every_seconds": 900})
+    status, changed = admin("PATCH", path, {"every_seconds": 900})
     assert (status, changed["cron"], changed["every_seconds"], changed["name"]) == (200, None, 900, "every morning")
     [entry] = beat_entries()
     assert (entry.crontab, entry.interval.every, entry.enabled) == (None, 900, True)
 
-    assert operator("PATCH", path, {"enabled": False})[1]["enabled"] is False
+    assert admin("PATCH", path, {"enabled": False})[1]["enabled"] is False
     [entry] = beat_entries()
     assert entry.enabled is False
 
-    assert operator("DELETE", path)[0] == 204
+    assert admin("DELETE", path)[0] == 204
     assert beat_entries() == []
-    assert operator("PATCH", path, {"enabled": True})[0] == 404
+    assert admin("PATCH", path, {"enabled": True})[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -82,11 +84,16 @@ def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
         ({"parameters": {"window": "7m"}}, "window: '7m' is not one of"),
         ({"name": "   "}, "name: a schedule needs one"),
         ({"colour": "red"}, "colour"),
+        ({"overlap": "pile up"}, "overlap"),
+        ({"retries": 99}, "retries"),
+        ({"notify_on": "failure"}, "notify_on: a webhook or an e-mail address is needed"),
+        ({"notify_webhook": "ftp://host/"}, "notify_webhook: an http or https address is needed"),
+        ({"notify_email": "ann@example.org, bob"}, "notify_email: 'bob' is not an e-mail address"),
     ],
 )
 def test_a_schedule_that_cannot_be_kept_is_refused_by_name(caller, change: dict[str, Any], complaint: str):
     """422, and nothing is scheduled."""
-    status, answer = caller("operator")("POST", "reports/schedules", DAILY | change)
+    status, answer = caller("admin")("POST", "reports/schedules", DAILY | change)
 
     assert status == 422
     assert complaint in answer["message"]
@@ -94,13 +101,62 @@ def test_a_schedule_that_cannot_be_kept_is_refused_by_name(caller, change: dict[
 
 
 def test_two_schedules_cannot_have_one_name(caller):
-    operator = caller("operator")
-    operator("POST", "reports/schedules", DAILY)
+    admin = caller("admin")
+    admin("POST", "reports/schedules", DAILY)
 
-    status, answer = operator("POST", "reports/schedules", DAILY)
+    status, answer = admin("POST", "reports/schedules", DAILY)
 
     assert (status, answer["message"]) == (422, "name: there is a schedule 'every morning' already")
     assert len(beat_entries()) == 1
+
+
+def test_a_schedule_tells_when_it_will_run_next(caller):
+    """Five times, by the wall clock of its zone: 6:30 in Vienna before and after summer time begins."""
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    vienna = ZoneInfo("Europe/Vienna")
+    admin = caller("admin")
+
+    def preview(when: dict[str, Any]) -> tuple[int, Any]:
+        return admin("GET", f"reports/schedules/preview?{urlencode(when)}")
+
+    when = {"cron": "30 6 * * mon-fri", "time_zone": "Europe/Vienna"}
+    status, answer = preview(when)
+    due = [datetime.fromtimestamp(at / 1000, vienna) for at in answer["next_runs"]]
+    assert (status, len(due), due) == (200, 5, sorted(due))
+    assert {(at.hour, at.minute) for at in due} == {(6, 30)}
+    assert all(at.weekday() < 5 and at > datetime.now(vienna) for at in due)
+    yearly = preview({"cron": "0 12 1 1,7 *", "time_zone": "Europe/Vienna"})[1]
+    assert {datetime.fromtimestamp(at / 1000, vienna).hour for at in yearly["next_runs"]} == {12}
+    assert admin("POST", "reports/schedules", DAILY)[1]["next_run_at"] == answer["next_runs"][0]
+
+    often = preview({"every_seconds": 900})[1]["next_runs"]
+    assert {later - sooner for sooner, later in itertools.pairwise(often)} == {900_000}
+    assert preview({"cron": "0 0 30 2 *"})[0] == 422  # a day that never comes
+    status, answer = preview({"cron": "61 * * * *"})
+    assert (status, answer["message"][:18]) == (422, "cron: '61 * * * *'")
+
+
+def test_who_changed_a_schedule_stands_in_the_audit_trail_and_a_webhook_is_no_viewers_business(caller):
+    """Its key is in its address: whoever may not schedule reads the host alone."""
+    from accounts.models import AuditEntry
+
+    admin = caller("admin")
+    hook = {"notify_on": "failure", "notify_webhook": "https://hooks.example.org/services/s3cret"}
+    schedule = admin("POST", "reports/schedules", DAILY | hook)[1]
+    assert schedule["notify_webhook"] == hook["notify_webhook"]
+    [seen] = caller("viewer")("GET", "reports/schedules")[1]["schedules"]
+    assert seen["notify_webhook"] == "hooks.example.org/…"
+    admin("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})
+    admin("DELETE", f"reports/schedules/{schedule['id']}")
+
+    written = AuditEntry.objects.filter(action__contains="schedule").values_list("user", "action", "subject", "detail")
+    assert list(written) == [
+        ("admin", "delete schedule", "every morning", ""),
+        ("admin", "change schedule", "every morning", "enabled"),
+        ("admin", "create schedule", "every morning", ""),
+    ]
 
 
 def test_viewers_see_schedules_and_change_none(caller):
@@ -112,24 +168,43 @@ def test_viewers_see_schedules_and_change_none(caller):
     path = f"reports/schedules/{schedule['id']}"
 
     assert viewer("GET", "reports/schedules")[0] == 200
-    for method, target, body in (
-        ("POST", "reports/schedules", DAILY | {"name": "mine"}),
-        ("PATCH", path, {"enabled": False}),
-        ("DELETE", path, None),
-        ("POST", "reports/runs", {"job": "latency"}),
+    for method, target, body, what in (
+        ("POST", "reports/schedules", DAILY | {"name": "mine"}, "schedule reports"),
+        ("PATCH", path, {"enabled": False}, "schedule reports"),
+        ("DELETE", path, None, "schedule reports"),
+        ("POST", f"{path}/run", None, "run reports"),
+        ("POST", "reports/runs", {"job": "latency"}, "run reports"),
     ):
         status, answer = viewer(method, target, body)
-        assert (status, answer["message"]) == (403, "your role, viewer, may not run or schedule reports")
+        assert (status, answer["message"]) == (403, f"your role, viewer, may not {what}")
+    status, answer = caller("operator")("PATCH", path, {"enabled": False})
+    assert (status, answer["message"]) == (403, "your role, operator, may not schedule reports")
     assert Client().get("/api/v1/reports/schedules").status_code == 401
     [entry] = beat_entries()
     assert entry.enabled is True
+
+
+def test_what_changes_the_archive_is_for_administrators_to_run(caller):
+    """An operator runs reports and may not drop samples, by a run or by running the administrator's schedule."""
+    admin, operator = caller("admin"), caller("operator")
+    nightly = {"name": "nightly", "job": "retain", "every_seconds": 86400}
+    schedule = admin("POST", "reports/schedules", nightly)[1]
+    for path, body in (("reports/runs", {"job": "retain"}), (f"reports/schedules/{schedule['id']}/run", None)):
+        status, answer = operator("POST", path, body)
+        assert (status, answer["message"][:38]) == (403, "your role, operator, may not compact, ")
+        assert admin("POST", path, body)[0] == 201
 
 
 def test_the_jobs_are_told_with_the_form_of_their_parameters(caller):
     status, answer = caller("viewer")("GET", "reports/jobs")
 
     assert status == 200
-    [latency] = answer["jobs"]
+    names = {kind: [job["name"] for job in answer["jobs"] if job["kind"] == kind] for kind in ("report", "maintenance")}
+    assert names == {
+        "report": ["latency", "throughput", "objectives", "capacity", "compare"],
+        "maintenance": ["rollup", "compact", "retain"],
+    }
+    latency = answer["jobs"][0]
     assert (latency["name"], latency["title"]) == ("latency", "End-to-end latency")
     assert latency["parameters"]["window"] == {
         "type": "string",
@@ -138,3 +213,44 @@ def test_the_jobs_are_told_with_the_form_of_their_parameters(caller):
         "default": "1h",
         "choices": ["5m", "1h", "1d"],
     }
+
+
+def test_a_fresh_installation_looks_after_its_archive(caller):
+    """Compaction and rollups each hour, retention each day: schedules that beat keeps and an administrator changes."""
+    from django.core.management import call_command
+
+    call_command("migrate", "reports", "0002", verbosity=0)
+    call_command("migrate", "reports", verbosity=0)
+
+    admin = caller("admin")
+    schedules = {schedule["job"]: schedule for schedule in admin("GET", "reports/schedules")[1]["schedules"]}
+    assert {job: schedule["cron"] for job, schedule in schedules.items()} == {
+        "compact": "5 * * * *",
+        "rollup": "20 * * * *",
+        "retain": "40 2 * * *",
+    }
+    assert {(s["enabled"], s["overlap"], s["created_by"]) for s in schedules.values()} == {(True, "skip", "nsq")}
+    assert {json.loads(entry.kwargs)["report_id"] for entry in beat_entries()} == {s["id"] for s in schedules.values()}
+    path = f"reports/schedules/{schedules['retain']['id']}"
+    status, changed = admin("PATCH", path, {"parameters": {"samples": "90d"}, "cron": "0 4 * * *"})
+    assert (status, changed["parameters"], changed["cron"]) == (200, {"samples": "90d"}, "0 4 * * *")
+    [entry] = [entry for entry in beat_entries() if json.loads(entry.kwargs)["report_id"] == changed["id"]]
+    assert (entry.crontab.minute, entry.crontab.hour) == ("0", "4")
+
+    assert admin("DELETE", path)[0] == 204
+    call_command("migrate", verbosity=0)
+    assert {schedule["job"] for schedule in admin("GET", "reports/schedules")[1]["schedules"]} == {"compact", "rollup"}
+
+
+def test_what_somebody_has_scheduled_already_is_left_to_them(caller):
+    """An installation of before, with a compaction of its own: the migration adds the other two."""
+    from django.core.management import call_command
+
+    admin = caller("admin")
+    call_command("migrate", "reports", "0002", verbosity=0)
+    mine = admin("POST", "reports/schedules", {"name": "nightly", "job": "compact", "every_seconds": 86400})[1]
+    call_command("migrate", "reports", verbosity=0)
+
+    found = {schedule["job"]: schedule["id"] for schedule in admin("GET", "reports/schedules")[1]["schedules"]}
+    assert set(found) == {"compact", "rollup", "retain"}
+    assert found["compact"] == mine["id"]
