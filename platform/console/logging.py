@@ -41,8 +41,6 @@ def logging_to_stderr(*, debug: bool) -> dict[str, Any]:
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
             "asyncio": {"level": "WARNING"},
-            # That a slow browser lost messages is its design: it is sent the whole picture instead.
-            "channels_redis": {"level": "WARNING"},
             "daphne.http_protocol": {"level": "INFO"},
         },
     }

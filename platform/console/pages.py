@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.utils.html import escape
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt, ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 
-POLICY = (
-    "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; "
-    "frame-ancestors 'none'; form-action 'self'"
+PAGES = re.compile(
+    r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|clients|alerts|reports(?:/.*)?|audit|signin|people|account)?/?"
 )
-"""Nothing is loaded from, or sent to, anywhere else. Inline styles are how charts place their parts."""
+"""The web app's pages (frontend/src/stores/routes.ts). Other paths draw its page of the missing, with a 404."""
 
 
 @require_safe
@@ -22,13 +24,29 @@ POLICY = (
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
     """The web app for whoever is signed in, and its sign-in page for everybody."""
+    known = PAGES.fullmatch(request.path_info) is not None
+    if not known and "text/html" not in request.headers.get("Accept", ""):
+        # A script's slip, not a person's: nsqadmin's own answer, to the byte.
+        return JsonResponse({"message": "NOT_FOUND"}, status=404, json_dumps_params={"separators": (",", ":")})
     if not request.user.is_authenticated and request.path != settings.LOGIN_URL:
         return redirect_to_login(request.get_full_path())
     try:
         shell = (settings.FRONTEND_DIST / "index.html").read_text()
     except FileNotFoundError:
         return render(request, "console/not_built.html", status=503)
-    return HttpResponse(shell, headers={"Content-Security-Policy": POLICY})
+    return HttpResponse(
+        below_base(shell, settings.NSQADMIN.base),
+        status=200 if known else 404,
+    )
+
+
+def below_base(shell: str, base: str) -> str:
+    """The web app as it was built, told where it is served: in its assets' paths and in a meta tag."""
+    if not base:
+        return shell
+    told = f'<meta name="base-path" content="{escape(base)}" />'
+    shell = shell.replace('"/static/', f'"{escape(base)}/static/')
+    return shell.replace("<head>", f"<head>\n    {told}", 1)
 
 
 @require_safe

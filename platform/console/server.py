@@ -1,7 +1,8 @@
 """Daphne, with a brake: a websocket whose browser does not keep up makes its sender wait.
 
 Daphne alone writes whatever it is given into the connection's buffer, without bound. With the brake, ``send`` returns
-once the buffer has room again; meanwhile messages wait in the channel layer, which has a bound and drops beyond it.
+once the buffer has room again; meanwhile messages wait in the browser's seat (cluster.audience), which has a bound and
+drops beyond it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ class Brake:
 
 class BrakingServer(Server):
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
-        await super().handle_reply(protocol, message)
+        # Daphne's limit on what a browser may send is one on what it may be sent as well, and a picture may be larger.
+        limit, protocol.maxMessagePayloadSize = getattr(protocol, "maxMessagePayloadSize", 0), 0
+        try:
+            await super().handle_reply(protocol, message)
+        finally:
+            protocol.maxMessagePayloadSize = limit
         if message["type"] == "websocket.accept":
             protocol.brake = Brake()
             protocol.unregisterProducer()  # the HTTP channel that the connection began as

@@ -12,8 +12,10 @@ import dj_database_url
 
 from console.environment import Environment
 from console.logging import logging_to_stderr
+from nsqadmin.settings import from_environment
 
 NSQ = Environment.read()
+NSQADMIN = from_environment()
 
 DEBUG = NSQ.debug
 SECRET_KEY = NSQ.secret_key
@@ -22,7 +24,6 @@ ALLOWED_HOSTS = list(NSQ.allowed_hosts)
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.sessions",
     "django.contrib.staticfiles",
     "channels",
     "ninja",
@@ -31,21 +32,27 @@ INSTALLED_APPS = [
     "accounts",
     "cluster",
     "reports",
+    "alerts",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "console.policy.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "accounts.audit.RefusalsWritten",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "accounts.header.HeaderSignIn",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 ROOT_URLCONF = "console.urls"
 ASGI_APPLICATION = "console.asgi.application"
 APPEND_SLASH = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # the largest MPUB, 5 MiB, in base64
+FORCE_SCRIPT_NAME = NSQADMIN.base or None
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
 
 # ---- data
@@ -63,23 +70,19 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = NSQ.redis_url
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
-CHANNEL_LAYERS = {
-    # A browser that does not keep up loses messages from the middle: it sees the gap and is sent the whole picture.
-    "default": {
-        "BACKEND": "channels_redis.core.RedisChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "capacity": 50, "expiry": 10, "prefix": "nsq:layer"},
-    }
-}
 
 # ---- people
 
 AUTH_USER_MODEL = "accounts.User"
+SESSION_ENGINE = "accounts.sessions"
+NINJA_NUM_PROXIES = 0  # what X-Forwarded-For says would let a guesser choose whose attempts are counted
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = "/signin"
+LOGIN_URL = f"{NSQADMIN.base}/signin"
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = NSQADMIN.base or "/"
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -93,7 +96,7 @@ if NSQ.https:
 # ---- the web app, built by Vite
 
 FRONTEND_DIST: Path = NSQ.frontend_dist
-STATIC_URL = "/static/"
+STATIC_URL = f"{NSQADMIN.base}/static/"
 STATICFILES_DIRS = [FRONTEND_DIST] if FRONTEND_DIST.is_dir() else []
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
@@ -108,8 +111,10 @@ def WHITENOISE_IMMUTABLE_FILE_TEST(path: str, url: str) -> bool:
 
 NSQD_HTTP_ADDRESSES = NSQ.nsqd_http_addresses
 NSQLOOKUPD_HTTP_ADDRESSES = NSQ.lookupd_http_addresses
+COLLECTOR_LISTENERS = ["alerts.evaluation.Alerting"]
 NSQ_ARCHIVE = NSQ.archive
 NSQ_REPORTS = NSQ.reports
+NSQ_SITE = NSQ.site
 SPARK_MASTER = NSQ.spark_master
 
 # Celery spells a Redis on a Unix socket its own way.
@@ -119,6 +124,14 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+
+# ---- what reports and alerts send
+
+EMAIL_HOST, EMAIL_PORT = NSQ.mail.host, NSQ.mail.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = NSQ.mail.user, NSQ.mail.password
+EMAIL_USE_TLS, EMAIL_USE_SSL = NSQ.mail.start_tls, NSQ.mail.tls
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = NSQ.mail_from
 
 # ---- the rest
 

@@ -13,7 +13,18 @@ import tempfile
 _home = tempfile.mkdtemp(prefix="nsq-test-")
 atexit.register(shutil.rmtree, _home, ignore_errors=True)
 os.environ["NSQ_HOME"] = _home
-for _name in ("DATABASE_URL", "REDIS_URL", "NSQ_ARCHIVE", "NSQ_REPORTS", "NSQ_HTTPS", "NSQ_DEBUG", "NSQ_ALLOWED_HOSTS"):
+for _name in (
+    "DATABASE_URL",
+    "REDIS_URL",
+    "NSQ_ARCHIVE",
+    "NSQ_REPORTS",
+    "NSQ_HTTPS",
+    "NSQ_DEBUG",
+    "NSQ_ALLOWED_HOSTS",
+    "NSQ_SITE",
+    "NSQ_EMAIL_URL",
+    "NSQ_EMAIL_FROM",
+):
     os.environ.pop(_name, None)
 
 from console.settings import *  # noqa: E402, F403

@@ -39,6 +39,8 @@ class Service:
     ready: Callable[[], Awaitable[bool]]
     environment: Mapping[str, str] = field(default_factory=dict)
     stop_seconds: float = 10.0
+    pass_fds: Sequence[int] = ()
+    """Open descriptors that the process inherits."""
 
 
 class Listener(Protocol):
@@ -154,6 +156,7 @@ class Child:
             env={**os.environ, **self.service.environment},
             start_new_session=True,
             preexec_fn=die_with_parent,
+            pass_fds=self.service.pass_fds,
         )
         self._state("starting", f"pid {process.pid}")
         return process

@@ -6,16 +6,18 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from console.nsq.registry import SUBCOMMANDS
+from console.nsq.registry import GROUPS, SUBCOMMANDS, find
 
 UNKNOWN_SUBCOMMAND = 2
 
 
 def usage() -> str:
     width = max(map(len, SUBCOMMANDS))
-    lines = [f"  {name:<{width}}  {subcommand.help}" for name, subcommand in SUBCOMMANDS.items()]
+    lines = ["usage: nsq SUBCOMMAND [options]"]
+    for heading, group in GROUPS.items():
+        lines += ["", f"{heading}:", *(f"  {name:<{width}}  {subcommand.help}" for name, subcommand in group.items())]
     return "\n".join(
-        ["usage: nsq SUBCOMMAND [options]", "", *lines, "", "nsq SUBCOMMAND --help lists a subcommand's options."]
+        [*lines, "", "nsq SUBCOMMAND --help lists a subcommand's options; NSQ's own names will do as well."]
     )
 
 
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     name, *rest = arguments
-    subcommand = SUBCOMMANDS.get(name)
+    subcommand = find(name)
     if subcommand is None:
         print(unknown(name), file=sys.stderr)
         return UNKNOWN_SUBCOMMAND

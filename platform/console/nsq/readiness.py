@@ -19,9 +19,9 @@ SNAPSHOT_KEY = "nsq:snapshot"
 PID_FILE = "NSQ_PID_FILE"
 
 
-def http_ping(address: Address) -> Ready:
-    """``GET /ping`` is answered with 200."""
-    url = f"http://{address.reachable}/ping"
+def http_ping(address: Address, base: str = "") -> Ready:
+    """``GET /ping``, below ``base``, is answered with 200."""
+    url = f"http://{address.reachable}{base}/ping"
 
     async def ready() -> bool:
         async with httpx.AsyncClient(timeout=PROBE_SECONDS, trust_env=False) as client:

@@ -22,18 +22,45 @@ class Subcommand(NamedTuple):
         return main
 
 
-SUBCOMMANDS: dict[str, Subcommand] = {
-    "up": Subcommand("console.nsq.up:main", "run the whole platform on this machine, and keep it running"),
-    "demo": Subcommand("console.nsq.demo:main", "drive believable traffic through a running platform"),
-    "doctor": Subcommand("console.nsq.doctor:main", "check this machine, and say what each missing thing costs"),
-    "brokerd": Subcommand("brokerd.__main__:main", "the broker (nsqd)"),
-    "lookup": Subcommand("lookup.__main__:main", "the registry (nsqlookupd)"),
-    "web": Subcommand("console.nsq.web:main", "the operator's web platform (Daphne)"),
-    "collector": Subcommand("console.nsq.collector:main", "reads every broker's /stats once a second"),
-    "worker": Subcommand("console.nsq.worker:main", "runs reports (Celery worker)"),
-    "beat": Subcommand("console.nsq.beat:main", "starts scheduled reports (Celery beat)"),
-    "signin-link": Subcommand("console.nsq.signin_link:main", "print a one-time link that signs an account in"),
-    "pub": Subcommand("aionsq.tools.pub:main", "publish messages from arguments or standard input"),
-    "tail": Subcommand("aionsq.tools.tail:main", "print a topic's messages as they arrive"),
-    "stat": Subcommand("aionsq.tools.stat:main", "print a cluster's depths and rates, line by line"),
+GROUPS: dict[str, dict[str, Subcommand]] = {
+    "Run it": {
+        "up": Subcommand("console.nsq.up:main", "run the whole platform on this machine, and keep it running"),
+        "demo": Subcommand("console.nsq.demo:main", "drive believable traffic through a running platform"),
+        "doctor": Subcommand("console.nsq.doctor:main", "check this machine, and say what each missing thing costs"),
+        "brokerd": Subcommand("brokerd.__main__:main", "the broker (nsqd)"),
+        "lookup": Subcommand("lookup.__main__:main", "the registry (nsqlookupd)"),
+        "web": Subcommand("console.nsq.web:main", "the operator's web platform (Daphne)"),
+        "collector": Subcommand("console.nsq.collector:main", "reads every broker's /stats once a second"),
+        "worker": Subcommand("console.nsq.worker:main", "runs reports (Celery worker)"),
+        "beat": Subcommand("console.nsq.beat:main", "starts scheduled reports (Celery beat)"),
+    },
+    "Publish and consume": {
+        "pub": Subcommand("aionsq.tools.pub:main", "publish messages from arguments or standard input (to_nsq)"),
+        "tail": Subcommand("aionsq.tools.tail:main", "print a topic's messages as they arrive (nsq_tail)"),
+        "to-file": Subcommand("aionsq.tools.to_file:main", "archive topics in files (nsq_to_file)"),
+        "to-http": Subcommand("aionsq.tools.to_http:main", "hand a channel's messages to an HTTP server (nsq_to_http)"),
+        "to-nsq": Subcommand("aionsq.tools.to_nsq:main", "publish a channel's messages to other nsqds (nsq_to_nsq)"),
+        "pubsub": Subcommand("aionsq.tools.pubsub:main", "serve a channel's messages to HTTP clients (nsq_pubsub)"),
+    },
+    "Look after it": {
+        "stat": Subcommand("aionsq.tools.stat:main", "print a channel's depths and rates, line by line (nsq_stat)"),
+        "topics": Subcommand(
+            "aionsq.tools.topics:main", "list a cluster's topics; create, pause, empty or delete them"
+        ),
+        "channels": Subcommand("aionsq.tools.channels:main", "list channels; create, pause, empty or delete them"),
+        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; take topics off one"),
+        "signin-link": Subcommand("console.nsq.signin_link:main", "print a one-time link that signs an account in"),
+    },
 }
+"""What ``nsq --help`` shows together, under its heading."""
+
+SUBCOMMANDS: dict[str, Subcommand] = {name: each for group in GROUPS.values() for name, each in group.items()}
+
+# The one of NSQ's names that another subcommand's would be taken for.
+_RENAMED = {"to_nsq": "pub"}
+
+
+def find(name: str) -> Subcommand | None:
+    """The subcommand of that name. NSQ's own name will do: ``nsq_tail`` for ``tail``, ``to_file`` for ``to-file``."""
+    dashed = _RENAMED.get(name, name.replace("_", "-"))
+    return SUBCOMMANDS.get(dashed) or SUBCOMMANDS.get(dashed.removeprefix("nsq-"))

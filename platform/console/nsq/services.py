@@ -60,11 +60,10 @@ class Plan:
 
     def environment(self) -> dict[str, str]:
         """What the platform's processes read, as docs/architecture.md lists it."""
-        python_path = [str(SOURCE_ROOT), str(SOURCE_ROOT.parent), os.environ.get("PYTHONPATH", "")]
         made = {
             "NSQ_HOME": str(self.home.path),
             "REDIS_URL": self.redis_url or f"unix://{self.home.redis_socket()}",
-            "PYTHONPATH": os.pathsep.join(filter(None, python_path)),
+            "PYTHONPATH": python_path(),
             "PYTHONUNBUFFERED": "1",
         }
         if self.runs("lookup"):
@@ -160,6 +159,11 @@ class Plan:
             ready=announced(pid_file),
             environment={PID_FILE: str(pid_file)},
         )
+
+
+def python_path() -> str:
+    """Where a child finds our packages, whatever is installed."""
+    return os.pathsep.join(filter(None, [str(SOURCE_ROOT), str(SOURCE_ROOT.parent), os.environ.get("PYTHONPATH", "")]))
 
 
 def nsq(*words: object) -> list[str]:

@@ -19,7 +19,12 @@ def main(argv: Sequence[str]) -> int:
         metavar="HOST:PORT",
         help="where to listen (%(default)s)",
     )
+    parser.add_argument(
+        "--http-fd", type=int, metavar="N", help="a listening socket that was inherited, in place of an address"
+    )
     options = parser.parse_args(argv)
+    if options.http_fd is not None:
+        return serve(["--fd", str(options.http_fd)])
     host, port = options.http_address
     # Daphne logs that it cannot listen and stays; a supervisor needs the exit.
     if error := bind_error(options.http_address):
@@ -29,10 +34,13 @@ def main(argv: Sequence[str]) -> int:
             f"nsq web: cannot listen on {options.http_address}: {error.strerror}"
             + (f", {taken_by} does\n" if taken_by else "\n"),
         )
+    return serve(["-b", host or "0.0.0.0", "-p", str(port)])
+
+
+def serve(where: list[str]) -> int:
+    """Daphne's own loop, until a signal ends it."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
     from console.server import CommandLine
 
-    CommandLine().run(
-        ["-b", host or "0.0.0.0", "-p", str(port), "--no-server-name", "-v", "0", "console.asgi:application"]
-    )
+    CommandLine().run([*where, "--no-server-name", "-v", "0", "console.asgi:application"])
     return 0
