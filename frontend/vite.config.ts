@@ -8,6 +8,8 @@ const web = process.env['NSQ_WEB'] ?? 'http://127.0.0.1:4171';
 export default defineConfig(({ command }) => ({
   base: command === 'build' ? '/static/' : '/',
   plugins: [svelte()],
+  // Chunks find each other from where they are: the platform may be served below a base path.
+  experimental: { renderBuiltUrl: (_, { hostType }) => (hostType === 'js' ? { relative: true } : undefined) },
   // The tests' stores must be the ones a browser runs, not those compiled for rendering on a server.
   resolve: process.env['VITEST'] ? { conditions: ['browser'] } : {},
   build: {
@@ -18,7 +20,13 @@ export default defineConfig(({ command }) => ({
   },
   server: {
     host: '127.0.0.1',
-    proxy: { '/api': web, '/ws': { target: web, ws: true } },
+    // The platform lets nobody in under a foreign name or from a foreign page: it is told its own of both.
+    proxy: Object.fromEntries(
+      ['/api', '/ws', '/signin/'].map((path) => [
+        path,
+        { target: web, changeOrigin: true, ws: path === '/ws', headers: { Origin: web } },
+      ]),
+    ),
   },
   test: { include: ['src/**/*.test.ts'] },
 }));

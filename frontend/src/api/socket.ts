@@ -1,5 +1,7 @@
 /** The websocket to the collector's picture, reduced to what a store needs; tests pass their own `Connect`. */
+import { based } from './base';
 import type { BrowserMessage, ServerMessage } from './types';
+import { decoded, type WireMessage } from './wire';
 
 export type SocketEvents = {
   opened(): void;
@@ -11,14 +13,14 @@ export type Socket = { send(message: BrowserMessage): void; close(): void };
 export type Connect = (events: SocketEvents) => Socket;
 
 export function socketUrl(location: { protocol: string; host: string }): string {
-  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws/cluster`;
+  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${based('/ws/cluster')}`;
 }
 
 export const connectBrowser: Connect = (events) => {
   const socket = new WebSocket(socketUrl(window.location));
   let wanted = true;
   socket.onopen = () => wanted && events.opened();
-  socket.onmessage = (event: MessageEvent<string>) => wanted && events.message(JSON.parse(event.data) as ServerMessage);
+  socket.onmessage = (event: MessageEvent<string>) => wanted && events.message(decoded(JSON.parse(event.data) as WireMessage));
   socket.onclose = () => wanted && events.closed();
   return {
     send: (message) => {

@@ -15,11 +15,27 @@ export type ChannelRow = Schemas['ChannelRow'];
 export type ChannelNode = Schemas['ChannelNode'];
 export type Snapshot = Schemas['SnapshotOut'];
 
+export type Graphs = Schemas['GraphsOut'];
+
 export type ActionName = Schemas['Action'];
 export type ActionRequest = { action: ActionName; topic: string; channel?: string };
 export type ActionOutcome = Schemas['ActionOut'];
 export type NodeResult = Schemas['Result'];
+export type BulkTarget = { topic: string; channel?: string };
+export type BulkAction = Schemas['BulkIn']['action'];
+export type TargetOutcome = Schemas['TargetOutcome'];
 export type AuditEntry = Schemas['AuditEntryOut'];
+export type AuditFacets = Schemas['AuditFacetsOut'];
+
+export type Role = Me['role'];
+export type Token = Schemas['TokenOut'];
+export type NewToken = Schemas['NewTokenOut'];
+export type TokenRequest = Required<Schemas['TokenIn']>;
+export type OpenSession = Schemas['SessionOut'];
+export type Person = Schemas['PersonOut'];
+export type PersonRequest = Required<Schemas['PersonIn']>;
+export type PersonChange = Schemas['PersonChange'];
+export type SignInLink = Schemas['LinkOut'];
 
 export type Job = Schemas['JobOut'];
 /** One parameter of a job; `default` is in the form that is sent, null for none. */
@@ -29,31 +45,38 @@ export type ParameterValue = Parameters[string];
 export type Schedule = Schemas['ScheduleOut'];
 export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
 export type Run = Schemas['RunOut'];
-export type Result = Schemas['ResultOut'];
+export type Result = Schemas['ResultPage'];
 export type ResultColumn = Schemas['ColumnOut'];
 export type ResultCell = Result['rows'][number][number];
 
-export type ClientRow = {
-  node: string;
-  client_id: string;
-  hostname: string;
-  remote_address: string;
-  user_agent: string;
-  state: number;
-  ready_count: number;
-  in_flight_count: number;
-  message_count: number;
-  finish_count: number;
-  requeue_count: number;
-  connected_s: number;
-  tls: boolean;
-  deflate: boolean;
-  snappy: boolean;
-  sample_rate: number;
-};
+export type Alert = Schemas['AlertOut'];
+export type AlertCounts = Schemas['CountsOut'];
+export type AlertList = Schemas['AlertsOut'];
+export type Severity = Alert['severity'];
+/** What a rule can watch; `unit` is that of thresholds and values. */
+export type AlertMetric = Schemas['MetricOut'];
+export type AlertRule = Schemas['RuleOut'];
+export type AlertRuleRequest = Required<Schemas['RuleIn']>;
+export type RulePreview = Schemas['PreviewOut'];
+export type Notifier = Schemas['NotifierOut'];
+export type NotifierRequest = Required<Schemas['NotifierIn']>;
+export type Delivery = Schemas['TestOut'];
+export type Silence = Schemas['SilenceOut'];
+export type SilenceRequest = Required<Schemas['SilenceIn']>;
 
-/** `put` holds whole rows; `drop` their keys: a node's id, a topic's name, a channel's `topic/name`. */
-export type TableDelta<Row> = { put: Row[]; drop: string[] };
+export type HourKept = Schemas['HistoryOut'];
+export type FoundClient = Schemas['FoundClient'];
+export type FoundClients = Schemas['ClientsOut'];
+export type ClientRow = Omit<FoundClient, 'topic' | 'channel'>;
+
+/** What a browser is told of: everything, or all nodes with one topic, or all nodes and what one node holds. */
+export type ViewOf = { topic?: string; node?: string };
+
+/**
+ * `put` holds whole rows, `set` the numbers that changed in others; `drop` keys. A key is a node's id, a topic's name, a
+ * channel's `topic/name`.
+ */
+export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; rows: Partial<Row>[] }; drop: string[] };
 
 /** What turns the picture of version `base` into that of `version`. */
 export type Delta = {
@@ -67,13 +90,31 @@ export type Delta = {
 
 export type Clients = { topic: string; channel: string; clients: ClientRow[] };
 
+export type PublishRequest = Schemas['PublishIn'];
+export type Published = Schemas['PublishOut'];
+export type Peeked = Schemas['PeekOut'];
+export type PeekedMessage = Schemas['PeekedMessage'];
+export type PeekState = 'ready' | 'in_flight' | 'deferred';
+
+/** What `/ws/tail` says. */
+export type TailMessage =
+  | { type: 'started'; topic: string; channel: string }
+  | { type: 'ask'; topic: string; nodes: { node: string; depth: number }[] }
+  | { type: 'messages'; messages: Omit<PeekedMessage, 'place' | 'due' | 'deadline' | 'client'>[]; skipped: number; nodes: number }
+  | { type: 'error'; message: string };
+
+/** What changed about alerts: `alerts` are those as they are now. Versions go up by one; after a gap, ask for all. */
+export type AlertsMessage = { type: 'alerts'; version: number; counts: AlertCounts; alerts: Alert[] };
+
 export type ServerMessage =
-  | ({ type: 'snapshot' } & Snapshot)
+  | ({ type: 'snapshot'; view: ViewOf } & Snapshot)
   | ({ type: 'delta' } & Delta)
   | ({ type: 'clients' } & Clients)
-  | { type: 'run'; run: Run };
+  | { type: 'run'; run: Run }
+  | AlertsMessage;
 
 export type BrowserMessage =
   | { type: 'resync' }
+  | ({ type: 'view' } & ViewOf)
   | { type: 'watch'; topic: string; channel: string }
   | { type: 'unwatch' };

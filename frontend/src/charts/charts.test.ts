@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytes, count, duration, plural, rate, short, slope } from './format';
+import { bytes, count, duration, latency, plural, rate, short, slope } from './format';
 import { decades, linePath, linePoints, timeRange, zeroBased } from './scale';
 
 test.each([
@@ -79,3 +79,11 @@ test('axes are never empty', () => {
   expect(decades(0.3, 80)).toEqual([0.1, 100]);
   expect(decades(10, 10)).toEqual([10, 100]);
 });
+
+test.each([
+  [38, null, '38 ms'],
+  [null, null, '–'],
+  [null, [12, 1250], '≈ 12 ms – 1.25 s'],
+  [38, [12, 38], '≈ 12 ms – 38 ms'],
+  [null, [12, 12], '≈ 12 ms'],
+])('a percentile of %s, between %s, reads %s', (ms, range, text) => expect(latency(ms, range).replace('\u00a0', ' ')).toBe(text));

@@ -68,6 +68,17 @@ export function duration(ms: number | null | undefined): string {
   return `${Math.floor(h / 24)} d ${h % 24} h`;
 }
 
+export const MERGED_HELP = 'From publishing to finishing, messages finished in the last minute';
+export const RANGE_HELP =
+  'Some nodes tell only their own percentiles, which cannot be merged: the true one lies between the lowest and the highest';
+
+/** A percentile: `38 ms`; or where it is known as a range alone, that, marked: `≈ 12 ms – 1.25 s`. */
+export function latency(ms: number | null | undefined, range?: readonly number[] | null): string {
+  const [lowest, highest] = range ?? [];
+  if (lowest === undefined || highest === undefined) return duration(ms);
+  return `≈\u00a0${lowest === highest ? duration(lowest) : `${duration(lowest)} – ${duration(highest)}`}`;
+}
+
 /** Wall-clock time in the viewer's zone, 24 hours: `17:04:09`. */
 export function clock(at: number | Date): string {
   return new Date(at).toLocaleTimeString('en-GB', { hour12: false });

@@ -45,9 +45,12 @@ function round(value: number): number {
   return Math.round(value * 10) / 10;
 }
 
-/** The range of a time axis, in unix seconds: a lone point stands in the middle of `alone` seconds. */
-export function timeRange(low: number, high: number, alone: number): [number, number] {
-  return high > low ? [low, high] : [low - alone / 2, low + alone / 2];
+/**
+ * The range of a time axis, in unix seconds: a lone point stands in the middle of `alone` seconds, several at the right
+ * of at least `shortest`.
+ */
+export function timeRange(low: number, high: number, alone: number, shortest = 0): [number, number] {
+  return high > low ? [Math.min(low, high - shortest), high] : [low - alone / 2, low + alone / 2];
 }
 
 /** The range of a linear axis for data that starts at zero: never empty, with air above the peak. */

@@ -1,13 +1,25 @@
-import { audit, messageOf } from '../api/client';
+import { audit, messageOf, type AuditFilters } from '../api/client';
 import type { AuditEntry } from '../api/types';
 
-/** Whether every word of `filter` occurs somewhere in who, what, where or how it went. */
-export function matchesEntry(entry: AuditEntry, filter: string): boolean {
-  const text = [entry.user, entry.action, entry.topic, entry.channel ?? '', entry.outcome, entry.remote_address]
-    .concat(entry.results.flatMap((result) => [result.node, result.detail]))
-    .join(' ')
-    .toLowerCase();
-  return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+/** What the page's fields hold; days are `YYYY-MM-DD` in the viewer's zone, both included. */
+export type AuditForm = { user: string; action: string; object: string; outcome: string; from: string; to: string };
+
+export const EVERYTHING: AuditForm = { user: '', action: '', object: '', outcome: '', from: '', to: '' };
+
+function startOf(day: string, daysLater = 0): number | undefined {
+  const [year, month, date] = day.split('-').map(Number);
+  if (!year || !month || !date) return undefined;
+  return new Date(year, month - 1, date + daysLater).getTime();
+}
+
+/** The filters that the platform is asked by. */
+export function filtersOf({ user, action, object, outcome, from, to }: AuditForm): AuditFilters {
+  const filters: AuditFilters = { user, action, object, outcome };
+  const since = startOf(from);
+  const until = startOf(to, 1);
+  if (since !== undefined) filters.since = since;
+  if (until !== undefined) filters.until = until;
+  return filters;
 }
 
 /** The audit log, newest first, read a page at a time. */
@@ -16,17 +28,32 @@ export class AuditStore {
   status = $state<'loading' | 'ready' | 'failed'>('loading');
   error = $state('');
   complete = $state(false);
+  private asked = 0;
+  private filters: AuditFilters = {};
 
   constructor(readonly page = 100) {}
 
+  /** Begin anew, with what matches. What is on show stays until the answer is there. */
+  async show(filters: AuditFilters): Promise<void> {
+    this.filters = filters;
+    await this.read([]);
+  }
+
   async more(): Promise<void> {
+    await this.read(this.entries);
+  }
+
+  private async read(known: AuditEntry[]): Promise<void> {
+    const turn = ++this.asked; // an answer that was overtaken is not shown
     this.status = 'loading';
     try {
-      const next = await audit(this.entries.at(-1)?.id ?? null, this.page);
-      this.entries = [...this.entries, ...next];
+      const next = await audit(this.filters, known.at(-1)?.id ?? null, this.page);
+      if (turn !== this.asked) return;
+      this.entries = [...known, ...next];
       this.complete = next.length < this.page;
       this.status = 'ready';
     } catch (error) {
+      if (turn !== this.asked) return;
       this.error = messageOf(error);
       this.status = 'failed';
     }

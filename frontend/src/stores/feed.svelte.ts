@@ -1,7 +1,7 @@
-import type { Clients, ClientRow, Run, ServerMessage } from '../api/types';
+import type { AlertsMessage, Clients, ClientRow, Run, ServerMessage, ViewOf } from '../api/types';
 import type { Connect, Socket } from '../api/socket';
 import { History } from './history';
-import { applyDelta, fromSnapshot, type Picture } from './picture';
+import { applyDelta, fromSnapshot, merged, type Picture } from './picture';
 
 /** What the page may draw. Stale and paused keep the last picture; `empty` is connected, but the collector is silent. */
 export type Feed =
@@ -27,23 +27,45 @@ export class FeedStore {
   beat = $state(0);
   /** Clients of the watched channel; null until the first answer. */
   clients = $state.raw<ClientRow[] | null>(null);
+  /** Whether the socket is open; a picture may be stale with it, when the collector is silent, or without it. */
+  connected = $state(false);
   readonly history: History;
 
   #connect: Connect;
   #socket: Socket | null = null;
   #picture: Picture | null = null;
+  #freshClients: ClientRow[] | null = null;
+  #fresh: 'live' | 'stale' = 'live';
+  #drawing = false;
+  #frame: (draw: () => void) => void;
   #paused = false;
   #resyncing = false;
   #attempts = 0;
+  #view: ViewOf = {};
+  /** The view of what came last; it follows `#view` with the next whole picture. */
+  #told: ViewOf = {};
   #watched: { topic: string; channel: string } | null = null;
   #silence: ReturnType<typeof setTimeout> | undefined;
   #retry: ReturnType<typeof setTimeout> | undefined;
   #runListeners = new Set<(run: Run) => void>();
+  #alertListeners = new Set<(message: AlertsMessage) => void>();
   #onLost: () => void;
 
-  /** `onLost` is called at each failed or broken connection, so that the session can be looked at. */
-  constructor(connect: Connect, { keep = 600, onLost = () => {} }: { keep?: number; onLost?: () => void } = {}) {
+  /**
+   * `onLost` is called at each failed or broken connection, so that the session can be looked at. `frame` says when to
+   * draw: what comes meanwhile is taken in and drawn together, so a page that is slow, or hidden, skips beats and never
+   * falls behind.
+   */
+  constructor(
+    connect: Connect,
+    {
+      keep = 3600,
+      onLost = () => {},
+      frame = (draw) => draw(),
+    }: { keep?: number; onLost?: () => void; frame?: (draw: () => void) => void } = {},
+  ) {
     this.#connect = connect;
+    this.#frame = frame;
     this.history = new History(keep);
     this.#onLost = onLost;
   }
@@ -53,7 +75,10 @@ export class FeedStore {
     this.#socket = this.#connect({
       opened: () => {
         this.#attempts = 0;
+        this.connected = true;
         this.#hear();
+        this.#told = {};
+        if (this.#view.topic !== undefined || this.#view.node !== undefined) this.#socket?.send({ type: 'view', ...this.#view });
         if (this.#watched) this.#socket?.send({ type: 'watch', ...this.#watched });
         if (this.#picture === null) this.feed = { status: 'empty' };
       },
@@ -68,9 +93,16 @@ export class FeedStore {
     this.#socket?.close();
     this.#socket = null;
     this.#picture = null;
+    this.connected = false;
     this.#paused = false;
     this.#attempts = 0;
     this.feed = { status: 'connecting', attempts: 0 };
+  }
+
+  /** Try to connect now instead of waiting for the next attempt. */
+  reconnect(): void {
+    clearTimeout(this.#retry);
+    this.start();
   }
 
   /** Hold the picture still; the cluster is followed in the background. */
@@ -85,15 +117,22 @@ export class FeedStore {
     if (this.#picture) this.#show(this.#silence === undefined ? 'stale' : 'live');
   }
 
+  /** Be told of one topic, or of one node, alone; of everything with neither. The rest stays as it was last known. */
+  look(view: ViewOf): void {
+    if (view.topic === this.#view.topic && view.node === this.#view.node) return;
+    this.#view = view;
+    this.#socket?.send({ type: 'view', ...view });
+  }
+
   watch(topic: string, channel: string): void {
     this.#watched = { topic, channel };
-    this.clients = null;
+    this.clients = this.#freshClients = null;
     this.#socket?.send({ type: 'watch', topic, channel });
   }
 
   unwatch(): void {
     this.#watched = null;
-    this.clients = null;
+    this.clients = this.#freshClients = null;
     this.#socket?.send({ type: 'unwatch' });
   }
 
@@ -103,11 +142,18 @@ export class FeedStore {
     return () => this.#runListeners.delete(listener);
   }
 
+  /** Call `listener` with what is told of alerts; returns how to stop. */
+  onAlerts(listener: (message: AlertsMessage) => void): () => void {
+    this.#alertListeners.add(listener);
+    return () => this.#alertListeners.delete(listener);
+  }
+
   #take(message: ServerMessage): void {
     switch (message.type) {
       case 'snapshot':
         this.#resyncing = false;
-        this.#advance(fromSnapshot(message));
+        this.#told = message.view;
+        this.#advance(merged(this.#picture, fromSnapshot(message), message.view));
         break;
       case 'delta': {
         const next = this.#picture && applyDelta(this.#picture, message);
@@ -121,13 +167,16 @@ export class FeedStore {
       case 'run':
         for (const listener of this.#runListeners) listener(message.run);
         break;
+      case 'alerts':
+        for (const listener of this.#alertListeners) listener(message);
+        break;
     }
   }
 
   #advance(picture: Picture): void {
     const repeated = this.#picture?.version === picture.version;
     this.#picture = picture;
-    if (!repeated) this.history.record(picture);
+    if (!repeated) this.history.record(picture, this.#told);
     this.#hear();
     this.#show('live');
   }
@@ -139,15 +188,26 @@ export class FeedStore {
   }
 
   #takeClients(message: Clients): void {
-    if (this.#paused) return;
-    if (message.topic === this.#watched?.topic && message.channel === this.#watched.channel) {
-      this.clients = message.clients;
-    }
+    if (message.topic !== this.#watched?.topic || message.channel !== this.#watched.channel) return;
+    this.#freshClients = message.clients;
+    this.#show(this.#fresh);
   }
 
   #show(status: 'live' | 'stale'): void {
-    if (this.#paused || this.#picture === null) return;
-    this.feed = { status, picture: this.#picture };
+    this.#fresh = status;
+    if (this.#drawing) return;
+    this.#drawing = true;
+    this.#frame(() => {
+      this.#drawing = false;
+      this.#draw();
+    });
+  }
+
+  #draw(): void {
+    if (this.#paused) return;
+    this.clients = this.#freshClients;
+    if (this.#picture === null) return;
+    this.feed = { status: this.#fresh, picture: this.#picture };
     this.beat += 1;
   }
 
@@ -163,6 +223,7 @@ export class FeedStore {
 
   #lost(): void {
     this.#socket = null;
+    this.connected = false;
     this.#resyncing = false;
     this.#attempts += 1;
     if (this.#picture === null) this.feed = { status: 'connecting', attempts: this.#attempts };

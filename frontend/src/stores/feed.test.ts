@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { BrowserMessage, ChannelRow, Delta, NodeRow, Run, Snapshot, TopicRow } from '../api/types';
+import type { BrowserMessage, ChannelRow, Delta, NodeRow, Run, Snapshot, TopicRow, ViewOf } from '../api/types';
 import type { SocketEvents } from '../api/socket';
 import { FeedStore, retryDelayMs, STALE_AFTER_MS } from './feed.svelte';
 import { topicSeries } from './history';
@@ -20,8 +20,9 @@ const topic = (name: string, depth: number): TopicRow => ({
   nodes: [],
 });
 
-const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot' } & Snapshot => ({
+const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot'; view: ViewOf } & Snapshot => ({
   type: 'snapshot',
+  view: {},
   version,
   taken_at: version * 1000,
   nodes: [],
@@ -29,14 +30,15 @@ const snapshot = (version: number, topics: TopicRow[]): { type: 'snapshot' } & S
   channels: [],
 });
 
+const none = { keys: [], rows: [] };
 const delta = (base: number, put: TopicRow[], drop: string[] = []): { type: 'delta' } & Delta => ({
   type: 'delta',
   version: base + 1,
   base,
   taken_at: (base + 1) * 1000,
-  nodes: { put: [] as NodeRow[], drop: [] },
-  topics: { put, drop },
-  channels: { put: [] as ChannelRow[], drop: [] },
+  nodes: { put: [] as NodeRow[], set: none, drop: [] },
+  topics: { put, set: none, drop },
+  channels: { put: [] as ChannelRow[], set: none, drop: [] },
 });
 
 /** A websocket of which the test is the far end. */
@@ -90,6 +92,38 @@ describe('the live picture', () => {
     far.last().events.message(delta(2, [], ['orders']));
     expect(depths(store)).toEqual({ emails: 1 });
     expect(store.feed.status).toBe('live');
+  });
+
+  test('numbers that changed are put into the rows they belong to', () => {
+    const { far, store } = live();
+    const change = delta(1, []);
+    far.last().events.message({ ...change, topics: { put: [], set: { keys: ['orders'], rows: [{ depth: 9 }] }, drop: [] } });
+    expect(depths(store)).toEqual({ orders: 9 });
+    expect('picture' in store.feed && store.feed.picture.topics.get('orders')?.message_count).toBe(5);
+  });
+
+  test('a page of one topic is told of that one, and keeps what it knew of the others', () => {
+    const { far, store } = live();
+    far.last().events.message(delta(1, [topic('emails', 1)]));
+    store.look({ topic: 'orders' });
+    expect(far.last().sent).toEqual([{ type: 'view', topic: 'orders' }]);
+    far.last().events.message({ ...snapshot(3, [topic('orders', 7)]), view: { topic: 'orders' } });
+    expect(depths(store)).toEqual({ orders: 7, emails: 1 });
+    expect(store.history.recent(topicSeries('emails'), 'depth', 2)).toEqual([1, NaN]);
+    far.last().events.message({ ...snapshot(4, []), view: { topic: 'orders' } });
+    expect(depths(store)).toEqual({ emails: 1 });
+    store.look({});
+    far.last().events.message(snapshot(5, [topic('emails', 2)]));
+    expect(depths(store)).toEqual({ emails: 2 });
+  });
+
+  test('a view outlives the connection', () => {
+    const { far, store } = live();
+    store.look({ node: 'a:1' });
+    far.last().events.closed();
+    vi.advanceTimersByTime(retryDelayMs(0));
+    far.last().events.opened();
+    expect(far.last().sent).toEqual([{ type: 'view', node: 'a:1' }]);
   });
 
   test('a missed delta asks once for the whole picture and goes on from it', () => {
@@ -189,4 +223,37 @@ describe('what rides along', () => {
     far.last().events.message({ type: 'run', run: { id: 4 } as Run });
     expect(heard).toEqual([3]);
   });
+});
+
+test('beats that come while the browser draws, or looks elsewhere, are drawn together', () => {
+  const { connect, sockets } = wire();
+  const frames: (() => void)[] = [];
+  const store = new FeedStore(connect, { frame: (draw) => void frames.push(draw) });
+  store.start();
+  const socket = sockets[0];
+  socket?.events.opened();
+  socket?.events.message(snapshot(1, [topic('orders', 1)]));
+  for (let base = 1; base <= 50; base++) socket?.events.message(delta(base, [topic('orders', base + 1)]));
+  expect(frames).toHaveLength(1);
+  expect(store.beat).toBe(0);
+  frames[0]?.();
+  expect(store.beat).toBe(1);
+  expect(store.feed.status === 'live' && store.feed.picture.topics.get('orders')?.depth).toBe(51);
+  expect(store.history.recent(topicSeries('orders'), 'depth', 100)).toHaveLength(51); // none is lost to the charts
+  store.stop();
+});
+
+test('whether the socket is open is told apart from whether the picture is fresh', () => {
+  const { connect, sockets } = wire();
+  const store = new FeedStore(connect);
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, []));
+  expect(store.connected).toBe(true);
+  sockets[0]?.events.closed();
+  expect(store.connected).toBe(false);
+  store.reconnect();
+  sockets[1]?.events.opened();
+  expect(store.connected).toBe(true);
+  store.stop();
 });

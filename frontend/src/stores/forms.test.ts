@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import type { ParameterSpec, Result } from '../api/types';
-import { describe, parseTexts, textsOf } from './parameters';
-import { percentileChart, percentileName } from './percentiles';
+import type { ParameterSpec } from '../api/types';
+import { describe, formHref, parametersIn, parseTexts, textsOf } from './parameters';
+import { percentileName } from './percentiles';
 import { cronWords, formOf, requestOf, whenWords } from './schedule';
 
 const SPECS: Record<string, ParameterSpec> = {
@@ -51,16 +51,44 @@ test.each(['', '* * *', '61 * * * *', 'every day', '* * * * * *'])('the cron lin
   expect('fault' in read && read.fault).toMatch(/\w/);
 });
 
+test.each([
+  ['5 * * * *', 'At 5 minutes past the hour'],
+  ['40 2 * * *', 'At 02:40, every day'],
+  ['20 * * * 1', 'At 20 minutes past the hour, every hour, only on Monday'],
+])('a cron line is told in as many words as it takes: %s', (cron, words) => {
+  expect(cronWords(cron)).toEqual({ words });
+});
+
 test('a schedule that is opened and saved again is unchanged', () => {
-  const saved = { name: 'n', job: 'latency', parameters: {}, time_zone: 'Europe/Berlin', enabled: false };
+  const saved = {
+    ...{ name: 'n', job: 'latency', parameters: {}, time_zone: 'Europe/Berlin', enabled: false },
+    ...{ overlap: 'cancel' as const, retries: 3, retry_after_s: 90, time_limit_s: 90, keep_days: 7 },
+    ...{ notify_on: 'failure' as const, notify_webhook: 'https://hooks.example.org/x', notify_email: '' },
+  };
   for (const when of [
     { cron: '5 4 * * *', every_seconds: null },
     { cron: null, every_seconds: 5400 },
     { cron: null, every_seconds: 172_800 },
   ]) {
-    const asked = requestOf(formOf({ id: 1, last_run_at: null, created_by: 'mara', ...saved, ...when }, '', 'UTC'), {});
+    const asked = requestOf(formOf({ id: 1, last_run_at: null, next_run_at: null, created_by: 'mara', ...saved, ...when }, '', 'UTC'), {});
     expect(asked).toEqual({ request: { ...saved, ...when } });
   }
+});
+
+test('a form is an address, with the parameters that were given', () => {
+  const href = formHref('latency', { window: '5m', topic: 'a&b', minimum_count: 10, channel: '', until: null });
+  expect(parametersIn(new URL(href, 'http://x').searchParams)).toEqual({ window: '5m', topic: 'a&b', minimum_count: '10' });
+});
+
+test.each([
+  [{ retries: '11' }, 'retries'],
+  [{ retries: '1.5' }, 'retries'],
+  [{ retryAfterS: '0' }, 'retryAfterS'],
+  [{ timeLimitMinutes: '' }, 'timeLimitMinutes'],
+  [{ keepDays: 'ever' }, 'keepDays'],
+  [{ notifyOn: 'failure' as const }, 'notifyOn'],
+])('the policy %o is refused at its field', (change, field) => {
+  expect(requestOf({ ...formOf(null, 'latency', 'UTC'), name: 'n', ...change }, {})).toMatchObject({ fault: { field } });
 });
 
 test('a schedule without a name, or every zero hours, is refused at that field', () => {
@@ -68,50 +96,6 @@ test('a schedule without a name, or every zero hours, is refused at that field',
   expect(requestOf({ ...form, name: ' ' }, {})).toMatchObject({ fault: { field: 'name' } });
   expect(requestOf({ ...form, kind: 'every', every: '0' }, {})).toMatchObject({ fault: { field: 'every' } });
   expect(requestOf({ ...form, cron: 'x' }, {})).toMatchObject({ fault: { field: 'cron' } });
-});
-
-const RESULT: Result = {
-  columns: [
-    { name: 'window_start', type: 'timestamp', unit: '' },
-    { name: 'topic', type: 'string', unit: '' },
-    { name: 'count', type: 'integer', unit: 'messages' },
-    { name: 'p50_ms', type: 'number', unit: 'ms' },
-    { name: 'p999_ms', type: 'number', unit: 'ms' },
-    { name: 'max_ms', type: 'number', unit: 'ms' },
-  ],
-  rows: [
-    [7_200_000, 'orders', 10, 2, null, 9],
-    [3_600_000, 'orders', 10, 1, 8, 9],
-    [3_600_000, 'emails', 10, 5, 6, 7],
-  ],
-  total: 3,
-};
-
-test('a result becomes one chart line per percentile, a series per topic, in the order of time', () => {
-  expect(percentileChart(RESULT)).toEqual({
-    percentiles: ['p50', 'p99.9'],
-    series: [
-      { group: 'emails', times: [3600], values: [[5], [6]] },
-      {
-        group: 'orders',
-        times: [3600, 7200],
-        values: [
-          [1, 2],
-          [8, null],
-        ],
-      },
-    ],
-  });
-});
-
-test('a result in nanoseconds is drawn in milliseconds', () => {
-  const columns = RESULT.columns.map((column) => (column.name === 'p50_ms' ? { ...column, name: 'p50', unit: 'ns' } : column));
-  expect(percentileChart({ ...RESULT, columns, rows: [[0, 'a', 1, 2_000_000, null, 0]] })?.series[0]?.values[0]).toEqual([2]);
-});
-
-test('a result without percentiles over time has no chart', () => {
-  expect(percentileChart({ ...RESULT, columns: RESULT.columns.slice(0, 3) })).toBeNull();
-  expect(percentileChart({ ...RESULT, columns: RESULT.columns.slice(1) })).toBeNull();
 });
 
 test('percentile columns are known by their names', () => {

@@ -1,19 +1,26 @@
 /** The last minutes of every row's numbers, kept by the browser from the beats it has seen. */
-import { channelKey, backlogOf, totalsOf, type Picture } from './picture';
+import type { ViewOf } from '../api/types';
+import { channelKey, backlogOf, totalsOf, within, type Picture } from './picture';
+
+/** What waits in a store for thousands of rows is kept at half the size: seven digits are enough to draw with. */
+type Cells = Float32Array | Float64Array;
 
 /** A ring of the last `capacity` numbers; NaN stands for "not known at that beat". Grows as it fills. */
 export class Ring {
-  #values: Float64Array;
+  #values: Cells;
   #start = 0;
   length = 0;
 
-  constructor(readonly capacity: number) {
-    this.#values = new Float64Array(Math.min(capacity, 64));
+  constructor(
+    readonly capacity: number,
+    readonly cells: new (length: number) => Cells = Float32Array,
+  ) {
+    this.#values = new cells(Math.min(capacity, 64));
   }
 
   push(value: number): void {
     if (this.length === this.#values.length && this.length < this.capacity) {
-      const grown = new Float64Array(Math.min(this.capacity, this.length * 2));
+      const grown = new this.cells(Math.min(this.capacity, this.length * 2));
       grown.set(this.#values);
       this.#values = grown;
     }
@@ -25,68 +32,104 @@ export class Ring {
     }
   }
 
+  /** The value so many beats ago, 0 being the latest; NaN where there is none. */
+  ago(beats: number): number {
+    if (beats < 0 || beats >= this.length) return NaN;
+    return this.#values[(this.#start + this.length - 1 - beats) % this.#values.length] as number;
+  }
+
   /** The last `count` values (all by default), oldest first. */
   last(count = this.length): number[] {
     const taken = Math.min(count, this.length);
-    const values = new Array<number>(taken);
-    for (let i = 0; i < taken; i++) {
-      values[i] = this.#values[(this.#start + this.length - taken + i) % this.#values.length] as number;
-    }
-    return values;
+    return Array.from({ length: taken }, (_, i) => this.ago(taken - 1 - i));
   }
 }
 
-export type Metric = 'depth' | 'publish_rate' | 'finish_rate' | 'in_flight' | 'clients';
+export type Metric = 'depth' | 'publish_rate' | 'finish_rate' | 'in_flight' | 'clients' | 'timeout_rate' | 'requeue_rate' | 'oldest_age_ms';
 type Values = Partial<Record<Metric, number | null>>;
-type Track = { born: number; rings: Map<Metric, Ring> };
+type Track = Map<Metric, Ring>;
 
 export const CLUSTER = 'cluster';
 export const topicSeries = (name: string): string => `topic ${name}`;
 export const channelSeries = (topic: string, name: string): string => `channel ${topic}/${name}`;
 export const nodeSeries = (id: string): string => `node ${id}`;
 
+/** How many beats are kept of each row, by how many rows there are: an hour, ten minutes, two. */
+const KEPT: readonly [rows: number, beats: number][] = [
+  [300, 3600],
+  [1500, 600],
+  [Infinity, 120],
+];
+
+/** Fewer tell nothing of growth. */
+const FEWEST_BEATS = 10;
+
 export class History {
   #times: Ring;
   #tracks = new Map<string, Track>();
-  #beats = 0;
 
-  constructor(readonly keep = 600) {
-    this.#times = new Ring(keep);
+  constructor(readonly keep = 3600) {
+    this.#times = new Ring(keep, Float64Array);
   }
 
-  /** Take the picture's numbers as the next beat; rows that are gone are forgotten. */
-  record(picture: Picture): void {
+  /**
+   * Take the picture's numbers as the next beat; rows that are gone are forgotten. What is beyond `view` is old in the
+   * picture, and not known at this beat.
+   */
+  record(picture: Picture, view: ViewOf = {}): void {
     this.#times.push(picture.takenAt / 1000);
-    this.#beats += 1;
     const seen = new Set<string>();
     const put = (series: string, values: Values): void => {
       seen.add(series);
       this.#put(series, values);
     };
-    const totals = totalsOf(picture);
-    put(CLUSTER, {
-      depth: totals.depth,
-      publish_rate: totals.publishRate,
-      finish_rate: totals.finishRate,
-      in_flight: totals.inFlight,
-      clients: totals.clients,
-    });
+    const miss = (series: string): void => {
+      seen.add(series);
+      for (const ring of this.#tracks.get(series)?.values() ?? []) ring.push(NaN);
+    };
+    if (view.topic !== undefined || view.node !== undefined) miss(CLUSTER);
+    else {
+      const totals = totalsOf(picture);
+      put(CLUSTER, {
+        depth: totals.depth,
+        publish_rate: totals.publishRate,
+        finish_rate: totals.finishRate,
+        in_flight: totals.inFlight,
+        clients: totals.clients,
+      });
+    }
     const finishRates = new Map<string, number>();
     for (const channel of picture.channels.values()) {
+      if (!within(view, channel.topic, channel.nodes)) {
+        miss(`channel ${channelKey(channel)}`);
+        continue;
+      }
       put(`channel ${channelKey(channel)}`, {
         depth: channel.depth,
         publish_rate: channel.publish_rate,
         finish_rate: channel.finish_rate,
         in_flight: channel.in_flight_count,
+        timeout_rate: channel.timeout_rate,
+        requeue_rate: channel.requeue_rate,
+        clients: channel.client_count,
+        oldest_age_ms: channel.oldest_age_ms,
       });
       finishRates.set(channel.topic, (finishRates.get(channel.topic) ?? 0) + (channel.finish_rate ?? 0));
     }
     const backlog = backlogOf(picture);
     for (const topic of picture.topics.values()) {
+      // A topic's backlog and rates are those of all its channels, and a node may not hold all of them.
+      if (view.node !== undefined || !within(view, topic.name, topic.nodes)) {
+        miss(topicSeries(topic.name));
+        continue;
+      }
       put(topicSeries(topic.name), {
         depth: backlog.get(topic.name) ?? topic.depth,
         publish_rate: topic.publish_rate,
         finish_rate: finishRates.get(topic.name) ?? 0,
+        in_flight: topic.in_flight_count,
+        clients: topic.client_count,
+        oldest_age_ms: topic.oldest_age_ms,
       });
     }
     for (const node of picture.nodes.values()) {
@@ -102,43 +145,72 @@ export class History {
 
   /** The last `count` values of one metric, oldest first; empty for a row never seen. */
   recent(series: string, metric: Metric, count: number): number[] {
-    return this.#tracks.get(series)?.rings.get(metric)?.last(count) ?? [];
+    return this.#tracks.get(series)?.get(metric)?.last(count) ?? [];
+  }
+
+  /** How many beats of a row are kept; 0 for a row never seen. */
+  beats(series: string): number {
+    let most = 0;
+    for (const ring of this.#tracks.get(series)?.values() ?? []) most = Math.max(most, ring.length);
+    return most;
   }
 
   /** Columns for a chart: unix seconds, then one column per metric; null where nothing was known. */
   columns(series: string, metrics: readonly Metric[]): [number[], ...(number | null)[][]] {
     const track = this.#tracks.get(series);
-    const beats = track ? Math.min(this.keep, this.#beats - track.born) : 0;
+    const beats = this.beats(series);
     const times = this.#times.last(beats);
     const columns = metrics.map((metric) =>
-      (track?.rings.get(metric)?.last(beats) ?? []).map((value) => (Number.isNaN(value) ? null : value)),
+      (track?.get(metric)?.last(beats) ?? []).map((value) => (Number.isNaN(value) ? null : value)),
     );
     return [times, ...columns];
   }
 
   /** Change per second of a metric over the last `beats` beats; null before two are known. */
   slope(series: string, metric: Metric, beats: number): number | null {
-    const values = this.recent(series, metric, beats);
-    const times = this.#times.last(values.length);
-    const first = values[0];
-    const last = values.at(-1);
-    const seconds = (times.at(-1) ?? 0) - (times[0] ?? 0);
-    if (first === undefined || last === undefined || !(seconds > 0)) return null;
-    const slope = (last - first) / seconds;
+    const ring = this.#tracks.get(series)?.get(metric);
+    if (ring === undefined) return null;
+    const back = Math.min(beats, ring.length) - 1;
+    const seconds = this.#times.ago(0) - this.#times.ago(back);
+    if (!(seconds > 0)) return null;
+    const slope = (ring.ago(0) - ring.ago(back)) / seconds;
     return Number.isNaN(slope) ? null : slope;
+  }
+
+  /**
+   * How fast a metric rises over the last `beats` beats, as the difference of the means of their first and last third,
+   * so that a burst at either end does not count as growth. Null before ten beats are known.
+   */
+  growth(series: string, metric: Metric, beats: number): number | null {
+    const ring = this.#tracks.get(series)?.get(metric);
+    const known = Math.min(beats, ring?.length ?? 0);
+    if (ring === undefined || known < FEWEST_BEATS) return null;
+    const third = Math.floor(known / 3);
+    let rise = 0;
+    for (let back = 0; back < third; back++) rise += (ring.ago(back) - ring.ago(known - 1 - back)) / third;
+    const seconds = ((this.#times.ago(0) - this.#times.ago(known - 1)) * (known - third)) / (known - 1);
+    return seconds > 0 && !Number.isNaN(rise) ? rise / seconds : null;
+  }
+
+  /** Whether a metric was above zero at any of the last `beats` beats. */
+  any(series: string, metric: Metric, beats: number): boolean {
+    const ring = this.#tracks.get(series)?.get(metric);
+    for (let back = 0; ring !== undefined && back < Math.min(beats, ring.length); back++) if (ring.ago(back) > 0) return true;
+    return false;
   }
 
   #put(series: string, values: Values): void {
     let track = this.#tracks.get(series);
     if (track === undefined) {
-      track = { born: this.#beats - 1, rings: new Map() };
+      track = new Map();
       this.#tracks.set(series, track);
     }
     for (const [metric, value] of Object.entries(values) as [Metric, number | null][]) {
-      let ring = track.rings.get(metric);
+      let ring = track.get(metric);
       if (ring === undefined) {
-        ring = new Ring(this.keep);
-        track.rings.set(metric, ring);
+        const [, most] = KEPT.find(([rows]) => this.#tracks.size <= rows) ?? [0, this.keep];
+        ring = new Ring(Math.min(this.keep, most));
+        track.set(metric, ring);
       }
       ring.push(value ?? NaN);
     }

@@ -47,8 +47,25 @@ export function impactOf(picture: Picture, request: ActionRequest): Impact {
 }
 
 /** Whether the action throws messages away and so asks for the name. */
-export function destroys(request: ActionRequest): boolean {
+export function destroys(request: Pick<ActionRequest, 'action'>): boolean {
   return request.action === 'empty' || request.action === 'delete';
+}
+
+/** Creating is not among them: it asks for a name and destroys nothing. */
+const CONSEQUENCES: Record<string, string> = {
+  'pause topic': 'New messages stay in the topic and no longer reach its channels until it is unpaused.',
+  'pause channel': 'Its clients get no further messages until it is unpaused. Messages in flight can still be finished.',
+  'unpause topic': 'Messages that waited flow on to the channels.',
+  'unpause channel': 'Its clients are sent messages again.',
+  'empty topic': 'Messages that no channel has received yet are thrown away. They cannot be brought back.',
+  'empty channel': 'Everything waiting, in flight and deferred in it is thrown away. It cannot be brought back.',
+  'delete topic': 'The topic, its channels and every message in them are removed; clients are disconnected. This cannot be undone.',
+  'delete channel': 'The channel and every message in it are removed; its clients are disconnected. This cannot be undone.',
+};
+
+/** What an action does to one topic or channel, in words. */
+export function consequenceOf(action: string, kind: 'topic' | 'channel'): string {
+  return CONSEQUENCES[`${action} ${kind}`] ?? '';
 }
 
 const NAME = /^[.a-zA-Z0-9_-]{1,64}$/;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
 import { destroys, impactOf, nameFault } from './impact';
-import { attentionOf, fastestGrowing, largestBacklog } from './overview';
+import { attentionOf, busiest, fastestGrowing, largestBacklog, mostRetried } from './overview';
 import { channelKey, totalsOf, type Picture } from './picture';
 
 const node = (id: string, change: Partial<NodeRow> = {}): NodeRow =>
@@ -104,7 +104,7 @@ test('emptying a channel takes its waiting, in-flight and deferred messages', ()
 
 test('the name is asked for where messages would be lost, and only there', () => {
   const asked = (['pause', 'unpause', 'create', 'empty', 'delete'] as const).filter((action) =>
-    destroys({ action, topic: 'orders' }),
+    destroys({ action }),
   );
   expect(asked).toEqual(['empty', 'delete']);
 });
@@ -117,3 +117,23 @@ test.each(['', 'two words', 'naïve', 'x'.repeat(65), '#ephemeral', 'a#b', 'a#ep
   '“%s” is refused as a name, with a reason',
   (name) => expect(nameFault(name)).toMatch(/\w/),
 );
+
+test('the busiest topics come first; one that gets nothing, or of which nothing is known, is left out', () => {
+  const told = picture([], [topic('a', { publish_rate: 2 }), topic('b', { publish_rate: 9 }), topic('c', { publish_rate: 0 }), topic('d', { publish_rate: null })], []);
+  expect(busiest(told, 5)).toEqual([
+    { topic: 'b', value: 9 },
+    { topic: 'a', value: 2 },
+  ]);
+});
+
+test('channels whose messages come back are ranked by timeouts and requeues together', () => {
+  const told = picture([], [], [
+    channel('orders', 'billing', { timeout_rate: 1, requeue_rate: 0.5 }),
+    channel('orders', 'audit', { timeout_rate: 0, requeue_rate: 4 }),
+    channel('orders', 'quiet', { timeout_rate: null, requeue_rate: 0.01 }),
+  ]);
+  expect(mostRetried(told, 5)).toEqual([
+    { topic: 'orders', channel: 'audit', timeouts: 0, requeues: 4 },
+    { topic: 'orders', channel: 'billing', timeouts: 1, requeues: 0.5 },
+  ]);
+});

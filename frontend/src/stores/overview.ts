@@ -14,6 +14,12 @@ function top(entries: Iterable<[string, number | null]>, count: number): Ranked[
     .slice(0, count);
 }
 
+export const busiest = (picture: Picture, count: number): Ranked[] =>
+  top(
+    [...picture.topics.values()].map((topic): [string, number | null] => [topic.name, topic.publish_rate]),
+    count,
+  );
+
 export const largestBacklog = (picture: Picture, count: number): Ranked[] => top(backlogOf(picture), count);
 
 /** `slope` gives a topic's growth in messages per second, or null where not known. */
@@ -29,6 +35,17 @@ export function oldestMessage(picture: Picture, count: number): Ranked[] {
     [...picture.topics.values()].map((topic): [string, number | null] => [topic.name, topic.oldest_age_ms]),
     count,
   );
+}
+
+export type Retried = { topic: string; channel: string; timeouts: number; requeues: number };
+
+/** Channels whose messages come back: timed out or requeued, per second. */
+export function mostRetried(picture: Picture, count: number): Retried[] {
+  return [...picture.channels.values()]
+    .map((row) => ({ topic: row.topic, channel: row.name, timeouts: row.timeout_rate ?? 0, requeues: row.requeue_rate ?? 0 }))
+    .filter(({ timeouts, requeues }) => timeouts + requeues >= 0.05)
+    .sort((a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues)
+    .slice(0, count);
 }
 
 export type Attention = {

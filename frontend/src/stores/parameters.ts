@@ -26,6 +26,13 @@ function valueOf(spec: ParameterSpec, text: string): string | number | { fault: 
       if (!/^[+-]?\d+$/.test(text)) return { fault: `A whole number is needed, not “${text}”.` };
       if (spec.minimum != null && Number(text) < spec.minimum) return { fault: `At least ${spec.minimum}.` };
       return Number(text);
+    case 'number': {
+      const number = Number(text);
+      if (!Number.isFinite(number)) return { fault: `A number is needed, not “${text}”.` };
+      if (spec.minimum != null && number < spec.minimum) return { fault: `At least ${spec.minimum}.` };
+      if (spec.maximum != null && number > spec.maximum) return { fault: `At most ${spec.maximum}.` };
+      return number;
+    }
     case 'datetime': {
       const at = new Date(text);
       return Number.isNaN(at.getTime()) ? { fault: `A date and time is needed, not “${text}”.` } : at.toISOString();
@@ -50,6 +57,18 @@ export function parseTexts(
     else values[name] = value;
   }
   return { values, faults };
+}
+
+/** The form of a job with these parameters filled in, as an address: to look at, to change, to run again. */
+export function formHref(job: string, parameters: Parameters): string {
+  const search = new URLSearchParams({ job });
+  for (const [name, value] of Object.entries(parameters)) if (value !== null && value !== '') search.set(`p.${name}`, String(value));
+  return `/reports?${search}`;
+}
+
+/** The parameters that such an address names. */
+export function parametersIn(search: URLSearchParams): Parameters {
+  return Object.fromEntries([...search].flatMap(([name, value]) => (name.startsWith('p.') ? [[name.slice(2), value]] : [])));
 }
 
 /** Parameters on one line; those left to the job are not named. */

@@ -1,5 +1,5 @@
 /** The cluster as last told: three tables by key. Pictures are values; a delta makes a new one from the old. */
-import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow } from '../api/types';
+import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow, ViewOf } from '../api/types';
 
 export type Picture = {
   version: number;
@@ -23,10 +23,14 @@ function patched<Row>(
   delta: TableDelta<Row>,
   key: (row: Row) => string,
 ): ReadonlyMap<string, Row> {
-  if (delta.put.length === 0 && delta.drop.length === 0) return table;
+  if (delta.put.length === 0 && delta.drop.length === 0 && delta.set.keys.length === 0) return table;
   const next = new Map(table);
   for (const dropped of delta.drop) next.delete(dropped);
   for (const row of delta.put) next.set(key(row), row);
+  delta.set.keys.forEach((name, at) => {
+    const row = next.get(name);
+    if (row !== undefined) next.set(name, { ...row, ...delta.set.rows[at] });
+  });
   return next;
 }
 
@@ -37,6 +41,26 @@ export function fromSnapshot(snapshot: Snapshot): Picture {
     nodes: byKey(snapshot.nodes, nodeKey),
     topics: byKey(snapshot.topics, topicKey),
     channels: byKey(snapshot.channels, channelKey),
+  };
+}
+
+/** Whether a browser that is told of `view` is told of this topic or channel. */
+export function within(view: ViewOf, topic: string, nodes: readonly { node: string }[]): boolean {
+  if (view.topic !== undefined) return view.topic === topic;
+  return view.node === undefined || nodes.some(({ node }) => node === view.node);
+}
+
+/** `told`, which goes as far as `view`, and beyond it what `picture` last knew. */
+export function merged(picture: Picture | null, told: Picture, view: ViewOf): Picture {
+  if (picture === null || (view.topic === undefined && view.node === undefined)) return told;
+  const beyond = <Row extends { nodes: readonly { node: string }[] }>(
+    table: ReadonlyMap<string, Row>,
+    topic: (row: Row) => string,
+  ) => [...table].filter(([, row]) => !within(view, topic(row), row.nodes));
+  return {
+    ...told,
+    topics: new Map([...beyond(picture.topics, topicKey), ...told.topics]),
+    channels: new Map([...beyond(picture.channels, (row) => row.topic), ...told.channels]),
   };
 }
 

@@ -1,16 +1,6 @@
 import * as api from '../api/client';
+import { loaded, type Loaded } from './loaded';
 import type { Job, Parameters, Result, Run, Schedule, ScheduleRequest } from '../api/types';
-
-export type Loaded<T> = { status: 'loading' } | { status: 'failed'; message: string } | { status: 'ready'; value: T };
-
-/** The answer of one request as a value that a page can draw. */
-async function loaded<T>(request: Promise<T>): Promise<Loaded<T>> {
-  try {
-    return { status: 'ready', value: await request };
-  } catch (error) {
-    return { status: 'failed', message: api.messageOf(error) };
-  }
-}
 
 /** `runs` with `run` put in its place, newest first. */
 export function withRun(runs: readonly Run[], run: Run): Run[] {
@@ -62,6 +52,12 @@ export class ReportStore {
 
   async cancel(id: number): Promise<void> {
     this.take(await api.cancelRun(id));
+  }
+
+  async runSchedule(id: number): Promise<Run> {
+    const run = await api.runSchedule(id);
+    this.take(run);
+    return run;
   }
 
   async addSchedule(schedule: ScheduleRequest): Promise<void> {

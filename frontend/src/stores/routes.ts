@@ -5,11 +5,18 @@ export type Route =
   | { page: 'topics' }
   | { page: 'topic'; topic: string }
   | { page: 'channel'; topic: string; channel: string }
+  | { page: 'channels' }
+  | { page: 'clients' }
   | { page: 'nodes' }
+  | { page: 'counter' }
+  | { page: 'lookup' }
   | { page: 'node'; node: string }
   | { page: 'reports' }
   | { page: 'run'; id: number }
+  | { page: 'alerts' }
   | { page: 'audit' }
+  | { page: 'people' }
+  | { page: 'account' }
   | { page: 'signin' }
   | { page: 'missing'; path: string };
 
@@ -30,9 +37,16 @@ export function hrefOf(route: Route): string {
     case 'overview':
       return '/';
     case 'topics':
+    case 'channels':
+    case 'clients':
     case 'nodes':
+    case 'counter':
+    case 'lookup':
     case 'reports':
+    case 'alerts':
     case 'audit':
+    case 'people':
+    case 'account':
     case 'signin':
       return `/${route.page}`;
     case 'topic':
@@ -71,13 +85,36 @@ export function parsePath(path: string): Route {
   if (first !== undefined) return missing;
   switch (head) {
     case 'topics':
+    case 'channels':
+    case 'clients':
     case 'nodes':
+    case 'counter':
+    case 'lookup':
     case 'reports':
+    case 'alerts':
     case 'audit':
+    case 'people':
+    case 'account':
     case 'signin':
       return { page: head };
     default:
       return missing;
+  }
+}
+
+/** The page above: a channel's topic, a topic's list. */
+export function parentOf(route: Route): Route {
+  switch (route.page) {
+    case 'channel':
+      return { page: 'topic', topic: route.topic };
+    case 'topic':
+      return { page: 'topics' };
+    case 'node':
+      return { page: 'nodes' };
+    case 'run':
+      return { page: 'reports' };
+    default:
+      return { page: 'overview' };
   }
 }
 

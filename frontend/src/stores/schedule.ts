@@ -12,6 +12,26 @@ export type ScheduleForm = {
   unit: 'minutes' | 'hours' | 'days';
   timeZone: string;
   enabled: boolean;
+  overlap: Schedule['overlap'];
+  retries: string;
+  retryAfterS: string;
+  timeLimitMinutes: string;
+  keepDays: string;
+  notifyOn: Schedule['notify_on'];
+  notifyWebhook: string;
+  notifyEmail: string;
+};
+
+/** What may be done with a run that is due while the last one is not over. */
+export const OVERLAPS: Record<Schedule['overlap'], string> = {
+  skip: 'leave it out',
+  queue: 'let it wait',
+  cancel: 'cancel the last one',
+};
+export const NOTIFY: Record<Schedule['notify_on'], string> = {
+  never: 'nobody',
+  failure: 'on failure',
+  completion: 'on failure and success',
 };
 
 const SECONDS = { minutes: 60, hours: 3600, days: 86_400 } as const;
@@ -21,7 +41,9 @@ export function cronWords(cron: string): { words: string } | { fault: string } {
   if (cron.trim() === '') return { fault: 'Give five fields: minute, hour, day of month, month, day of week.' };
   if (cron.trim().split(/\s+/).length !== 5) return { fault: 'A cron line has five fields: minute, hour, day of month, month, day of week.' };
   try {
-    return { words: cronstrue.toString(cron, { use24HourTimeFormat: true, verbose: true }) };
+    const words = cronstrue.toString(cron, { use24HourTimeFormat: true, verbose: true });
+    // “At 5 minutes past the hour” needs no more words; “At 05:00” does.
+    return { words: words.replace(/^(.* past the hour), every hour, every day$/, '$1') };
   } catch (error) {
     return { fault: sentence(String(error).replace(/^Error:\s*/, '')) };
   }
@@ -54,14 +76,27 @@ export function formOf(schedule: Schedule | null, job: string, timeZone: string)
     unit,
     timeZone: schedule?.time_zone ?? timeZone,
     enabled: schedule?.enabled ?? true,
+    overlap: schedule?.overlap ?? 'skip',
+    retries: String(schedule?.retries ?? 0),
+    retryAfterS: String(schedule?.retry_after_s ?? 60),
+    timeLimitMinutes: String((schedule?.time_limit_s ?? 7200) / 60),
+    keepDays: String(schedule?.keep_days ?? 90),
+    notifyOn: schedule?.notify_on ?? 'never',
+    notifyWebhook: schedule?.notify_webhook ?? '',
+    notifyEmail: schedule?.notify_email ?? '',
   };
 }
+
+export type FormFault = {
+  field: 'name' | 'cron' | 'every' | 'retries' | 'retryAfterS' | 'timeLimitMinutes' | 'keepDays' | 'notifyOn';
+  message: string;
+};
 
 /** The request the form stands for, or which field is wrong and why. */
 export function requestOf(
   form: ScheduleForm,
   parameters: Parameters,
-): { request: ScheduleRequest } | { fault: { field: 'name' | 'cron' | 'every'; message: string } } {
+): { request: ScheduleRequest } | { fault: FormFault } {
   if (form.name.trim() === '') return { fault: { field: 'name', message: 'Give the schedule a name.' } };
   const common = {
     name: form.name.trim(),
@@ -69,7 +104,29 @@ export function requestOf(
     parameters,
     time_zone: form.timeZone,
     enabled: form.enabled,
+    overlap: form.overlap,
+    retries: Number(form.retries),
+    retry_after_s: Number(form.retryAfterS),
+    time_limit_s: Math.round(Number(form.timeLimitMinutes) * 60),
+    keep_days: Number(form.keepDays),
+    notify_on: form.notifyOn,
+    notify_webhook: form.notifyWebhook.trim(),
+    notify_email: form.notifyEmail.trim(),
   };
+  for (const [field, value, least, most] of [
+    ['retries', common.retries, 0, 10],
+    ['retryAfterS', common.retry_after_s, 1, 86_400],
+    ['timeLimitMinutes', common.time_limit_s / 60, 1 / 6, 10_080],
+    ['keepDays', common.keep_days, 1, 3650],
+  ] as const) {
+    const whole = field === 'timeLimitMinutes' || Number.isInteger(value);
+    if (!(value >= least && value <= most) || !whole) {
+      return { fault: { field, message: `A ${field === 'timeLimitMinutes' ? '' : 'whole '}number from ${Math.round(least)} to ${most} is needed.` } };
+    }
+  }
+  if (form.notifyOn !== 'never' && common.notify_webhook === '' && common.notify_email === '') {
+    return { fault: { field: 'notifyOn', message: 'Give a webhook or an e-mail address to notify.' } };
+  }
   if (form.kind === 'cron') {
     const read = cronWords(form.cron);
     if ('fault' in read) return { fault: { field: 'cron', message: read.fault } };

@@ -1,5 +1,6 @@
 import { ApiError, me, messageOf, signIn, signOut, whenUnauthorized } from '../api/client';
 import type { Me } from '../api/types';
+import { globMatches } from './glob';
 
 export type SessionState =
   | { status: 'unknown' }
@@ -23,6 +24,27 @@ export class SessionStore {
 
   get mayAct(): boolean {
     return this.me !== null && this.me.role !== 'viewer';
+  }
+
+  get isAdmin(): boolean {
+    return this.me?.role === 'admin';
+  }
+
+  /** Whether what we may do reaches this topic: an operator's may be limited to some. The platform checks it again. */
+  mayActOn(topic: string): boolean {
+    if (!this.me || !this.mayAct) return false;
+    const { role, topic_patterns: patterns } = this.me;
+    return role === 'admin' || patterns.length === 0 || patterns.some((pattern) => globMatches(pattern, topic));
+  }
+
+  /** Whether it reaches nodes: they are none of the topics that an operator is limited to. */
+  get mayActOnNodes(): boolean {
+    return this.isAdmin || (this.mayAct && this.me?.topic_patterns.length === 0);
+  }
+
+  /** Whether this person may look into messages: the platform's `--message-role` says who may. */
+  get mayRead(): boolean {
+    return this.me?.reads_messages ?? false;
   }
 
   /** Ask the platform who we are. No answer leaves a signed-in page as it is: the feed shows that all is stale. */

@@ -1,6 +1,4 @@
 import { expect, test } from 'vitest';
-import type { AuditEntry } from '../api/types';
-import { matchesEntry } from './audit.svelte';
 import { matchesWords, sortRows, visibleRange } from './table';
 
 test('rows without a value come last, whichever way the column is sorted', () => {
@@ -27,20 +25,6 @@ test('a search finds all its words in any order and case', () => {
   expect(matchesWords('payments.settled', 'SETTLED pay')).toBe(true);
   expect(matchesWords('payments.settled', 'settled orders')).toBe(false);
   expect(matchesWords('anything', ' ')).toBe(true);
-});
-
-test('the audit filter reaches the nodes and what they said', () => {
-  const entry = {
-    user: 'mara',
-    action: 'pause',
-    topic: 'orders',
-    channel: null,
-    outcome: 'partial',
-    remote_address: '10.1.1.1',
-    results: [{ node: 'queue-3:4151', target: 'topic', outcome: 'unreachable', detail: 'connection refused' }],
-  } as unknown as AuditEntry;
-  expect(matchesEntry(entry, 'mara queue-3 refused')).toBe(true);
-  expect(matchesEntry(entry, 'jonas')).toBe(false);
 });
 
 test('a long table draws the rows in sight and some to spare, within its bounds', () => {

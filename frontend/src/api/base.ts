@@ -1,0 +1,15 @@
+/** Where the platform is served, behind a proxy that shares its host: `/some/where`, empty at the root. */
+export const BASE: string =
+  typeof document === 'undefined'
+    ? ''
+    : (document.querySelector<HTMLMetaElement>('meta[name="base-path"]')?.content ?? '');
+
+/** A path of ours as the browser must ask for it. */
+export function based(path: string, base: string = BASE): string {
+  return base === '' || path === base || path.startsWith(`${base}/`) ? path : base + path;
+}
+
+/** The same path without the base. */
+export function unbased(path: string, base: string = BASE): string {
+  return path === base || path.startsWith(`${base}/`) ? path.slice(base.length) || '/' : path;
+}

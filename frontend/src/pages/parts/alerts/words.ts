@@ -1,0 +1,87 @@
+/** Alerts and rules in words. */
+import type { Alert, AlertMetric, AlertRule, Silence, Severity } from '../../../api/types';
+import { bytes, clock, count, DASH, dateTime, duration, rate } from '../../../charts/format';
+import { metricOf } from '../../../stores/rule';
+
+export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
+
+/** Seconds as one sets them: `45 s`, `5 min`, `1 h 30 min`, `2 days`. */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${seconds} s`;
+  const parts = [
+    [Math.floor(seconds / 86_400), seconds < 172_800 ? 'day' : 'days'],
+    [Math.floor((seconds % 86_400) / 3600), 'h'],
+    [Math.floor((seconds % 3600) / 60), 'min'],
+    [Math.round(seconds % 60), 's'],
+  ].filter(([n]) => n !== 0);
+  return parts.slice(0, 2).map((part) => part.join(' ')).join(' ');
+}
+
+/** How long something has lasted, in one unit: `49 s`, `12 min`, `3 h`, `2 days`. */
+export function roughly(seconds: number): string {
+  const s = Math.max(1, Math.floor(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 7200) return `${Math.floor(s / 60)} min`;
+  return s < 172_800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86_400)} days`;
+}
+
+/** A value or threshold with its unit: `1,234 messages`, `5 min`, `12.3 KiB/s`. */
+export function figure(value: number | null, unit: string): string {
+  if (value === null) return DASH;
+  if (unit === 's') return Number.isInteger(value) ? span(value) : duration(value * 1000);
+  if (unit === 'bytes/s') return `${bytes(value)}/s`;
+  if (unit.endsWith('/s')) return `${rate(value)} ${value === 1 ? unit.replace('s/s', '/s') : unit}`;
+  return `${count(value)} ${value === 1 ? unit.replace(/s$/, '') : unit}`.trim();
+}
+
+type Condition = Pick<Alert, 'metric' | 'comparison' | 'threshold' | 'hold_s'>;
+
+/** `above 100,000 messages for 5 min`; of a flag, `for 30 s`. */
+export function conditionOf(of: Condition, unit: string): string {
+  const beyond = unit === '' ? '' : `${of.comparison} ${figure(of.threshold, unit)} `;
+  return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
+}
+
+/** `Depth`, `Oldest age`; from the name where the platform's titles are not there yet. */
+export function titleOf(metrics: readonly AlertMetric[], of: Pick<Alert, 'scope' | 'metric'>): string {
+  return metricOf(metrics, of.scope, of.metric)?.title ?? of.metric.replace(/_s$/, '').replaceAll('_', ' ');
+}
+
+/** What it is about, as its patterns say: `channels orders.* / *`, `all topics`. */
+export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel, node_pattern: node }: AlertRule): string {
+  if (scope === 'node') return node === '*' ? 'all nodes' : `nodes ${node}`;
+  if (scope === 'topic') return topic === '*' ? 'all topics' : `topics ${topic}`;
+  return topic === '*' && channel === '*' ? 'all channels' : `channels ${topic} / ${channel}`;
+}
+
+/** What it keeps quiet: `Backlog, topic orders.*`. */
+export function silencedBy(silence: Silence): string {
+  const patterns = [
+    silence.topic_pattern && `topic ${silence.topic_pattern}`,
+    silence.channel_pattern && `channel ${silence.channel_pattern}`,
+    silence.node_pattern && `node ${silence.node_pattern}`,
+  ].filter((text) => text !== '');
+  return [silence.rule || 'Every rule', ...patterns].join(', ');
+}
+
+/** Time alone within a day of now, else with its date. */
+export function until(at: number): string {
+  return Math.abs(at - Date.now()) < 18 * 3_600_000 ? clock(at).slice(0, 5) : dateTime(at).slice(0, -3);
+}
+
+/** Why it is over. */
+export function overWords(alert: Alert): string {
+  return {
+    '': '',
+    cleared: 'well again',
+    gone: 'no longer there',
+    closed: `closed by ${alert.resolved_by}`,
+    rule: 'the rule was changed',
+  }[alert.resolution];
+}
+
+/** Who sees to it, or until when it is silenced; empty: nobody, and it is not. */
+export function attendedWords(alert: Alert): string {
+  if (alert.acknowledged_at !== null) return `${alert.acknowledged_by} since ${until(alert.acknowledged_at)}`;
+  return alert.silenced_until === null ? '' : `silenced until ${until(alert.silenced_until)}`;
+}

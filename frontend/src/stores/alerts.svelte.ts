@@ -1,0 +1,100 @@
+import { messageOf } from '../api/client';
+import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types';
+import { isAttended, marksOf, type Marks } from './alerts';
+
+/** Told of what begins to fire, and of what fires by now. */
+export type Herald = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
+
+/**
+ * The alerts that fire, on every page: asked for once, then kept by what the websocket tells. A version that does not
+ * follow the one held has them asked for anew; so has a change that names no alert, since a silence covers many.
+ */
+export class AlertStore {
+  status = $state<'loading' | 'ready' | 'failed'>('loading');
+  error = $state('');
+  firing = $state.raw<ReadonlyMap<number, Alert>>(new Map());
+  /** Of all that fire; null until they are known. */
+  counts = $state.raw<AlertCounts | null>(null);
+  /** Goes up with every change of alerts, rules, silences and notifiers. */
+  version = $state(0);
+  readonly marks: Marks = $derived(marksOf(this.firing.values()));
+
+  #read: () => Promise<AlertList>;
+  #herald: Herald | null;
+  #heard = 0;
+  #reading = false;
+  #again = false;
+  #era = 0;
+
+  constructor(read: () => Promise<AlertList>, herald: Herald | null = null) {
+    this.#read = read;
+    this.#herald = herald;
+  }
+
+  take(message: AlertsMessage): void {
+    this.#heard = message.version;
+    const step = message.version - this.version;
+    if (this.status !== 'ready' || this.#reading || (step !== 0 && step !== 1) || (step === 1 && message.alerts.length === 0)) {
+      void this.refresh();
+      return;
+    }
+    this.counts = message.counts;
+    this.version = message.version;
+    if (step === 1) this.put(message.alerts);
+  }
+
+  /** These are so by now: put over those of the same id; what is over fires no more. */
+  put(alerts: readonly Alert[]): void {
+    const next = new Map(this.firing);
+    for (const alert of alerts) {
+      if (alert.state === 'firing') next.set(alert.id, alert);
+      else next.delete(alert.id);
+    }
+    this.#show(next);
+  }
+
+  /** Ask for all that fire. Asked once more if something newer was told meanwhile. */
+  async refresh(): Promise<void> {
+    if (this.#reading) return void (this.#again = true);
+    this.#reading = true;
+    const era = this.#era;
+    try {
+      do {
+        this.#again = false;
+        const answer = await this.#read();
+        if (era !== this.#era) return;
+        const next = new Map(answer.alerts.map((alert): [number, Alert] => [alert.id, alert]));
+        const first = this.status !== 'ready';
+        this.counts = answer.counts;
+        this.version = answer.version;
+        this.status = 'ready';
+        this.#show(next, first);
+      } while (this.#again && this.#heard > this.version);
+    } catch (error) {
+      if (era !== this.#era) return;
+      this.error = messageOf(error);
+      // What is held stays on show; the next message has all asked for again.
+      if (this.status === 'loading') this.status = 'failed';
+      else this.version = -1;
+    } finally {
+      if (era === this.#era) this.#reading = false;
+    }
+  }
+
+  /** Whoever looked is gone. */
+  forget(): void {
+    this.#era += 1;
+    this.#reading = false;
+    this.status = 'loading';
+    this.firing = new Map();
+    this.counts = null;
+    this.version = this.#heard = 0;
+  }
+
+  #show(next: ReadonlyMap<number, Alert>, first = false): void {
+    const began = first ? [] : [...next.values()].filter((alert) => !this.firing.has(alert.id) && !isAttended(alert));
+    this.firing = next;
+    if (began.length > 0) this.#herald?.began(began);
+    this.#herald?.settled(next);
+  }
+}

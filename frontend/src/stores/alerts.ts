@@ -1,0 +1,76 @@
+/** Arithmetic over alerts: what they are about, which come first, and what they mark on other pages. */
+import type { Alert, Severity } from '../api/types';
+import { backlogOf, channelKey, type Picture } from './picture';
+import type { Route } from './routes';
+
+type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
+
+/** As it is called on every page: `orders / billing`, `orders`, `10.0.0.7:4151`. */
+export function subjectOf({ topic, channel, node }: Subject): string {
+  return node || (channel ? `${topic} / ${channel}` : topic);
+}
+
+export function routeOf({ topic, channel, node }: Subject): Route {
+  if (node) return { page: 'node', node };
+  return channel ? { page: 'channel', topic, channel } : { page: 'topic', topic };
+}
+
+/** Whether somebody sees to it, or wants to hear nothing of it for now. */
+export const isAttended = (alert: Alert): boolean => alert.acknowledged_at !== null || alert.silenced_until !== null;
+
+/** Those that nobody sees to first, then critical ones, then the newest. */
+export function byUrgency(a: Alert, b: Alert): number {
+  return (
+    Number(isAttended(a)) - Number(isAttended(b)) ||
+    Number(b.severity === 'critical') - Number(a.severity === 'critical') ||
+    b.fired_at - a.fired_at ||
+    b.id - a.id
+  );
+}
+
+/** What fires for one topic, channel or node; the most urgent first. */
+export type Mark = { severity: Severity; attended: boolean; alerts: readonly Alert[] };
+/** By a topic's name (its channels' alerts too), a channel's key, a node's id. */
+export type Marks = { topics: ReadonlyMap<string, Mark>; channels: ReadonlyMap<string, Mark>; nodes: ReadonlyMap<string, Mark> };
+
+export function marksOf(alerts: Iterable<Alert>): Marks {
+  const found = { topics: new Map<string, Alert[]>(), channels: new Map<string, Alert[]>(), nodes: new Map<string, Alert[]>() };
+  const add = (table: Map<string, Alert[]>, key: string, alert: Alert): void => {
+    const there = table.get(key);
+    if (there) there.push(alert);
+    else table.set(key, [alert]);
+  };
+  for (const alert of alerts) {
+    if (alert.node) add(found.nodes, alert.node, alert);
+    if (alert.topic) add(found.topics, alert.topic, alert);
+    if (alert.channel) add(found.channels, channelKey({ topic: alert.topic, name: alert.channel }), alert);
+  }
+  const marks = (table: Map<string, Alert[]>): Map<string, Mark> =>
+    new Map(
+      [...table].map(([key, those]): [string, Mark] => {
+        const sorted = those.sort(byUrgency);
+        const first = sorted[0] as Alert;
+        return [key, { severity: first.severity, attended: isAttended(first), alerts: sorted }];
+      }),
+    );
+  return { topics: marks(found.topics), channels: marks(found.channels), nodes: marks(found.nodes) };
+}
+
+/** How its figure is now, in its unit; null where the picture does not tell. */
+export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, picture: Picture | null): number | null {
+  if (picture === null) return null;
+  const row =
+    alert.scope === 'node'
+      ? picture.nodes.get(alert.node)
+      : alert.scope === 'topic'
+        ? picture.topics.get(alert.topic)
+        : picture.channels.get(channelKey({ topic: alert.topic, name: alert.channel }));
+  if (row === undefined) return null;
+  if (alert.metric === 'oldest_age_s') return 'oldest_age_ms' in row && row.oldest_age_ms !== null ? row.oldest_age_ms / 1000 : null;
+  if (alert.scope === 'topic' && alert.metric === 'depth') return backlogOf(picture).get(alert.topic) ?? null;
+  const value = (row as Record<string, unknown>)[alert.metric];
+  return typeof value === 'number' ? value : null;
+}
+
+/** A glob that matches this name alone. */
+export const globOf = (name: string): string => name.replace(/[[*?]/g, '[$&]');

@@ -1,0 +1,40 @@
+import { describe, expect, it } from 'vitest';
+import { base64Of, bytesOf, delayMs, hexOf, messagesOf, shownBody, textOf } from './bodies';
+
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+describe('a body', () => {
+  it('goes through base64 unchanged, every byte of it', () => {
+    const all = Uint8Array.from({ length: 70_000 }, (_, n) => n % 256);
+    expect(bytesOf(base64Of(all))).toEqual(all);
+  });
+  it('is shown as what it looks like', () => {
+    expect(shownBody(bytes('{"a":[1]}'), 'auto')).toEqual({ kind: 'json', text: '{\n  "a": [\n    1\n  ]\n}' });
+    expect(shownBody(bytes('hello'), 'auto')).toEqual({ kind: 'text', text: 'hello' });
+    expect(shownBody(bytes('{"a":'), 'json').kind).toBe('text');
+    expect(shownBody(Uint8Array.of(0, 255), 'auto')).toEqual({ kind: 'hex', text: hexOf(Uint8Array.of(0, 255)) });
+  });
+  it('keeps numbers that JavaScript would round', () => {
+    expect(shownBody(bytes('{"id":12345678901234567890}'), 'json').text).toContain('12345678901234567890');
+  });
+  it('is text also where the cut falls within a character', () => {
+    const cut = bytes('größe').subarray(0, 3);
+    expect(textOf(cut, true)).toBe('gr');
+    expect(textOf(cut)).toBeNull();
+  });
+  it('has its bytes and its letters in hex', () => {
+    expect(hexOf(bytes('NSQ\n'))).toBe(`0000  4e 53 51 0a${' '.repeat(36)}  NSQ.`);
+  });
+});
+
+describe('what is typed', () => {
+  it('is one message, or one a line', () => {
+    expect(messagesOf('a\n\nb\r\n', true)).toEqual(['a', 'b']);
+    expect(messagesOf('a\nb', false)).toEqual(['a\nb']);
+    expect(messagesOf('', false)).toEqual([]);
+  });
+  it('is a delay in several ways', () => {
+    expect(['', '5', '1.5s', '1h30m', '250ms'].map(delayMs)).toEqual([0, 5000, 1500, 5_400_000, 250]);
+    expect(['soon', '-1', '5 d'].map(delayMs)).toEqual([null, null, null]);
+  });
+});

@@ -1,0 +1,73 @@
+/** Bodies of messages, as bytes and as what somebody can read. */
+
+export type Shown = 'auto' | 'text' | 'json' | 'hex';
+
+export function bytesOf(base64: string): Uint8Array {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+export function base64Of(bytes: Uint8Array): string {
+  let binary = '';
+  for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+  return btoa(binary);
+}
+
+/** The text, or null where the bytes are none: a cut in the middle of a character is forgiven. */
+export function textOf(bytes: Uint8Array, truncated = false): string | null {
+  for (const cut of truncated ? [0, 1, 2, 3] : [0]) {
+    try {
+      const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes.subarray(0, bytes.length - cut));
+      return /[\u0000-\u0008\u000e-\u001f]/.test(text) ? null : text;
+    } catch {
+      continue;
+    }
+  }
+  return null;
+}
+
+/** Rows of sixteen: offset, bytes, and what of them is ASCII. */
+export function hexOf(bytes: Uint8Array): string {
+  const rows: string[] = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const row = [...bytes.subarray(at, at + 16)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+    const ascii = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : '.')).join('');
+    rows.push(`${at.toString(16).padStart(4, '0')}  ${hex.padEnd(47)}  ${ascii}`);
+  }
+  return rows.join('\n');
+}
+
+/** The JSON indented; null if it is none. Numbers that JavaScript would round keep the body as it is. */
+export function prettyJson(text: string): string | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    const exact = !(text.match(/\d{16,}|\d[eE]\d|\.\d{15,}/) ?? null);
+    return exact ? JSON.stringify(value, null, 2) : text;
+  } catch {
+    return null;
+  }
+}
+
+/** What to show of a body, and as what: `auto` is JSON where it is an object or list, else text, else hex. */
+export function shownBody(bytes: Uint8Array, as: Shown, truncated = false): { kind: 'text' | 'json' | 'hex'; text: string } {
+  const text = as === 'hex' ? null : textOf(bytes, truncated);
+  if (text === null) return { kind: 'hex', text: hexOf(bytes) };
+  const json = as === 'json' || (as === 'auto' && /^\s*[[{]/.test(text)) ? prettyJson(text) : null;
+  return json === null ? { kind: 'text', text } : { kind: 'json', text: json };
+}
+
+/** One message, or one for each line that is not empty. */
+export function messagesOf(text: string, onePerLine: boolean): string[] {
+  return onePerLine ? text.split(/\r?\n/).filter((line) => line !== '') : text === '' ? [] : [text];
+}
+
+const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
+
+/** `90s`, `1h30m`, `500ms` or plain seconds as milliseconds, empty as none; null if it is no time. */
+export function delayMs(text: string): number | null {
+  const given = text.trim();
+  if (given === '') return 0;
+  if (/^\d+(\.\d+)?$/.test(given)) return Math.round(Number(given) * 1000);
+  if (!/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(given)) return null;
+  return Math.round([...given.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, n, unit]) => sum + Number(n) * (UNITS[unit ?? ''] ?? 0), 0));
+}

@@ -1,0 +1,83 @@
+import { messageOf } from '../api/client';
+import type { BulkAction, BulkTarget, TargetOutcome } from '../api/types';
+import { impactOf, type Impact } from './impact';
+import type { Picture } from './picture';
+
+/** One question about many topics or channels, from asking to what became of each. */
+export type BulkAsked =
+  | { step: 'closed' }
+  | { step: 'asking'; action: BulkAction; targets: readonly BulkTarget[] }
+  | { step: 'working'; action: BulkAction; targets: readonly BulkTarget[]; outcomes: readonly TargetOutcome[]; stopping: boolean }
+  | { step: 'answered'; action: BulkAction; targets: readonly BulkTarget[]; outcomes: readonly TargetOutcome[]; error: string | null };
+
+export type Act = (action: BulkAction, targets: readonly BulkTarget[]) => Promise<TargetOutcome[]>;
+
+/** So few at a time that progress is seen, and that stopping leaves the rest untouched. */
+export const AT_A_TIME = 10;
+
+/** What all of it touches together; `nodes` are those that any of the targets is on. */
+export function impactOfAll(picture: Picture, action: BulkAction, targets: readonly BulkTarget[]): Impact {
+  const all: Impact = { messages: 0, inFlight: 0, deferred: 0, channels: 0, clients: 0, nodes: [] };
+  const nodes = new Set<string>();
+  for (const target of targets) {
+    const one = impactOf(picture, { action, ...target });
+    all.messages += one.messages;
+    all.inFlight += one.inFlight;
+    all.deferred += one.deferred;
+    all.channels += one.channels;
+    all.clients += one.clients;
+    for (const node of one.nodes) nodes.add(node);
+  }
+  return { ...all, nodes: [...nodes].sort() };
+}
+
+/** What has to be typed before many things are destroyed: the name of a single one, else how many there are. */
+export function passwordOf(targets: readonly BulkTarget[]): string {
+  const only = targets.length === 1 ? targets[0] : undefined;
+  return only ? (only.channel ?? only.topic) : String(targets.length);
+}
+
+export class BulkStore {
+  asked = $state.raw<BulkAsked>({ step: 'closed' });
+  readonly #act: Act;
+
+  constructor(act: Act) {
+    this.#act = act;
+  }
+
+  ask(action: BulkAction, targets: readonly BulkTarget[]): void {
+    if (targets.length > 0) this.asked = { step: 'asking', action, targets };
+  }
+
+  /** Do it, a few at a time. An error ends it, and leaves what has not been asked for as it is. */
+  async confirm(): Promise<void> {
+    if (this.asked.step !== 'asking') return;
+    const { action, targets } = this.asked;
+    let outcomes: readonly TargetOutcome[] = [];
+    let error: string | null = null;
+    this.asked = { step: 'working', action, targets, outcomes, stopping: false };
+    for (let at = 0; at < targets.length && !this.#stopping; at += AT_A_TIME) {
+      try {
+        outcomes = [...outcomes, ...(await this.#act(action, targets.slice(at, at + AT_A_TIME)))];
+      } catch (caught) {
+        error = messageOf(caught);
+        break;
+      }
+      if (this.asked.step === 'working') this.asked = { ...this.asked, outcomes };
+    }
+    this.asked = { step: 'answered', action, targets, outcomes, error };
+  }
+
+  /** Ask for no more; what is under way is finished. */
+  stop(): void {
+    if (this.asked.step === 'working') this.asked = { ...this.asked, stopping: true };
+  }
+
+  close(): void {
+    if (this.asked.step !== 'working') this.asked = { step: 'closed' };
+  }
+
+  get #stopping(): boolean {
+    return this.asked.step === 'working' && this.asked.stopping;
+  }
+}

@@ -1,0 +1,197 @@
+import { expect, test, vi } from 'vitest';
+import type { ChannelRow, NodeRow, TargetOutcome, TopicRow } from '../api/types';
+import { AT_A_TIME, BulkStore, impactOfAll, passwordOf } from './bulk.svelte';
+import { isGrowing, channelFilters, narrowed } from './filters';
+import { channelSeries, History } from './history';
+import { joined, since, type Columns } from './hour.svelte';
+import { KeySequence } from './keys';
+import { fit, paletteItems } from './palette';
+import type { Picture } from './picture';
+import { parentOf } from './routes';
+import { Selection } from './selection.svelte';
+import { StableOrder } from './table';
+import { parseSort, sortText, TableView, type Address } from './view.svelte';
+
+function channel(topic: string, name: string, more: Partial<ChannelRow> = {}): ChannelRow {
+  return { topic, name, depth: 0, in_flight_count: 0, deferred_count: 0, client_count: 1, timeout_rate: 0, paused: false, nodes: [], ...more } as ChannelRow;
+}
+
+function picture(channels: ChannelRow[], second = 1): Picture {
+  const topics = [...new Set(channels.map(({ topic }) => topic))].map((name): [string, TopicRow] => [
+    name,
+    { name, depth: 0, paused: false, nodes: [{ node: 'a:1' }], channel_count: 1 } as unknown as TopicRow,
+  ]);
+  return {
+    version: second,
+    takenAt: second * 1000,
+    nodes: new Map([['a:1', { id: 'a:1', hostname: 'alpha', state: 'up' } as NodeRow]]),
+    topics: new Map(topics),
+    channels: new Map(channels.map((row) => [`${row.topic}/${row.name}`, row])),
+  };
+}
+
+class Bar implements Address {
+  search = new URLSearchParams();
+  pushed = 0;
+  set(changes: Readonly<Record<string, string | null>>, { push = false } = {}): void {
+    for (const [name, value] of Object.entries(changes)) value === null ? this.search.delete(name) : this.search.set(name, value);
+    this.pushed += Number(push);
+  }
+}
+
+test('what a table shows stands in the address, and its usual order leaves no trace', () => {
+  const bar = new Bar();
+  const view = new TableView(bar, { sort: { column: 'name', descending: false } });
+  expect(view.sort).toEqual({ column: 'name', descending: false });
+  view.query = 'pay';
+  view.sort = { column: 'depth', descending: true };
+  view.toggle('paused');
+  view.toggle('unread');
+  expect(bar.search.toString()).toBe('q=pay&sort=-depth&filter=paused%2Cunread');
+  expect(bar.pushed).toBe(2); // filters can be undone by the back button, typing is not
+  const again = new TableView(bar);
+  expect([again.query, again.sort, [...again.filters]]).toEqual(['pay', { column: 'depth', descending: true }, ['paused', 'unread']]);
+  view.sort = { column: 'name', descending: false };
+  view.clear();
+  expect(bar.search.toString()).toBe('');
+});
+
+test('an order that nobody wrote is no order', () => {
+  expect(parseSort('<script>')).toBeNull();
+  expect(parseSort(sortText({ column: 'p99', descending: true }))).toEqual({ column: 'p99', descending: true });
+});
+
+test('rows stay where they are while held, and new ones come last', () => {
+  const order = new StableOrder<{ id: string; n: number }>();
+  const apply = (rows: { id: string; n: number }[], hold: boolean, by = 'n'): string =>
+    order.apply(rows, (row) => row.id, { by, sort: (row) => row.n, descending: true, hold }).map((row) => row.id).join('');
+  expect(apply([{ id: 'a', n: 1 }, { id: 'b', n: 2 }, { id: 'c', n: 3 }], false)).toBe('cba');
+  expect(apply([{ id: 'd', n: 9 }, { id: 'a', n: 8 }, { id: 'b', n: 2 }, { id: 'c', n: 3 }], true)).toBe('cbad');
+  expect(apply([{ id: 'd', n: 9 }, { id: 'a', n: 8 }, { id: 'c', n: 3 }], true)).toBe('cad');
+  expect(apply([{ id: 'a', n: 8 }, { id: 'c', n: 3 }, { id: 'd', n: 9 }], false)).toBe('dac');
+  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 9 }, { id: 'd', n: 9 }], false)).toBe('dac'); // equals swap no places
+  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 10 }, { id: 'd', n: 9 }], true, 'another')).toBe('cda'); // asked for anew
+});
+
+test('shift chooses everything between, and choosing all twice chooses nothing', () => {
+  const selection = new Selection();
+  selection.toggle('b');
+  selection.extend(['a', 'b', 'c', 'd'], 'd');
+  expect([...selection.keys]).toEqual(['b', 'c', 'd']);
+  selection.toggleAll(['a', 'b']);
+  expect(selection.size).toBe(4);
+  selection.toggleAll(['a', 'b']);
+  expect([...selection.keys]).toEqual(['c', 'd']);
+});
+
+test('g then t goes to the topics; t alone, or much later, does not', () => {
+  const keys = new KeySequence();
+  expect(keys.press('g', 0)).toBeNull();
+  expect(keys.press('t', 300)).toEqual({ do: 'go', path: '/topics' });
+  expect(keys.press('t', 600)).toBeNull();
+  expect(keys.press('g', 1000)).toBeNull();
+  expect(keys.press('t', 9000)).toBeNull();
+  expect(keys.press('j', 9100)).toEqual({ do: 'move', rows: 1 });
+  expect(keys.press('g', 9200)).toBeNull();
+  expect(keys.press('j', 9300)).toEqual({ do: 'move', rows: 1 }); // a sequence that leads nowhere swallows no key
+});
+
+test('every page leads up, and the overview to itself', () => {
+  expect(parentOf({ page: 'channel', topic: 't', channel: 'c' })).toEqual({ page: 'topic', topic: 't' });
+  expect(parentOf({ page: 'node', node: 'n' })).toEqual({ page: 'nodes' });
+  expect(parentOf({ page: 'overview' })).toEqual({ page: 'overview' });
+});
+
+test('what begins with the word fits better than what holds it', () => {
+  const best = (...texts: string[]): string | undefined => texts.sort((a, b) => (fit(b, ['pay']) ?? -1) - (fit(a, ['pay']) ?? -1))[0];
+  expect(best('repayments', 'payments', 'orders.pay')).toBe('payments');
+  expect(fit('orders', ['pay'])).toBeNull();
+});
+
+test('the palette finds places, and acts on what is named or on show', () => {
+  const shown = picture([channel('orders', 'billing'), channel('orders', 'audit')]);
+  const ask = (typed: string, mayAct = true) =>
+    paletteItems(shown, typed, { here: { page: 'topic', topic: 'orders' }, mayAct, pages: [{ href: '/nodes', text: 'Nodes' }], settings: [] });
+  expect(ask('bill')[0]).toMatchObject({ text: 'orders / billing', run: { do: 'go', href: '/topics/orders/billing' } });
+  expect(ask('pause bill')[0]).toMatchObject({ run: { do: 'ask', request: { action: 'pause', topic: 'orders', channel: 'billing' } } });
+  expect(ask('delete').map(({ text }) => text)).toEqual(['Delete orders']);
+  expect(ask('delete', false)).toEqual([]);
+  expect(ask('nod')[0]).toMatchObject({ run: { do: 'go', href: '/nodes' } });
+});
+
+test('the filters find what grows, what nobody reads, what is paused and what times out', () => {
+  const history = new History(100);
+  const rows = (second: number): ChannelRow[] => [
+    channel('t', 'grows', { depth: 10 * second }),
+    channel('t', 'full', { depth: 100_000 + (second % 2) }),
+    channel('t', 'unread', { client_count: 0 }),
+    channel('t', 'held', { paused: true }),
+    channel('t', 'late', { timeout_rate: second === 20 ? 1 : 0 }),
+  ];
+  for (let second = 1; second <= 40; second++) history.record(picture(rows(second), second));
+  const names = (key: string): string[] =>
+    narrowed(rows(40), channelFilters(history), new Set([key]), () => true).rows.map(({ name }) => name);
+  expect(['growing', 'unread', 'paused', 'timeouts'].map(names)).toEqual([['grows'], ['unread'], ['held'], ['late']]);
+  const { rows: left, choices } = narrowed(rows(40), channelFilters(history), new Set(), (row) => row.name !== 'held');
+  expect(left).toHaveLength(4);
+  expect(choices.find(({ key }) => key === 'paused')?.count).toBe(0); // of what the search left
+});
+
+test('growth is told after ten beats, by means and not by a burst at the end', () => {
+  const history = new History(100);
+  for (let second = 1; second <= 9; second++) history.record(picture([channel('t', 'c', { depth: second * 5 })], second));
+  expect(history.growth(channelSeries('t', 'c'), 'depth', 60)).toBeNull();
+  for (let second = 10; second <= 30; second++) history.record(picture([channel('t', 'c', { depth: second * 5 })], second));
+  expect(history.growth(channelSeries('t', 'c'), 'depth', 60)).toBeCloseTo(5);
+  expect(isGrowing(1000, 0.1)).toBe(false);
+  expect(isGrowing(1000, 5)).toBe(true);
+  expect(isGrowing(0, null)).toBe(false);
+});
+
+test('an hour is what the platform kept and then what the browser saw, without a beat twice', () => {
+  const past: Columns = [[10, 20, 30], [1, 2, 3]];
+  expect(joined(past, [[30, 31], [9, 8]])).toEqual([[10, 20, 30, 31], [1, 2, 9, 8]]);
+  expect(joined(past, [[], []])).toEqual(past);
+  expect(joined(null, [[5], [1]])).toEqual([[5], [1]]);
+  // Where the page looked elsewhere the platform may know what it did not see; what nobody knows stays a gap.
+  expect(joined(past, [[9, 15, 21, 31, 35], [7, null, null, 8, null]])).toEqual([[9, 10, 20, 30, 31, 35], [7, 1, 2, 3, 8, null]]);
+  expect(joined(past, [[31, 35, 36], [8, null, 5]])).toEqual([[10, 20, 30, 31, 35, 36], [1, 2, 3, 8, null, 5]]);
+  expect(since([[10, 20, 30], [1, null, 3]], 10)).toEqual([[20, 30], [null, 3]]);
+});
+
+const done = (topic: string): TargetOutcome => ({ topic, channel: null, outcome: 'done', message: '', results: [] });
+const targets = Array.from({ length: AT_A_TIME * 2 + 1 }, (_, n) => ({ topic: `t${n}` }));
+
+test('many are done a few at a time, each with its outcome', async () => {
+  const sent: number[] = [];
+  const store = new BulkStore(async (_, part) => (sent.push(part.length), part.map(({ topic }) => done(topic))));
+  store.ask('pause', targets);
+  await store.confirm();
+  expect(sent).toEqual([AT_A_TIME, AT_A_TIME, 1]);
+  expect(store.asked).toMatchObject({ step: 'answered', error: null });
+  expect(store.asked.step === 'answered' && store.asked.outcomes).toHaveLength(targets.length);
+});
+
+test('stopping, or an error, leaves the rest as they are and keeps what was learnt', async () => {
+  const stopping: BulkStore = new BulkStore(async (_, part) => (stopping.stop(), part.map(({ topic }) => done(topic))));
+  stopping.ask('delete', targets);
+  await stopping.confirm();
+  expect(stopping.asked).toMatchObject({ step: 'answered', outcomes: { length: AT_A_TIME } });
+  const act = vi.fn().mockResolvedValueOnce(targets.slice(0, AT_A_TIME).map(({ topic }) => done(topic))).mockRejectedValue(new Error('gone'));
+  const failing = new BulkStore(act);
+  failing.ask('delete', targets);
+  await failing.confirm();
+  expect(failing.asked).toMatchObject({ step: 'answered', error: 'gone', outcomes: { length: AT_A_TIME } });
+  expect(act).toHaveBeenCalledTimes(2);
+});
+
+test('before many are emptied, what all of them hold is added up, and their number is asked for', () => {
+  const shown = picture([
+    channel('t', 'a', { depth: 5, in_flight_count: 1, nodes: [{ node: 'a:1' }] as ChannelRow['nodes'] }),
+    channel('t', 'b', { depth: 7, deferred_count: 2, nodes: [{ node: 'a:1' }, { node: 'b:1' }] as ChannelRow['nodes'] }),
+  ]);
+  const both = [{ topic: 't', channel: 'a' }, { topic: 't', channel: 'b' }];
+  expect(impactOfAll(shown, 'empty', both)).toMatchObject({ messages: 12, inFlight: 1, deferred: 2, nodes: ['a:1', 'b:1'] });
+  expect(passwordOf(both)).toBe('2');
+  expect(passwordOf(both.slice(0, 1))).toBe('a');
+});

@@ -1,0 +1,15 @@
+/** Whether a shell's glob (`*`, `?`, `[a-c]`, `[!a]`) matches all of `text`, as the platform itself reads one. */
+export function globMatches(pattern: string, text: string): boolean {
+  let source = '';
+  for (let at = 0; at < pattern.length; at++) {
+    const each = pattern.charAt(at);
+    const end = each === '[' ? pattern.indexOf(']', at + (pattern.charAt(at + 1) === '!' ? 3 : 2)) : -1;
+    if (each === '*') source += '.*';
+    else if (each === '?') source += '.';
+    else if (end > 0) {
+      source += `[${pattern.slice(at + 1, end).replace(/\\/g, '\\\\').replace(/\]/g, '\\]').replace(/^\^/, '\\^').replace(/^!/, '^')}]`;
+      at = end;
+    } else source += each.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&');
+  }
+  return new RegExp(`^(?:${source})$`, 's').test(text);
+}

@@ -1,0 +1,12 @@
+import { messageOf } from '../api/client';
+
+export type Loaded<T> = { status: 'loading' } | { status: 'failed'; message: string } | { status: 'ready'; value: T };
+
+/** The answer of one request as a value that a page can draw. */
+export async function loaded<T>(request: Promise<T>): Promise<Loaded<T>> {
+  try {
+    return { status: 'ready', value: await request };
+  } catch (error) {
+    return { status: 'failed', message: messageOf(error) };
+  }
+}

@@ -1,0 +1,62 @@
+/** What begins to fire, told at the page's edge: gathered, so that twenty alerts are one piece of news. */
+import type { Alert } from '../api/types';
+import { byUrgency, isAttended, subjectOf } from './alerts';
+import type { ToastStore } from './toasts.svelte';
+
+export const GATHER_MS = 1200;
+export const EVERY_MS = 10_000;
+
+/** `Critical: Backlog: orders / billing`, or `5 alerts fire: Backlog (3), No consumers (2)`. */
+export function newsOf(alerts: readonly Alert[]): string {
+  const [only] = alerts;
+  if (only && alerts.length === 1) return `${only.severity === 'critical' ? 'Critical' : 'Warning'}: ${only.rule}: ${subjectOf(only)}`;
+  const rules = new Map<string, number>();
+  for (const alert of [...alerts].sort(byUrgency)) rules.set(alert.rule, (rules.get(alert.rule) ?? 0) + 1);
+  const named = [...rules].slice(0, 3).map(([rule, count]) => (count === 1 ? rule : `${rule} (${count})`));
+  return `${alerts.length} alerts fire: ${named.join(', ')}${rules.size > 3 ? ' and others' : ''}`;
+}
+
+export class AlertNews {
+  #toasts: Pick<ToastStore, 'show' | 'dismiss' | 'list'>;
+  #waiting = new Map<number, Alert>();
+  #shown: { toast: number; alerts: readonly Alert[] } | null = null;
+  #last = -Infinity;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(toasts: Pick<ToastStore, 'show' | 'dismiss' | 'list'>) {
+    this.#toasts = toasts;
+  }
+
+  began(alerts: readonly Alert[]): void {
+    for (const alert of alerts) this.#waiting.set(alert.id, alert);
+    this.#timer ??= setTimeout(() => this.#tell(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
+  }
+
+  /** What is over, or seen to, is no news, told or not. */
+  settled(firing: ReadonlyMap<number, Alert>): void {
+    const open = ({ id }: Alert): boolean => {
+      const now = firing.get(id);
+      return now !== undefined && !isAttended(now);
+    };
+    for (const alert of this.#waiting.values()) if (!open(alert)) this.#waiting.delete(alert.id);
+    if (this.#shown === null) return;
+    const left = this.#shown.alerts.filter(open);
+    if (left.length === 0) {
+      this.#toasts.dismiss(this.#shown.toast);
+      this.#shown = null;
+    } else this.#shown = { ...this.#shown, alerts: left };
+  }
+
+  #tell(): void {
+    this.#timer = undefined;
+    if (this.#waiting.size === 0) return;
+    const shown = this.#shown;
+    const standing = shown !== null && this.#toasts.list.some(({ id }) => id === shown.toast);
+    const alerts = [...(standing ? shown.alerts : []), ...this.#waiting.values()];
+    if (standing) this.#toasts.dismiss(shown.toast);
+    this.#waiting.clear();
+    this.#last = Date.now();
+    const critical = alerts.some(({ severity }) => severity === 'critical');
+    this.#shown = { alerts, toast: this.#toasts.show(newsOf(alerts), { tone: critical ? 'bad' : 'warn', href: '/alerts' }) };
+  }
+}

@@ -1,0 +1,101 @@
+/** From a report's result table to what its charts draw. */
+import type { Result, ResultCell } from '../api/types';
+
+/** A cell by its column's name; null where the result has no such column. */
+export type Cells = (name: string) => ResultCell;
+
+export function cellsOf(result: Result): Cells[] {
+  const at = new Map(result.columns.map((column, index) => [column.name, index]));
+  return result.rows.map((row): Cells => (name) => row[at.get(name) ?? -1] ?? null);
+}
+
+const numberOf = (cell: ResultCell): number | null => (typeof cell === 'number' ? cell : null);
+const textOf = (cell: ResultCell): string => (cell === null ? '–' : String(cell));
+
+/** `orders / billing`; a topic's own row has no channel. */
+export const groupOf = (cells: Cells): string => [cells('topic'), cells('channel')].filter((name) => name !== null).join(' / ');
+
+export function groupsOf(rows: readonly Cells[]): string[] {
+  return [...new Set(rows.map(groupOf))].sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+}
+
+/** Unix seconds, then a column per figure, in the order of time. */
+export function columnsOf(rows: readonly Cells[], figures: readonly string[]): [number[], ...(number | null)[][]] {
+  const timed = rows
+    .flatMap((cells): [number, Cells][] => {
+      const at = numberOf(cells('window_start'));
+      return at === null ? [] : [[at / 1000, cells]];
+    })
+    .sort((a, b) => a[0] - b[0]);
+  return [timed.map(([at]) => at), ...figures.map((figure) => timed.map(([, cells]) => numberOf(cells(figure))))];
+}
+
+export type HeatDay = { day: string; at: number; hours: (number | null)[] };
+
+/**
+ * The largest value of `figure` in each hour of each day, in the viewer's zone, newest day last. Largest, not mean: a
+ * mean of percentiles is none.
+ */
+export function heatDays(rows: readonly Cells[], figure: string): HeatDay[] {
+  const days = new Map<string, HeatDay>();
+  for (const cells of rows) {
+    const at = numberOf(cells('window_start'));
+    const value = numberOf(cells(figure));
+    if (at === null || value === null) continue;
+    const date = new Date(at);
+    const day = date.toLocaleDateString('en-GB', { weekday: 'short', day: 'numeric', month: 'short' });
+    const known = days.get(day) ?? { day, at, hours: Array<number | null>(24).fill(null) };
+    known.hours[date.getHours()] = Math.max(value, known.hours[date.getHours()] ?? 0);
+    days.set(day, known);
+  }
+  return [...days.values()].sort((a, b) => a.at - b.at);
+}
+
+/** Where a value stands between the least and the most, on a logarithmic scale: 0 to 1. */
+export function heat(value: number, least: number, most: number): number {
+  if (most <= least) return 1;
+  const log = (x: number): number => Math.log10(Math.max(x, 1e-6));
+  return (log(value) - log(least)) / (log(most) - log(least));
+}
+
+export type CalendarDay = { at: number; held: number; windows: number; percent: number | null };
+
+/** Each UTC day's windows over all topics and channels: how many held their objective. */
+export function calendarDays(rows: readonly Cells[], objective: string): CalendarDay[] {
+  const days = new Map<number, CalendarDay>();
+  for (const cells of rows) {
+    const at = numberOf(cells('span_start'));
+    if (cells('span') !== 'day' || cells('objective') !== objective || at === null) continue;
+    const day = days.get(at) ?? { at, held: 0, windows: 0, percent: null };
+    day.held += numberOf(cells('held_count')) ?? 0;
+    day.windows += numberOf(cells('window_count')) ?? 0;
+    day.percent = day.windows > 0 ? (100 * day.held) / day.windows : null;
+    days.set(at, day);
+  }
+  return [...days.values()].sort((a, b) => a.at - b.at);
+}
+
+export type Mover = { name: string; figure: string; unit: string; now: number | null; before: number | null; percent: number | null; state: string };
+
+/** What changed most, in the order of the result. */
+export function movers(rows: readonly Cells[], most = 12): Mover[] {
+  return rows.slice(0, most).map((cells) => ({
+    name: groupOf(cells),
+    figure: textOf(cells('figure')),
+    unit: cells('unit') === null ? '' : textOf(cells('unit')),
+    now: numberOf(cells('now')),
+    before: numberOf(cells('before')),
+    percent: numberOf(cells('change_percent')),
+    state: textOf(cells('state')),
+  }));
+}
+
+/** Why a cell of a latency result is empty; null where it is not withheld. */
+export function withheld(cells: Cells, column: string, minimumCount: number): string | null {
+  if (!/^p\d+_ms$/.test(column) || cells(column) !== null) return null;
+  const finished = numberOf(cells('count')) ?? 0;
+  if (finished === 0) return 'nothing was finished in this window';
+  return column === 'p999_ms' && finished < minimumCount
+    ? `withheld: ${finished} messages are fewer than the ${minimumCount} it needs`
+    : null;
+}

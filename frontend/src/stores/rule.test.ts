@@ -1,0 +1,64 @@
+import { expect, test } from 'vitest';
+import type { AlertMetric, AlertRuleRequest } from '../api/types';
+import { faultsOf } from './faults';
+import { amountOf, FIELDS, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
+
+const metric = (scope: AlertMetric['scope'], name: string, unit: string, is_flag = false): AlertMetric => ({ scope, name, title: name, unit, is_flag, description: '' });
+const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true)];
+const RULE: AlertRuleRequest = {
+  ...{ name: 'Backlog', description: 'add consumers', enabled: false, severity: 'critical', scope: 'channel', metric: 'depth' },
+  ...{ comparison: 'above', threshold: 100_000, topic_pattern: 'orders.*', channel_pattern: '*', node_pattern: '*' },
+  ...{ hold_s: 300, resolve_after_s: 45, repeat_s: 3600, notifiers: ['ops'] },
+};
+
+test.each([
+  RULE,
+  { ...RULE, metric: 'oldest_age_s', threshold: 90, repeat_s: null },
+  { ...RULE, scope: 'topic' as const, metric: 'byte_rate', threshold: 3 * 1024 ** 2, channel_pattern: '*' },
+  { ...RULE, scope: 'node' as const, metric: 'down', threshold: 0, topic_pattern: '*', node_pattern: 'rack-*', hold_s: 0 },
+])('a rule that is opened and saved again is unchanged: $metric', (rule) => {
+  expect(ruleRequestOf(ruleFormOf(rule, METRICS), METRICS)).toEqual({ request: rule });
+});
+
+test('times and bytes are shown in the largest unit that fits them', () => {
+  expect(amountOf(300, TIMES)).toEqual({ text: '5', unit: 'minutes' });
+  expect(amountOf(90, TIMES)).toEqual({ text: '90', unit: 'seconds' });
+  expect(amountOf(0, TIMES)).toEqual({ text: '0', unit: 'seconds' });
+  expect(amountOf(1536 * 1024, unitsOf('bytes/s'))).toEqual({ text: '1536', unit: 'KiB/s' });
+});
+
+test.each([
+  ['10000', 10_000],
+  ['10,000', 10_000],
+  [' 10k ', 10_000],
+  ['1.5M', 1_500_000],
+  ['0.2', 0.2],
+  ['1,5', null],
+  ['-1', null],
+  ['many', null],
+  ['', null],
+])('the number “%s” is read as %s', (text, value) => {
+  expect(parseNumber(text)).toBe(value);
+});
+
+test.each([
+  [{ name: ' ' }, 'name'],
+  [{ threshold: { text: 'many', unit: 'messages' } }, 'threshold'],
+  [{ hold: { text: '', unit: 'seconds' } }, 'hold_s'],
+  [{ hold: { text: '0.5', unit: 'seconds' } }, 'hold_s'],
+  [{ hold: { text: '8', unit: 'days' } }, 'hold_s'],
+  [{ repeats: true, repeat: { text: '30', unit: 'seconds' } }, 'repeat_s'],
+])('the rule with %o is refused at its field', (change, field) => {
+  const asked = ruleRequestOf({ ...ruleFormOf(RULE, METRICS), ...change }, METRICS);
+  expect('faults' in asked && Object.keys(asked.faults)).toEqual([field]);
+});
+
+test('what the platform finds wrong stands beside its fields', () => {
+  expect(faultsOf("Name: there is a rule 'Backlog' already.", FIELDS)).toEqual({ name: "There is a rule 'Backlog' already." });
+  expect(faultsOf('threshold: too large; topic_pattern: ‘x; y’ is no glob', FIELDS)).toEqual({
+    threshold: 'Too large.',
+    topic_pattern: '‘x; y’ is no glob.',
+  });
+  expect(faultsOf('notifiers.0: too long', FIELDS)).toEqual({ notifiers: 'Too long.' });
+  expect(faultsOf('The platform does not answer.', FIELDS)).toEqual({ form: 'The platform does not answer.' });
+});

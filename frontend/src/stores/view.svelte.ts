@@ -1,0 +1,78 @@
+/** What a page's table shows (searched, sorted, filtered), kept in the address: a link shows the same, back undoes it. */
+import type { Sort } from './table';
+
+/** What a view needs of the router; tests pass their own. */
+export type Address = {
+  readonly search: URLSearchParams;
+  set(changes: Readonly<Record<string, string | null>>, options?: { push?: boolean }): void;
+};
+
+/** `-depth` is depth, largest first. */
+export function sortText(sort: Sort): string {
+  return (sort.descending ? '-' : '') + sort.column;
+}
+
+export function parseSort(text: string): Sort | null {
+  const [, minus, column] = /^(-?)(\w+)$/.exec(text) ?? [];
+  return column === undefined ? null : { column, descending: minus === '-' };
+}
+
+/** `prefix` tells several tables of one page apart. */
+export class TableView {
+  readonly #address: Address;
+  readonly #prefix: string;
+  readonly #usual: Sort | null;
+
+  constructor(address: Address, { sort = null, prefix = '' }: { sort?: Sort | null; prefix?: string } = {}) {
+    this.#address = address;
+    this.#prefix = prefix;
+    this.#usual = sort;
+  }
+
+  get query(): string {
+    return this.#get('q') ?? '';
+  }
+
+  set query(text: string) {
+    this.#set('q', text === '' ? null : text);
+  }
+
+  /** A column the table does not have orders nothing; the table then shows the rows as they come. */
+  get sort(): Sort | null {
+    const text = this.#get('sort');
+    return (text === null ? null : parseSort(text)) ?? this.#usual;
+  }
+
+  set sort(sort: Sort | null) {
+    const text = sort && sortText(sort);
+    this.#set('sort', text === (this.#usual && sortText(this.#usual)) ? null : text);
+  }
+
+  get filters(): ReadonlySet<string> {
+    return new Set((this.#get('filter') ?? '').split(',').filter((name) => name !== ''));
+  }
+
+  /** Whether rows may be left out. */
+  get narrowed(): boolean {
+    return this.query !== '' || this.filters.size > 0;
+  }
+
+  toggle(filter: string): void {
+    const filters = new Set(this.filters);
+    if (!filters.delete(filter)) filters.add(filter);
+    this.#set('filter', filters.size === 0 ? null : [...filters].join(','), true);
+  }
+
+  /** Show everything again. */
+  clear(): void {
+    this.#address.set({ [this.#prefix + 'q']: null, [this.#prefix + 'filter']: null }, { push: true });
+  }
+
+  #get(name: string): string | null {
+    return this.#address.search.get(this.#prefix + name);
+  }
+
+  #set(name: string, value: string | null, push = false): void {
+    this.#address.set({ [this.#prefix + name]: value }, { push });
+  }
+}
