@@ -21,7 +21,7 @@ from bench.processes import Cores, raise_descriptor_limit
 from bench.rows import ROWS, run, run_beside
 from bench.table import table
 
-FASTEST = 2_000_000
+FASTEST = 8_000_000
 """Messages a second we allow for when asking whether the disk has room."""
 
 
@@ -55,12 +55,18 @@ def arguments() -> argparse.Namespace:
     parser = Parser(prog="python -m bench", description=__doc__, epilog=f"rows: {' '.join(ROWS)}")
     parser.add_argument("rows", nargs="*", metavar="row", help="which to measure (default: all)")
     parser.add_argument("--seconds", type=positive_seconds, default=3.0, help="load per row (default 3)")
+    parser.add_argument("--rounds", type=positive_count, default=5, help="a row and its floor take turns (default 5)")
     parser.add_argument("--size", type=positive_count, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=positive_count, default=200, help="messages in an MPUB (default 200)")
     parser.add_argument("--messages", type=positive_count, default=10_000_000, help="in backlog (default 10,000,000)")
-    parser.add_argument("--connections", type=positive_count, default=1000, help="idle ones in idle (default 1,000)")
+    parser.add_argument(
+        "--connections",
+        type=positive_count,
+        default=1000,
+        help="idle ones in idle, nodes in lookup, browsers in platform, up to 200 (default 1,000)",
+    )
     parser.add_argument("--channels", type=positive_count, default=10_000, help="in timers (default 10,000)")
-    parser.add_argument("--topics", type=positive_count, default=1000, help="in topics (default 1,000)")
+    parser.add_argument("--topics", type=positive_count, default=1000, help="in topics and lookup (default 1,000)")
     parser.add_argument("--data-path", type=Path, help="directory whose disk to use (default: the temporary one)")
     parser.add_argument(
         "--twin",
@@ -90,6 +96,7 @@ def main() -> None:
     given = arguments()
     options = Options(
         seconds=given.seconds,
+        rounds=given.rounds,
         size=given.size,
         batch=given.batch,
         backlog=given.messages,
@@ -100,7 +107,7 @@ def main() -> None:
         twin=given.twin == "only",
         cores=Cores.available(),
     )
-    console = Console(width=None if sys.stdout.isatty() else 190)
+    console = Console(width=None if sys.stdout.isatty() else 210)
     progress = Console(stderr=True)
     measured = run_beside if given.twin == "beside" else run
     rows: list[Row] = []
@@ -119,6 +126,7 @@ def main() -> None:
     if given.json:
         document = {
             "seconds": options.seconds,
+            "rounds": options.rounds,
             "size": options.size,
             "batch": options.batch,
             "cores": os.cpu_count(),

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from bench import lateness, load, wire
+from bench import lateness, wire
 from bench.errors import BenchError
 from bench.lateness import Watched
+from bench.links import connect
 from bench.load import Load
 from bench.measure import Measured, Options, Row, create, create_work, mebibytes
 from bench.processes import LoadProcesses
@@ -37,7 +38,7 @@ def crowd(address: Address, size: int) -> Iterator[None]:
         poll = stack.enter_context(select.epoll())
         sockets: dict[int, socket.socket] = {}
         for i in range(size):
-            sock = stack.enter_context(load.connect(address))
+            sock = stack.enter_context(connect(address))
             subscription = f"SUB quiet c{i}\nRDY 10\n".encode() if i % 2 else b""
             sock.sendall(wire.MAGIC + wire.identify(heartbeat_interval=HEARTBEAT_MS) + subscription)
             sockets[sock.fileno()] = sock

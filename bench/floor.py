@@ -1,9 +1,12 @@
 """The servers that do nothing but move the bytes: what no broker in this language and event loop can beat.
 
 ``swallow --first N --every M``: answers ``OK`` after the first N bytes and after every further M; never looks at them.
+``store --first N --every M --directory D``: as swallow, and writes what comes into files below D, once, as whatever
+keeps messages must.
 ``blast --size S``: from ``RDY`` on sends prebuilt message frames, one more for every FIN's length of bytes that comes
 back, never looks at them, and stops at ``CLS`` with ``CLOSE_WAIT``.
-``respond``: parses HTTP with httptools and answers 200 ``OK`` to everything.
+``send --size S --directory D``: as blast, with frames that lie in files below D, as what was kept must come from there.
+``respond --bytes N``: parses HTTP with httptools and answers 200 and N bytes to everything, ``OK`` where N is 2.
 
 Each prints ``TCP: listening on 127.0.0.1:PORT`` on standard error and runs until it is killed.
 """
@@ -12,9 +15,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import mmap
+import os
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import httptools
@@ -24,6 +30,9 @@ from bench import wire
 
 BUFFER_BYTES = 1 << 18
 BLAST_FRAMES = 2500
+FILE_BYTES = 64 << 20
+SENT_FILES = 4
+"""Together larger than a processor's cache."""
 
 
 class Swallow(asyncio.BufferedProtocol):
@@ -52,15 +61,47 @@ class Swallow(asyncio.BufferedProtocol):
             self.transport.write(wire.OK * replies)
 
 
+class Store(Swallow):
+    """Swallows, and keeps the bytes as they came: each is written once, into files of a segment's size.
+
+    Preallocated, and written rather than mapped, since that is what costs least.
+    """
+
+    def __init__(self, first: int, every: int, directory: Path) -> None:
+        super().__init__(first, every)
+        self._view = memoryview(self._buffer)
+        self._directory = directory
+        self._count = 0
+        self._file = self._next_file()
+        self._offset = 0
+
+    def _next_file(self) -> int:
+        path = self._directory / f"{self._count}"
+        self._count += 1
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        os.posix_fallocate(file, 0, FILE_BYTES)
+        return file
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._offset + nbytes > FILE_BYTES:
+            os.close(self._file)
+            self._file, self._offset = self._next_file(), 0
+        self._offset += os.pwrite(self._file, self._view[:nbytes], self._offset)
+        super().buffer_updated(nbytes)
+
+
+def prebuilt_frames(size: int) -> memoryview:
+    return memoryview(b"".join(wire.message_frame(i, bytes(size)) for i in range(BLAST_FRAMES)))
+
+
 class Blast(asyncio.BufferedProtocol):
     """Sends frames as fast as RDY lets it: for every 21 bytes that come back, a FIN's length, it may send one more."""
 
     transport: asyncio.Transport
 
     def __init__(self, size: int) -> None:
-        frame = wire.message_frame(0, bytes(size))
-        self._frame_bytes = len(frame)
-        self._frames = memoryview(b"".join(wire.message_frame(i, bytes(size)) for i in range(BLAST_FRAMES)))
+        self._frames = prebuilt_frames(size)
+        self._frame_bytes = len(self._frames) // BLAST_FRAMES
         self._buffer = bytearray(BUFFER_BYTES)
         self._credit = 0
         self._fin_bytes = 0
@@ -107,18 +148,54 @@ class Blast(asyncio.BufferedProtocol):
         self._scheduled = False
         count = min(self._credit, BLAST_FRAMES)
         if count and self._writable and not self._closing:
-            self._credit -= count
-            self.transport.write(self._frames[: count * self._frame_bytes])
+            frames = self._next_frames(count)
+            self._credit -= len(frames) // self._frame_bytes
+            self.transport.write(frames)
             self._schedule()
+
+    def _next_frames(self, most: int) -> memoryview:
+        return self._frames[: most * self._frame_bytes]
+
+
+class Send(Blast):
+    """Blasts what lies in files of a segment's size, each mapped anew when its turn comes and sent in order."""
+
+    def __init__(self, size: int, directory: Path) -> None:
+        super().__init__(size)
+        self._directory = directory
+        self._count = 0
+        self._offset = 0
+        self._file = self._next_file()
+
+    @staticmethod
+    def fill(directory: Path, size: int) -> None:
+        """Make the files."""
+        frames = prebuilt_frames(size)
+        for i in range(SENT_FILES):
+            with open(directory / f"{i}", "wb") as file:
+                file.writelines([frames] * (FILE_BYTES // len(frames)))
+
+    def _next_file(self) -> memoryview:
+        self._count += 1
+        with open(self._directory / f"{self._count % SENT_FILES}", "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def _next_frames(self, most: int) -> memoryview:
+        if self._offset == len(self._file):
+            self._file, self._offset = self._next_file(), 0
+        start = self._offset
+        self._offset = min(start + most * self._frame_bytes, len(self._file))
+        return self._file[start : self._offset]
 
 
 class Respond(asyncio.Protocol):
     """The least that still speaks HTTP: a request parsed, its body dropped, a fixed answer."""
 
     transport: asyncio.Transport
-    ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nOK"
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
+        self._answer = head.encode() + (b"OK" if size == 2 else bytes(size))
         self._parser = httptools.HttpRequestParser(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -128,7 +205,7 @@ class Respond(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_message_complete(self) -> None:
-        self.transport.write(self.ANSWER)
+        self.transport.write(self._answer)
 
 
 async def serve(protocol: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -141,18 +218,27 @@ async def serve(protocol: Callable[[], asyncio.BaseProtocol]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.floor", description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
-    swallow = kinds.add_parser("swallow")
-    swallow.add_argument("--first", type=int, required=True)
-    swallow.add_argument("--every", type=int, required=True)
-    blast = kinds.add_parser("blast")
-    blast.add_argument("--size", type=int, required=True)
-    kinds.add_parser("respond")
+    for kind in ("swallow", "store"):
+        swallow = kinds.add_parser(kind)
+        swallow.add_argument("--first", type=int, required=True)
+        swallow.add_argument("--every", type=int, required=True)
+    swallow.add_argument("--directory", type=Path, required=True)
+    for kind in ("blast", "send"):
+        blast = kinds.add_parser(kind)
+        blast.add_argument("--size", type=int, required=True)
+    blast.add_argument("--directory", type=Path, required=True)
+    respond = kinds.add_parser("respond")
+    respond.add_argument("--bytes", type=int, default=2)
     given = parser.parse_args()
     makers: dict[str, Callable[[], asyncio.BaseProtocol]] = {
         "swallow": lambda: Swallow(given.first, given.every),
+        "store": lambda: Store(given.first, given.every, given.directory),
         "blast": lambda: Blast(given.size),
-        "respond": Respond,
+        "send": lambda: Send(given.size, given.directory),
+        "respond": lambda: Respond(given.bytes),
     }
+    if given.kind == "send":
+        Send.fill(given.directory, given.size)
     uvloop.run(serve(makers[given.kind]))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bench import load, wire
 from bench.errors import BenchError
+from bench.links import connect
 from bench.load import Load
 from bench.measure import (
     CHANNEL,
@@ -62,7 +63,7 @@ def started(options: Options, data_path: Path) -> Iterator[tuple[Server, float]]
 
 def first_message(address: Address) -> None:
     """Return when a new consumer has its first message; it leaves with it unfinished."""
-    with load.connect(address) as sock:
+    with connect(address) as sock:
         sock.sendall(wire.MAGIC + f"SUB {TOPIC} {CHANNEL}\nRDY 1\n".encode())
         data = b""
         while True:

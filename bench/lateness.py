@@ -16,6 +16,7 @@ import numpy as np
 
 from bench import load, wire
 from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS, connect
 from bench.measure import Row
 
 EARLIEST_MS = 1000
@@ -54,7 +55,7 @@ def watch(
         rests: dict[int, bytes] = {}
         identify = wire.identify(client_id="bench", msg_timeout=TIMEOUT_NS // 1_000_000, output_buffer_size=-1)
         for topic, channel in channels:
-            sock = stack.enter_context(load.connect(address))
+            sock = stack.enter_context(connect(address))
             sock.sendall(wire.MAGIC + identify + f"SUB {topic} {channel}\nRDY 1000\n".encode())
             replies = load.Replies(sock)
             replies.wait(2)
@@ -66,7 +67,7 @@ def watch(
         publisher.sendall(b"".join(commands))
         replies.wait(len(commands))
         while len(timeouts) < expected:
-            if not (events := poll.poll(load.SILENCE_SECONDS)):
+            if not (events := poll.poll(SILENCE_SECONDS)):
                 raise BenchError(f"{len(timeouts)} of {expected} messages came again, then none any more")
             for descriptor, _ in events:
                 sock = consumers[descriptor]

@@ -19,9 +19,9 @@ import numpy as np
 
 from bench import wire
 from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS, Layer, Link, connect, upgraded
 
 RECEIVE_BYTES = 4 << 20
-SILENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,10 @@ class Clock:
         return Load(messages, seconds, processor, float(p50), float(p99))
 
 
-def connect(address: tuple[str, int]) -> socket.socket:
-    sock = socket.create_connection(address, timeout=SILENCE_SECONDS)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
 class Replies:
     """The frames that answer a publisher, cut from the byte stream."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Link) -> None:
         self._sock = sock
         self._rest = b""
 
@@ -154,6 +148,39 @@ def publish(
                 answered += done
 
 
+def publish_through(
+    address: tuple[str, int], layer: Layer, command: bytes, messages: int, seconds: float, window: int = 16
+) -> Load:
+    """As ``publish``, through TLS or deflate. What deflate sends is compressed beforehand, like everything else."""
+    packed = layer.packed(command)
+    outstanding = answered = 0
+    with upgraded(address, layer) as link:
+        replies = Replies(link)
+        clock, until = Clock(), time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            link.send_packed(packed)
+            outstanding += 1
+            if outstanding == window:
+                done = replies.received(link.recv(65536))
+                outstanding -= done
+                answered += done
+        replies.wait(outstanding)
+        return clock.load((answered + outstanding) * messages)
+
+
+def publish_in_bursts(address: tuple[str, int], burst: bytes, messages: int, seconds: float) -> Load:
+    """Send ``burst``, a command for each of ``messages``, and again once each has its ``OK``."""
+    sock, replies = publisher(address)
+    answered = 0
+    with sock:
+        clock, until = Clock(), time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            sock.sendall(burst)
+            replies.wait(messages)
+            answered += messages
+        return clock.load(answered)
+
+
 def publish_one_at_a_time(address: tuple[str, int], command: bytes, seconds: float) -> Load:
     """Send ``command`` (one message), wait for its ``OK``, and again; with the latency of each."""
     sock, replies = publisher(address)
@@ -171,7 +198,15 @@ def publish_one_at_a_time(address: tuple[str, int], command: bytes, seconds: flo
 
 
 def consume(
-    address: tuple[str, int], topic: str, channel: str, *, expected: float, size: int, ready_count: int, seconds: float
+    address: tuple[str, int],
+    topic: str,
+    channel: str,
+    *,
+    expected: float,
+    size: int,
+    ready_count: int,
+    seconds: float,
+    layer: Layer | None = None,
 ) -> Load:
     """Receive and FIN until ``expected`` messages are finished or ``seconds`` are over.
 
@@ -187,10 +222,14 @@ def consume(
     view = memoryview(data)
     finishes = np.empty((RECEIVE_BYTES // stride + 1, wire.FIN_LENGTH), np.uint8)
     finishes[:] = np.frombuffer(b"FIN 0123456789abcdef\n", np.uint8)
-    sock = connect(address)
+    subscription = f"SUB {topic} {channel}\nRDY {ready_count}\n".encode()
+    if layer is not None:
+        sock: Link = upgraded(address, layer)
+    else:
+        sock, subscription = connect(address), GREETING + subscription
     with sock:
         clock, until = Clock(), time.perf_counter() + seconds
-        sock.sendall(GREETING + f"SUB {topic} {channel}\nRDY {ready_count}\n".encode())
+        sock.sendall(subscription)
         sock.settimeout(min(SILENCE_SECONDS, max(seconds, 0.1)))
         filled = finished = 0
         closing = False

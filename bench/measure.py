@@ -5,13 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench import load, wire
 from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS, Layer
 from bench.load import Load
 from bench.processes import Cores, LoadProcesses
 from bench.server import Address, Server
@@ -27,6 +28,7 @@ class Options:
     """How long, how large, how many and where."""
 
     seconds: float
+    rounds: int
     size: int
     batch: int
     backlog: int
@@ -62,8 +64,13 @@ class Row:
     broker_busy: float | None = None
     load_busy: float | None = None
     """Processor time over wall time. A generator near 1 is itself the limit: the broker could do more."""
+    spread: float | None = None
+    """Of the rounds: the largest rate less the smallest, over the one in the middle, which is the row's."""
     floor_per_second: float | None = None
     floor_us: float | None = None
+    kept_per_second: float | None = None
+    kept_us: float | None = None
+    """Of the floor whose bytes are in files: stored there, or sent from there."""
     cost_ratio: float | None = None
     """``broker_us`` over that of the row's first variant: fan-out to one channel, a pair without a crowd."""
     p50_us: float | None = None
@@ -85,8 +92,12 @@ class Row:
     def floor_ratio(self) -> float | None:
         return self.per_second / self.floor_per_second if self.per_second and self.floor_per_second else None
 
+    @property
+    def kept_ratio(self) -> float | None:
+        return self.per_second / self.kept_per_second if self.per_second and self.kept_per_second else None
+
     def as_json(self) -> dict[str, Any]:
-        derived = {name: getattr(self, name) for name in ("per_second", "mb_per_second", "floor_ratio")}
+        derived = {name: getattr(self, name) for name in ("per_second", "mb_per_second", "floor_ratio", "kept_ratio")}
         seconds = self.seconds if self.messages else None
         return asdict(self) | derived | {"seconds": seconds}
 
@@ -98,6 +109,11 @@ class Measured:
     load: Load
     server_seconds: float
     anonymous: int | None
+    spread: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        return self.load.messages / self.load.seconds
 
     @property
     def us_per_message(self) -> float:
@@ -110,6 +126,7 @@ class Measured:
         options: Options,
         floor: Measured | None = None,
         *,
+        kept: Measured | None = None,
         cost_ratio: float | None = None,
         also: Mapping[str, float] | None = None,
     ) -> Row:
@@ -123,8 +140,11 @@ class Measured:
             broker_us=self.us_per_message,
             broker_busy=self.server_seconds / self.load.seconds,
             load_busy=self.load.processor_seconds / self.load.seconds,
-            floor_per_second=floor.load.messages / floor.load.seconds if floor else None,
+            spread=self.spread,
+            floor_per_second=floor.per_second if floor else None,
             floor_us=floor.us_per_message if floor else None,
+            kept_per_second=kept.per_second if kept else None,
+            kept_us=kept.us_per_message if kept else None,
             cost_ratio=cost_ratio,
             p50_us=self.load.p50_us,
             p99_us=self.load.p99_us,
@@ -145,6 +165,24 @@ def measure(server: Server, run: Callable[[], Load]) -> Measured:
     return Measured(done, server.processor_seconds() - before, server.anonymous_bytes())
 
 
+def alternating(options: Options, *runs: Callable[[Options], Measured]) -> list[list[Measured]]:
+    """Do each of ``runs`` for its share of the time, one after the other, ``options.rounds`` times over.
+
+    Whatever else the machine does then meets all of them alike. Returns the rounds of each.
+    """
+    short = replace(options, seconds=options.seconds / options.rounds)
+    rounds = [[run(short) for run in runs] for _ in range(options.rounds)]
+    return [list(each) for each in zip(*rounds, strict=True)]
+
+
+def middle(rounds: Sequence[Measured]) -> Measured:
+    """The round with the median rate, and how far the others lay apart."""
+    ordered = sorted(rounds, key=lambda each: each.per_second)
+    median = ordered[len(ordered) // 2]
+    spread = (ordered[-1].per_second - ordered[0].per_second) / median.per_second
+    return replace(median, spread=spread if len(ordered) > 1 else None)
+
+
 def ask(address: Address, method: str, path: str) -> bytes:
     """One HTTP request to the broker; raises BenchError unless it answers 200."""
     [body] = ask_all(address, method, [path])
@@ -153,7 +191,7 @@ def ask(address: Address, method: str, path: str) -> bytes:
 
 def ask_all(address: Address, method: str, paths: Iterable[str]) -> list[bytes]:
     """As ``ask``, one after the other on one connection."""
-    connection = http.client.HTTPConnection(*address, timeout=load.SILENCE_SECONDS)
+    connection = http.client.HTTPConnection(*address, timeout=SILENCE_SECONDS)
     bodies = []
     try:
         for path in paths:
@@ -200,7 +238,14 @@ def counts(server: Server) -> tuple[int, int]:
     return topic["message_count"], channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
 
 
-def drain(options: Options, processes: LoadProcesses, address: Address, expected: float, seconds: float) -> Load:
+def drain(
+    options: Options,
+    processes: LoadProcesses,
+    address: Address,
+    expected: float,
+    seconds: float,
+    layer: Layer | None = None,
+) -> Load:
     return processes.run(
         load.consume,
         address,
@@ -210,4 +255,5 @@ def drain(options: Options, processes: LoadProcesses, address: Address, expected
         size=options.size,
         ready_count=READY_COUNT,
         seconds=seconds,
+        layer=layer,
     )

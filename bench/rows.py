@@ -5,17 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from bench.admin import admin
 from bench.crowds import idle, timers
 from bench.keeping import backlog, start, topics
+from bench.layers import layers
 from bench.measure import Options, Row
+from bench.platform import platform
 from bench.processes import LoadProcesses, load_processes
-from bench.throughput import PAIRS, fanout, http_mpub, http_pub, mixed, pub, pub1, sub, sync
+from bench.registry import lookup
+from bench.throughput import PAIRS, fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
 
 ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "pub": pub,
     "pub1": pub1,
+    "pub64": pub64,
     "sub": sub,
     "sync": sync,
+    "layers": layers,
     "http": http_pub,
     "mpub": http_mpub,
     "fanout": fanout,
@@ -25,6 +31,9 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "backlog": backlog,
     "topics": topics,
     "start": start,
+    "admin": admin,
+    "lookup": lookup,
+    "platform": platform,
 }
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
+import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 from bench import load, wire
 from bench.load import Load
@@ -15,10 +19,12 @@ from bench.measure import (
     Measured,
     Options,
     Row,
+    alternating,
     check_counts,
     create_work,
     drain,
     measure,
+    middle,
 )
 from bench.processes import LoadProcesses
 from bench.server import Address, Server, brokerd, floor
@@ -27,13 +33,22 @@ CONNECTIONS = 32
 MPUB_CONNECTIONS = 4
 FANOUT_CHANNELS = (1, 10, 50)
 PAIRS = 4
+PIPELINED = 64
 SYNC = "--sync-every=1"
 
 
-def pub_floor(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
+def swallowed(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
     arguments = ["swallow", f"--first={len(load.GREETING)}", f"--every={len(command)}"]
     with floor(options.cores, *arguments) as server:
         return measure(server, lambda: run(server.tcp))
+
+
+def stored(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
+    """Where the broker would have its data."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as directory:
+        arguments = ["store", f"--first={len(load.GREETING)}", f"--every={len(command)}", f"--directory={directory}"]
+        with floor(options.cores, *arguments) as server:
+            return measure(server, lambda: run(server.tcp))
 
 
 def publishing(options: Options, run: Callable[[Address], Load], *flags: str) -> Measured:
@@ -44,25 +59,46 @@ def publishing(options: Options, run: Callable[[Address], Load], *flags: str) ->
         return result
 
 
+def beside_floors(
+    name: str, what: str, options: Options, command: bytes, run: Callable[[Options, Address], Load]
+) -> Iterator[Row]:
+    rounds = alternating(
+        options,
+        lambda short: swallowed(short, command, partial(run, short)),
+        lambda short: stored(short, command, partial(run, short)),
+        lambda short: publishing(short, partial(run, short)),
+    )
+    bottom, kept, result = map(middle, rounds)
+    yield result.row(name, what, options, bottom, kept=kept)
+
+
 def pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     command = options.batch_command
 
-    def run(address: Address) -> Load:
-        return processes.run(load.publish, address, command, options.batch, options.seconds)
+    def run(short: Options, address: Address) -> Load:
+        return processes.run(load.publish, address, command, options.batch, short.seconds)
 
-    what = f"MPUB {options.batch} × {options.size} B, one connection"
-    bottom = pub_floor(options, command, run)
-    yield publishing(options, run).row("pub", what, options, bottom)
+    return beside_floors("pub", f"MPUB {options.batch} × {options.size} B, one connection", options, command, run)
 
 
 def pub1(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     command = wire.pub(TOPIC, options.body)
 
-    def run(address: Address) -> Load:
-        return processes.run(load.publish_one_at_a_time, address, command, options.seconds)
+    def run(short: Options, address: Address) -> Load:
+        return processes.run(load.publish_one_at_a_time, address, command, short.seconds)
 
-    bottom = pub_floor(options, command, run)
-    yield publishing(options, run).row("pub1", "PUB, waiting for each OK", options, bottom)
+    return beside_floors("pub1", "PUB, waiting for each OK", options, command, run)
+
+
+def pub64(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    """What a client does that has many publishers in flight on one connection, each waiting for its own answer."""
+    command = wire.pub(TOPIC, options.body)
+    burst = command * PIPELINED
+
+    def run(short: Options, address: Address) -> Load:
+        return processes.run(load.publish_in_bursts, address, burst, PIPELINED, short.seconds)
+
+    return beside_floors("pub64", f"PUB, {PIPELINED} unanswered", options, command, run)
 
 
 def draining(options: Options, processes: LoadProcesses, *flags: str) -> Measured:
@@ -75,11 +111,29 @@ def draining(options: Options, processes: LoadProcesses, *flags: str) -> Measure
         return result
 
 
-def sub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    result = draining(options, processes)
+def blasted(options: Options, processes: LoadProcesses) -> Measured:
     with floor(options.cores, "blast", f"--size={options.size}") as server:
-        bottom = measure(server, lambda: drain(options, processes, server.tcp, math.inf, options.seconds))
-    yield result.row("sub", f"RDY {READY_COUNT}, FIN each, one connection", options, bottom)
+        return measure(server, lambda: drain(options, processes, server.tcp, math.inf, options.seconds))
+
+
+def sent_from_files(options: Options, processes: LoadProcesses) -> Measured:
+    """Where the broker would have its data."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as directory,
+        floor(options.cores, "send", f"--size={options.size}", f"--directory={directory}") as server,
+    ):
+        return measure(server, lambda: drain(options, processes, server.tcp, math.inf, options.seconds))
+
+
+def sub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    rounds = alternating(
+        options,
+        lambda short: blasted(short, processes),
+        lambda short: sent_from_files(short, processes),
+        lambda short: draining(short, processes),
+    )
+    bottom, kept, result = map(middle, rounds)
+    yield result.row("sub", f"RDY {READY_COUNT}, FIN each, one connection", options, bottom, kept=kept)
 
 
 def sync(options: Options, processes: LoadProcesses) -> Iterator[Row]:
@@ -99,16 +153,22 @@ def sync(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 def over_http(
     name: str, what: str, options: Options, processes: LoadProcesses, request: bytes, messages: int, connections: int
 ) -> Iterator[Row]:
-    def run(address: Address) -> Load:
-        return processes.run(load.post, address, request, messages, options.seconds, connections)
+    def run(short: Options, address: Address) -> Load:
+        return processes.run(load.post, address, request, messages, short.seconds, connections)
 
-    with floor(options.cores, "respond") as server:
-        bottom = measure(server, lambda: run(server.tcp))
-    with brokerd(options.cores, options.data_path, twin=options.twin) as server:
-        create_work(server)
-        result = measure(server, lambda: run(server.http))
-        check_counts(server, result.load.messages, 0)
-        yield result.row(name, what, options, bottom)
+    def responding(short: Options) -> Measured:
+        with floor(options.cores, "respond") as server:
+            return measure(server, lambda: run(short, server.tcp))
+
+    def posting(short: Options) -> Measured:
+        with brokerd(options.cores, options.data_path, twin=options.twin) as server:
+            create_work(server)
+            result = measure(server, lambda: run(short, server.http))
+            check_counts(server, result.load.messages, 0)
+            return result
+
+    bottom, result = map(middle, alternating(options, responding, posting))
+    yield result.row(name, what, options, bottom)
 
 
 def http_pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
@@ -148,16 +208,22 @@ def busy_pair(options: Options, processes: LoadProcesses, server: Server, messag
 
 
 def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A busy pair on one of the channels, and the rest of them idle. Every row does the same work."""
-    messages = trial(options, processes)
-    alone: float | None = None
-    for channels in FANOUT_CHANNELS:
+    """A busy pair on one of the channels, and the rest of them idle. Every row does the same work.
+
+    What is compared is the broker's time for a message, to that of the same round's first row.
+    """
+
+    def to(channels: int, short: Options) -> Measured:
         with brokerd(options.cores, options.data_path, twin=options.twin) as server:
             create_work(server, channels)
-            result = busy_pair(options, processes, server, messages)
-        alone = alone or result.us_per_message
+            return busy_pair(options, processes, server, messages)
+
+    messages = trial(replace(options, seconds=options.seconds / options.rounds), processes)
+    rounds = alternating(options, *(partial(to, channels) for channels in FANOUT_CHANNELS))
+    for channels, measured in zip(FANOUT_CHANNELS, rounds, strict=True):
+        ratios = [each.us_per_message / alone.us_per_message for each, alone in zip(measured, rounds[0], strict=True)]
         what = f"to {channels} channel{'s' * (channels > 1)}, one of them drained meanwhile"
-        yield result.row(f"fanout {channels}", what, options, cost_ratio=result.us_per_message / alone)
+        yield middle(measured).row(f"fanout {channels}", what, options, cost_ratio=statistics.median(ratios))
 
 
 def mixed(options: Options, processes: LoadProcesses) -> Iterator[Row]:

@@ -12,6 +12,26 @@ import pytest
 from bench.errors import BenchError
 from bench.server import start_brokerd
 
+ROWS = [
+    "pub",
+    "pub1",
+    "pub64",
+    "sub",
+    "sync",
+    "layers",
+    "http",
+    "mpub",
+    "fanout",
+    "mixed",
+    "idle",
+    "timers",
+    "backlog",
+    "topics",
+    "start",
+    "admin",
+    "lookup",
+]
+"""All but the platform's, which has a test of its own."""
 SMALL = ("--messages=10000", "--connections=20", "--channels=100", "--topics=10")
 """Enough to see that a row works; its figures mean nothing."""
 
@@ -22,29 +42,52 @@ def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess
 
 def test_every_row_reports_what_it_measured(tmp_path: Path) -> None:
     """Each row carries its rate, the broker's cost, and the floor of the same run; the data path is left empty."""
-    done = bench("--seconds=0.2", "--json", f"--data-path={tmp_path}", *SMALL)
+    done = bench(*ROWS, "--seconds=0.2", "--rounds=2", "--json", f"--data-path={tmp_path}", *SMALL)
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
     assert " ".join(rows) == (
-        "pub pub1 sub sync pub sync pub1 sync sub http mpub fanout 1 fanout 10 fanout 50 mixed idle 0 idle 20 "
-        "timers defer timers timeout backlog in backlog out topics start"
+        "pub pub1 pub64 sub sync pub sync pub1 sync sub pub tls sub tls pub deflate sub deflate http mpub "
+        "fanout 1 fanout 10 fanout 50 mixed idle 0 idle 20 timers defer timers timeout backlog in backlog out "
+        "topics start admin /api/topics admin /api/counter lookup in lookup"
     )
     for name in rows.keys() - {"start"}:
         assert rows[name]["messages"] > 0
         assert rows[name]["per_second"] == pytest.approx(rows[name]["messages"] / rows[name]["seconds"])
     assert rows["pub"]["mb_per_second"] == pytest.approx(rows["pub"]["per_second"] * 200 / (1 << 20))
-    for name in ("pub", "pub1", "sub", "http", "mpub"):
+    for name in ("pub", "pub1", "pub64", "sub", "http", "mpub", "lookup"):
         assert rows[name]["floor_ratio"] == pytest.approx(rows[name]["per_second"] / rows[name]["floor_per_second"])
+    for name in ("pub", "pub1", "pub64", "sub"):
+        assert rows[name]["kept_ratio"] == pytest.approx(rows[name]["per_second"] / rows[name]["kept_per_second"])
+        assert rows[name]["spread"] >= 0
     assert rows["fanout 1"]["cost_ratio"] == 1
     assert rows["fanout 1"]["messages"] == rows["fanout 50"]["messages"]
-    for name in ("pub1", "http", "mpub", "timers defer", "topics"):
+    for name in ("pub1", "http", "mpub", "timers defer", "topics", "lookup"):
         assert 0 < rows[name]["p50_us"] <= rows[name]["p99_us"]
+    assert rows["lookup in"]["messages"] == 20 * 10
+    assert rows["lookup"]["also"]["answer kB"] > 1
     assert rows["idle 0"]["messages"] == rows["idle 20"]["messages"]
     assert rows["mixed"]["also"]["finished/s"] > 0
     assert rows["backlog out"]["messages"] == rows["backlog in"]["messages"] == 10_000
     assert rows["backlog out"]["also"]["/ping after kill -9, s"] > 0
     assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_platforms_row_tells_how_old_figures_are_in_a_browser() -> None:
+    """A simulated cluster, the platform on it, and browsers: first most on a topic's page, then all on everything."""
+    done = bench("platform", "--json", "--connections=10", "--topics=10", "--seconds=3")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["name"] for row in rows] == ["platform, browsers on pages", "platform, browsers on everything"]
+    for row in rows:
+        told = row["also"]
+        assert row["messages"] > 0
+        assert 0 < row["p50_us"] <= row["p99_us"]
+        assert 0 < told["figure to browser p50 ms"] <= told["figure to browser max ms"]
+        assert told["beats/s"] > 0
+        for part in ("cluster", "collector", "web", "redis"):
+            assert told[f"{part} busy %"] >= 0
+            assert told[f"{part} MiB"] > 0
 
 
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
@@ -70,8 +113,8 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
     [
         (
             ["pubb"],
-            "no row called 'pubb'; there are pub, pub1, sub, sync, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start",
+            "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
+            "timers, backlog, topics, start, admin, lookup, platform",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),

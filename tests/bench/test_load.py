@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -54,11 +55,29 @@ def test_the_publisher_counts_only_what_was_acknowledged() -> None:
     assert done.messages == 5000
 
 
+def test_the_storing_floor_keeps_what_came(tmp_path: Path) -> None:
+    """It answers as the other does, and every byte is in its files."""
+    command = wire.mpub("t", [b"x" * 10] * 5)
+    sizes = [f"--first={len(load.GREETING)}", f"--every={len(command)}"]
+    with floor(ANYWHERE, "store", *sizes, f"--directory={tmp_path}") as server:
+        done = load.publish(server.tcp, command, messages=5, seconds=60, commands=100)
+    assert done.messages == 500
+    assert (tmp_path / "0").read_bytes().rstrip(b"\0") == load.GREETING + command * 100
+
+
 def test_the_consumer_finishes_every_message_of_the_flood() -> None:
     """It stops at the number asked for (a whole buffer may be beyond it) and its FINs hold the ids it was sent."""
     with floor(ANYWHERE, "blast", "--size=200") as server:
         done = load.consume(server.tcp, "t", "c", expected=100_000, size=200, ready_count=2500, seconds=60)
     assert done.messages >= 100_000
+
+
+def test_the_sending_floor_takes_its_messages_from_files(tmp_path: Path) -> None:
+    """They come as the other's do, also from the second file on."""
+    with floor(ANYWHERE, "send", "--size=200", f"--directory={tmp_path}") as server:
+        done = load.consume(server.tcp, "t", "c", expected=400_000, size=200, ready_count=2500, seconds=60)
+    assert done.messages >= 400_000
+    assert len(list(tmp_path.iterdir())) > 1
 
 
 def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -> None:

@@ -1,0 +1,203 @@
+"""The operator's platform on a large cluster: does the collector keep its beat, how old are a browser's figures."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from statistics import quantiles
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.admin import ask_often, family_seconds
+from bench.errors import BenchError
+from bench.load import Load
+from bench.measure import Options, Row, ask
+from bench.processes import LoadProcesses
+from bench.server import Address, Server
+from bench.simulated import topic_name
+from bench.watchers import Seen, watch
+
+NODES, CHANNELS, CLIENTS = 20, 5, 50_000
+BROWSERS = 200
+READY_SECONDS = 90.0
+SETTLING_SECONDS = 5.0
+"""For the whole pictures that all browsers are sent when they open: they are no part of what a beat costs."""
+SETTLED_BEATS = 12
+LEAST_SECONDS = 15.0
+LEAST_BEATS = 4.0
+"""Seconds of a run that is smaller, and only shows that all of it works."""
+SIGN_IN = re.compile(r"sign in, once, as \S+: http://[^/]+(\S+)")
+BEAT = "nsq_collector_beat_seconds"
+
+
+def platform(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    """``nsqadmin`` (Redis, collector, one web process) on a simulated cluster, and 200 browsers: first most of them on
+    one topic's page each, then all of them on a page of everything."""
+    size = {"nodes": NODES, "topics": options.topics, "channels": CHANNELS, "clients": CLIENTS}
+    cluster = Server(["-m", "bench.simulated", *(f"--{name}={value}" for name, value in size.items())], ["HTTP"])
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as home:
+            host, port = cluster.http
+            command = ["-m", "console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"]
+            server = Server([*command, f"--lookupd-http-address={host}:{port}"], ["HTTP"], {"NSQ_HOME": home})
+            try:
+                cookie = sign_in(server)
+                wait_for_beats(server.http, options.topics, SETTLED_BEATS)
+                browsers = min(BROWSERS, options.connections)
+                pages = [topic_name(number % options.topics) for number in range(browsers)]
+                mixed = [None if number % 10 == 0 else page for number, page in enumerate(pages)]
+                yield from measured(options, processes, server, cluster, cookie, "browsers on pages", mixed)
+                yield from measured(
+                    options, processes, server, cluster, cookie, "browsers on everything", [None] * browsers
+                )
+            finally:
+                server.stop()
+    finally:
+        cluster.kill()
+
+
+def measured(
+    options: Options,
+    processes: LoadProcesses,
+    server: Server,
+    cluster: Server,
+    cookie: str,
+    name: str,
+    topics: list[str | None],
+) -> Iterator[Row]:
+    seconds = max(options.seconds, LEAST_SECONDS if len(topics) == BROWSERS else LEAST_BEATS)
+    watching: Future[tuple[Seen, float]] = processes.start(watch, server.http, cookie, topics, seconds)
+    wait_for_clients(server.http, len(topics), watching)
+    before, busy = figures(server.http), Processor(server, cluster)
+    asking: Future[Load] = processes.start(ask_sometimes, server.http, "/api/topics", seconds)
+    load = asking.result()
+    spent, after = busy.spent(), figures(server.http)
+    count, total = (after[f"{BEAT}_{kind}"] - before[f"{BEAT}_{kind}"] for kind in ("count", "sum"))
+    seen, generator = watching.result()
+    if seen.closed or not seen.ages_ms:
+        raise BenchError(f"{seen.closed} websockets were closed; {len(seen.ages_ms)} figures with a stamp arrived")
+    beats = [late - early for early, late in zip(seen.taken_at_ms, seen.taken_at_ms[1:], strict=False)]
+    ages = quantiles(seen.ages_ms, n=100, method="inclusive")
+    yield Row(
+        name=f"platform, {name}",
+        what=f"{NODES} nodes, {options.topics:,} topics × {CHANNELS} channels, {CLIENTS:,} clients, "
+        f"{len(topics)} browsers",
+        twin=options.twin,
+        size=0,
+        messages=seen.deltas,
+        seconds=seconds,
+        broker_us=spent["web"][0] / max(1, seen.deltas) * 1e6,
+        broker_busy=spent["collector"][0] / load.seconds,
+        load_busy=(generator + spent["cluster"][0]) / seconds,
+        p50_us=load.p50_us,
+        p99_us=load.p99_us,
+        also={
+            "figure to browser p50 ms": ages[49],
+            "figure to browser p99 ms": ages[98],
+            "figure to browser max ms": max(seen.ages_ms),
+            "a beat takes ms": total / count * 1000,
+            "beats/s": count / load.seconds,
+            "between pictures p50 ms": sorted(beats)[len(beats) // 2],
+            "between pictures max ms": max(beats),
+            "deltas missed": seen.missed,
+            "whole pictures sent again": seen.snapshots,
+            "kB/s to a browser": seen.nbytes / len(topics) / seconds / 1000,
+            **{
+                f"{part} {what}": value
+                for part, (processor, mebibytes) in spent.items()
+                for what, value in (("busy %", processor / load.seconds * 100), ("MiB", mebibytes))
+            },
+        },
+    )
+
+
+def ask_sometimes(address: Address, path: str, seconds: float) -> Load:
+    """GET ten times a second. Raises BenchError for an answer that is not 200."""
+    return ask_often(address, path, seconds, pause=0.1)
+
+
+class Processor:
+    """Processor time and memory of the platform's processes, from now on."""
+
+    def __init__(self, server: Server, cluster: Server) -> None:
+        found = {"cluster": psutil.Process(cluster.pid)}
+        for child in psutil.Process(server.pid).children(recursive=True):
+            words = " ".join(child.cmdline())
+            for part in ("collector", "web", "redis"):
+                if f"console.nsq {part}" in words or (part == "redis" and "redis-server" in words):
+                    found[part] = child
+        if missing := {"collector", "web", "redis"} - set(found):
+            raise BenchError(f"nsqadmin runs no {', '.join(sorted(missing))}")
+        self._processes = found
+        self._before = {part: family_seconds(process.pid) for part, process in found.items()}
+
+    def spent(self) -> dict[str, tuple[float, float]]:
+        """Processor seconds and resident MiB of each."""
+        return {
+            part: (family_seconds(process.pid) - self._before[part], process.memory_info().rss / (1 << 20))
+            for part, process in self._processes.items()
+        }
+
+
+def sign_in(server: Server) -> str:
+    """The session's cookie, by the link that nsqadmin prints at its first start."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        for line in list(server.last_words):
+            if found := SIGN_IN.search(line):
+                return use_link(server.http, found[1])
+        time.sleep(0.1)
+    raise BenchError("nsqadmin printed no link to sign in with")
+
+
+def use_link(address: Address, path: str) -> str:
+    """As a browser does: the link's page, and the button on it."""
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    connection.request("GET", path)
+    page = connection.getresponse()
+    token = re.search(rb'name="csrfmiddlewaretoken" value="([^"]+)"', page.read())
+    csrf = re.search(r"csrftoken=[^;]+", page.headers.get("Set-Cookie") or "")
+    if token and csrf:
+        headers = {"Cookie": csrf[0], "Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", path, b"csrfmiddlewaretoken=" + token[1], headers)
+        answer = connection.getresponse()
+        session = re.search(r"sessionid=[^;]+", "; ".join(answer.headers.get_all("Set-Cookie") or []))
+        if session:
+            return session[0]
+    raise BenchError(f"the link {path} did not sign in")
+
+
+def figures(address: Address) -> dict[str, float]:
+    """``/metrics``: each sample by its name and, for buckets, its bound."""
+    text = ask(address, "GET", "/metrics").decode()
+    return {
+        sample.name + (f" {sample.labels['le']}" if "le" in sample.labels else ""): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def wait_for_beats(address: Address, topics: int, beats: int) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        found = figures(address)
+        if found.get("nsq_collector_topics") == topics and found["nsq_collector_beat_seconds_count"] >= beats:
+            return
+        time.sleep(0.5)
+    raise BenchError(f"the collector did not beat {beats} times within {READY_SECONDS:.0f} s")
+
+
+def wait_for_clients(address: Address, count: int, watching: Future[tuple[Seen, float]]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while figures(address)["nsq_web_websocket_clients"] < count:
+        if watching.done():
+            watching.result()
+        if time.monotonic() > deadline:
+            raise BenchError(f"{count} websockets were not open within {READY_SECONDS:.0f} s")
+        time.sleep(0.2)
+    time.sleep(SETTLING_SECONDS)

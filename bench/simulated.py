@@ -1,0 +1,260 @@
+"""A cluster that is only its figures: nodes and their registry as the platform meets them, changing whenever asked.
+
+``python -m bench.simulated --nodes 20 --topics 1000 --channels 5 --clients 50000`` serves ``/stats`` and ``/info`` of
+as many nodes, each on a port of its own, and the registry that lists them. Every second node is one of ours
+(histograms, ages, a boot id), the others are Go's (percentiles). Each topic is on two nodes, one of either kind.
+
+An answer is a template in which the digits of the numbers are written over, so that the cluster costs little beside
+what is measured. Numbers therefore begin with as many digits as they keep. ``message_bytes`` of every topic is the
+unix time of the answer in milliseconds: how old a figure is can be read wherever it arrives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+import time
+from typing import Any, cast
+
+import numpy as np
+import uvloop
+
+TOPIC_NODES = 2
+BUCKETS = range(640, 760)
+"""Some 1 ms to 14 ms."""
+FINISHED_PER_BEAT = 24
+"""Buckets of a channel's histogram in which something is finished from one answer to the next."""
+
+
+def topic_name(number: int) -> str:
+    return f"topic-{number:05}.events"
+
+
+def topics_of(node: int, nodes: int, topics: int) -> list[int]:
+    return [topic for topic in range(topics) if node in {topic % nodes, (topic + 1) % nodes}]
+
+
+STAMP, COUNTER, BUCKET, GAUGE = 13, 10, 7, 4
+"""Digits; each kind of number has its own width."""
+
+
+class Numbers:
+    """The numbers of an answer, by width: where each stands, and what it is now."""
+
+    def __init__(self, body: bytearray) -> None:
+        """Numbers stand in ``body`` as runs of nines, as long as one of the widths."""
+        self.body = np.frombuffer(body, np.uint8)
+        self.groups: dict[int, tuple[Any, Any]] = {}
+        starts: dict[int, list[int]] = {width: [] for width in (STAMP, COUNTER, BUCKET, GAUGE)}
+        for run in re.finditer(b"9{%d,}" % GAUGE, body):
+            starts[run.end() - run.start()].append(run.start())
+        for width, places in starts.items():
+            values = np.full(len(places), 10 ** (width - 1), np.int64)
+            self.groups[width] = (np.array(places, np.int64).reshape(-1, 1) + np.arange(width), values)
+            self.write(width)
+
+    def write(self, width: int, which: Any = slice(None)) -> None:
+        """Write ``which`` of them over: all, or those at some indices."""
+        places, values = self.groups[width]
+        powers = 10 ** np.arange(width - 1, -1, -1, dtype=np.int64)
+        self.body[places[which]] = values[which, None] // powers % 10 + ord("0")
+
+
+class Node:
+    """One node's answers."""
+
+    def __init__(self, number: int, nodes: int, topics: int, channels: int, clients: int) -> None:
+        self.ours = number % 2 == 0
+        self.number = number
+        self.port = 0
+        self.topics = [topic_name(topic) for topic in topics_of(number, nodes, topics)]
+        self._channels = channels
+        self._clients = max(1, clients // (topics * channels * min(TOPIC_NODES, nodes)))
+        self.body = bytearray(json.dumps(self._stats(with_clients=False), separators=(",", ":")).encode())
+        self._with_clients: bytes | None = None
+        self.numbers = Numbers(self.body)
+        self._random = np.random.default_rng(number)
+
+    def stats(self) -> bytearray:
+        """The answer as of now; all of it has changed."""
+        for width, (_, values) in self.numbers.groups.items():
+            if width == STAMP:
+                values[:] = time.time_ns() // 1_000_000
+            elif width == COUNTER:
+                values += self._random.integers(1, 500, len(values))
+            elif width == GAUGE:
+                values[:] = self._random.integers(1000, 9999, len(values))
+            else:
+                # Some buckets of each channel, others each time.
+                some = self._random.choice(len(BUCKETS), FINISHED_PER_BEAT, replace=False)
+                which = (np.arange(0, len(values), len(BUCKETS))[:, None] + some).reshape(-1)
+                values[which] += 3
+                self.numbers.write(width, which)
+                continue
+            self.numbers.write(width)
+        return self.body
+
+    def stats_with_clients(self) -> bytes:
+        if self._with_clients is None:
+            self._with_clients = json.dumps(self._stats(with_clients=True)).encode()
+        return self._with_clients
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "version": "1.3.0",
+            "broadcast_address": "127.0.0.1",
+            "hostname": f"node-{self.number:02}",
+            "http_port": self.port,
+            "tcp_port": self.port,
+            "start_time": 1_700_000_000,
+        }
+
+    def _stats(self, *, with_clients: bool) -> dict[str, Any]:
+        answer: dict[str, Any] = {"version": "1.3.0", "health": "OK", "start_time": 1_700_000_000}
+        if self.ours:
+            answer["boot_id"] = f"{self.number:016x}"
+        answer["topics"] = [self._topic(name, with_clients) for name in self.topics]
+        return answer
+
+    def _topic(self, name: str, with_clients: bool) -> dict[str, Any]:
+        topic = {
+            "topic_name": name,
+            "channels": [self._channel(f"channel-{number}", with_clients) for number in range(self._channels)],
+            "depth": number_of(GAUGE),
+            "backend_depth": 0,
+            "message_count": number_of(COUNTER),
+            "message_bytes": number_of(STAMP),
+            "paused": False,
+            "e2e_processing_latency": {"count": 0, "percentiles": None},
+        }
+        return topic | ({"oldest_unfinished_age_ns": number_of(COUNTER)} if self.ours else {})
+
+    def _channel(self, name: str, with_clients: bool) -> dict[str, Any]:
+        channel: dict[str, Any] = {
+            "channel_name": name,
+            "depth": number_of(GAUGE),
+            "backend_depth": 0,
+            "in_flight_count": number_of(GAUGE),
+            "deferred_count": 0,
+            "message_count": number_of(COUNTER),
+            "requeue_count": number_of(COUNTER),
+            "timeout_count": 17,
+            "client_count": self._clients,
+            "clients": [self._client(number) for number in range(self._clients)] if with_clients else [],
+            "paused": False,
+        }
+        if self.ours:
+            channel["oldest_unfinished_age_ns"] = number_of(COUNTER)
+            histogram = {
+                "scale": 5,
+                "zero_count": 0,
+                "offset": BUCKETS[0],
+                "counts": [number_of(BUCKET)] * len(BUCKETS),
+            }
+            channel["latency_histogram"] = histogram
+        else:
+            percentiles = [
+                {"quantile": 0.99, "value": number_of(COUNTER)},
+                {"quantile": 0.5, "value": number_of(COUNTER)},
+            ]
+            channel["e2e_processing_latency"] = {"count": 100, "percentiles": percentiles}
+        return channel
+
+    def _client(self, number: int) -> dict[str, Any]:
+        return {
+            "client_id": f"worker-{number}",
+            "hostname": f"worker-{number}.example.org",
+            "version": "V2",
+            "remote_address": f"10.0.{self.number}.{number % 250}:{40000 + number}",
+            "state": 3,
+            "ready_count": 200,
+            "in_flight_count": 3,
+            "message_count": 10_000,
+            "finish_count": 9_990,
+            "requeue_count": 7,
+            "connect_ts": 1_700_000_000,
+            "sample_rate": 0,
+            "deflate": False,
+            "snappy": False,
+            "user_agent": "go-nsq/1.1.0",
+            "tls": False,
+        }
+
+
+def number_of(width: int) -> int:
+    """What stands for a number of so many digits until the first answer."""
+    return 10**width - 1
+
+
+class Registry:
+    """nsqlookupd's answers about the nodes."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+
+    def answer(self, path: str) -> bytes | None:
+        if path == "/nodes":
+            return json.dumps(
+                {"producers": [node.describe() | {"topics": node.topics, "tombstones": []} for node in self.nodes]}
+            ).encode()
+        if path == "/topics":
+            return json.dumps({"topics": sorted({topic for node in self.nodes for topic in node.topics})}).encode()
+        return b'{"channels":[],"producers":[]}' if path in ("/channels", "/lookup") else None
+
+
+class Connection(asyncio.Protocol):
+    """Keep-alive HTTP for GETs without bodies, which is all the collector sends."""
+
+    def __init__(self, face: Node | Registry) -> None:
+        self.face = face
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while (end := self._received.find(b"\r\n\r\n")) >= 0:
+            target = self._received[:end].split(b" ", 2)[1].decode()
+            self._received = self._received[end + 4 :]
+            body = self._answer(*target.partition("?")[::2])
+            status = b"200 OK" if body is not None else b"404 Not Found"
+            head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            self._transport.write(head % (status, len(body or b"")))
+            self._transport.write(bytes(body or b""))
+
+    def _answer(self, path: str, query: str) -> bytes | bytearray | None:
+        if isinstance(self.face, Registry):
+            return self.face.answer(path)
+        if path == "/stats":
+            return self.face.stats() if "include_clients=false" in query else self.face.stats_with_clients()
+        return json.dumps(self.face.describe()).encode() if path == "/info" else None
+
+
+async def serve(nodes: list[Node]) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def listen(face: Node | Registry) -> int:
+        server = await loop.create_server(lambda: Connection(face), "127.0.0.1", 0)
+        return int(server.sockets[0].getsockname()[1])
+
+    for node in nodes:
+        node.port = await listen(node)
+    port = await listen(Registry(nodes))
+    print(f"HTTP: listening on 127.0.0.1:{port}", file=sys.stderr, flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.simulated", description=__doc__)
+    for name, usual in (("nodes", 20), ("topics", 1000), ("channels", 5), ("clients", 50_000)):
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    given = parser.parse_args()
+    uvloop.run(serve([Node(n, given.nodes, given.topics, given.channels, given.clients) for n in range(given.nodes)]))
+
+
+if __name__ == "__main__":
+    main()

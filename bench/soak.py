@@ -1,0 +1,329 @@
+"""``python -m bench.soak``: aionsq under load while brokers and registries are killed, restarted, paused and moved.
+
+Producers publish to all brokers and note what was acknowledged; consumers find the brokers through the registries, and
+fail now and then. At the end every acknowledged message must have reached each channel, and the brokers must tell that
+each consumer's RDY is shared out evenly and is ``max_in_flight`` in all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from aionsq import ClientError, Consumer, ConsumerOptions, Message, Node, Producer, ProducerOptions
+from bench.errors import BenchError
+from bench.soak_cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+BROKERS, REGISTRIES = 4, 2
+SETTLE_SECONDS = 120.0
+SETTLE_MESSAGES = 40
+"""To each topic between two looks at RDY."""
+SETTLING = b"settling."
+FAILS, SLEEPS = 0.002, 0.02
+"""Parts of the messages that a handler fails on, and takes its time over."""
+
+_S, _MS = timedelta(seconds=1), timedelta(milliseconds=1)
+_QUICK: dict[str, Any] = {
+    "heartbeat_interval": _S,
+    "read_timeout": 3 * _S,
+    "max_reconnect_delay": _S,
+}
+"""Everything of a real deployment that takes a minute takes seconds here."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A topic, its channel, and who works on it."""
+
+    topic: str
+    channel: str
+    producers: int
+    per_second: int
+    """Publishes of each producer."""
+    consumers: int
+    max_in_flight: int
+
+
+STREAMS = (
+    Stream("orders", "archive", producers=2, per_second=200, consumers=3, max_in_flight=50),
+    # Fewer messages in flight than there are brokers: RDY 1 has to be passed on.
+    Stream("scarce", "audit", producers=1, per_second=20, consumers=2, max_in_flight=2),
+)
+
+
+@dataclass
+class Ledger:
+    """What one stream was promised and got."""
+
+    acknowledged: set[bytes] = field(default_factory=set)
+    in_doubt: int = 0
+    """Publishes that ended with an error: such a message may or may not be there."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Why they did, by the name of the error."""
+    seen: set[bytes] = field(default_factory=set)
+    deliveries: int = 0
+
+    @property
+    def missing(self) -> set[bytes]:
+        return self.acknowledged - self.seen
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a soak ended."""
+
+    ledgers: dict[str, Ledger]
+    blows: Counter[str]
+    settle_seconds: float
+    """From the end of the blows until everything acknowledged had arrived and RDY was in balance."""
+    imbalance: list[str]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.imbalance and not any(ledger.missing for ledger in self.ledgers.values())
+
+
+async def produce(stream: Stream, number: int, producer: Producer, ledger: Ledger, stop: asyncio.Event) -> None:
+    """Publish numbered messages until ``stop``, then wait for the answers."""
+    loop = asyncio.get_running_loop()
+    under_way: set[asyncio.Future[None]] = set()
+    began, count = loop.time(), 0
+
+    def note(body: bytes, done: asyncio.Future[None]) -> None:
+        under_way.discard(done)
+        if done.cancelled() or (error := done.exception()) is not None:
+            ledger.in_doubt += 1
+            ledger.refused["cancelled" if done.cancelled() else type(error).__name__] += 1
+        else:
+            ledger.acknowledged.add(body)
+
+    while not stop.is_set():
+        body = b"%d.%d" % (number, count)
+        answer = producer.pub(stream.topic, body)
+        under_way.add(answer)
+        answer.add_done_callback(partial(note, body))
+
+        count += 1
+        await asyncio.sleep(max(0.0, began + count / stream.per_second - loop.time()))
+    await asyncio.gather(*under_way, return_exceptions=True)
+
+
+async def consume(consumer: Consumer, ledger: Ledger, chance: random.Random) -> None:
+    """Handle messages until the consumer stops; a message counts only once it is handled."""
+
+    async def handle(message: Message) -> None:
+        ledger.deliveries += 1
+        if chance.random() < FAILS and not message.body.startswith(SETTLING):
+            raise HandlerFailed
+        if chance.random() < SLEEPS:
+            await asyncio.sleep(chance.uniform(0.0, 0.2))
+        ledger.seen.add(message.body)
+
+    await consumer.run(handle, concurrency=10)
+
+
+class HandlerFailed(Exception):
+    """What a handler raises that cannot do it now."""
+
+
+async def imbalance(cluster: Cluster, streams: dict[str, Stream]) -> list[str]:
+    """What the brokers tell of RDY that is not as it should be; ``streams`` are by client id.
+
+    All are asked at once: where there is less RDY than brokers, it is passed on several times a second.
+    """
+    ready: dict[str, list[int]] = defaultdict(list)
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(Node(broker.http_address)) for broker in cluster.brokers]
+        answers = await asyncio.gather(*(node.stats() for node in nodes))
+    for topic in itertools.chain.from_iterable(answer["topics"] for answer in answers):
+        for channel in topic["channels"]:
+            for client in channel["clients"] or ():
+                ready[client["client_id"]].append(client["ready_count"])
+    complaints = []
+    for client_id, stream in streams.items():
+        counts = ready[client_id]
+        if len(counts) != len(cluster.brokers):
+            complaints.append(f"{client_id} is connected {len(counts)} times to {len(cluster.brokers)} brokers")
+        elif sum(counts) != stream.max_in_flight or max(counts) - min(counts) > 1:
+            complaints.append(f"{client_id} has RDY {counts} and max_in_flight {stream.max_in_flight}")
+    return complaints
+
+
+async def soak(below: Path, seconds: float, seed: int, report: Callable[[str], None]) -> Outcome:
+    """Run it; ``report`` gets a line of progress each second. Raises BenchError when a server will not start."""
+    chance = random.Random(seed)
+    cluster = Cluster(below, BROKERS, REGISTRIES)
+    ledgers = {stream.topic: Ledger() for stream in STREAMS}
+    clients: dict[str, Stream] = {}
+    stop_producing = asyncio.Event()
+    try:
+        await cluster.start([(stream.topic, stream.channel) for stream in STREAMS])
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            producing = []
+            producers: dict[str, Producer] = {}
+            for stream in STREAMS:
+                ledger = ledgers[stream.topic]
+                for number in range(stream.consumers):
+                    client_id = f"{stream.topic}-{number}"
+                    clients[client_id] = stream
+                    consumer = Consumer(
+                        stream.topic,
+                        stream.channel,
+                        lookupd_http_addresses=[registry.http_address for registry in cluster.registries],
+                        options=consumer_options(client_id, stream),
+                    )
+                    stack.push_async_callback(consumer.stop)
+                    group.create_task(consume(consumer, ledger, chance))
+                for number in range(stream.producers):
+                    addresses = [address for broker in cluster.brokers for address in broker.tcp_addresses]
+                    options = ProducerOptions(resend=True, publish_timeout=20 * _S, **_QUICK)
+                    producer = await stack.enter_async_context(Producer(addresses, options))
+                    producers[stream.topic] = producer
+                    producing.append(group.create_task(produce(stream, number, producer, ledger, stop_producing)))
+            reporting = group.create_task(report_each_second(ledgers, cluster, report))
+            await cluster.harass(seconds, chance)
+            stop_producing.set()
+            await asyncio.gather(*producing)
+            began = time.monotonic()
+            complaints = await settled(cluster, ledgers, clients, producers)
+            took = time.monotonic() - began
+            reporting.cancel()
+            await stack.aclose()
+        return Outcome(ledgers, cluster.blows, took, complaints)
+    finally:
+        await cluster.close()
+
+
+def consumer_options(client_id: str, stream: Stream) -> ConsumerOptions:
+    return ConsumerOptions(
+        client_id=client_id,
+        max_in_flight=stream.max_in_flight,
+        max_attempts=0,
+        msg_timeout=5 * _S,
+        default_requeue_delay=200 * _MS,
+        max_requeue_delay=_S,
+        backoff_multiplier=20 * _MS,
+        max_backoff_duration=_S,
+        lookupd_poll_interval=_S,
+        lookupd_poll_timeout=2 * _S,
+        **_QUICK,
+    )
+
+
+async def settled(
+    cluster: Cluster, ledgers: dict[str, Ledger], clients: dict[str, Stream], producers: dict[str, Producer]
+) -> list[str]:
+    """Wait until all is as it should be, for SETTLE_SECONDS at most; returns what is wrong with RDY then.
+
+    While RDY is not in balance messages go to each topic, and no handler fails on them: a consumer that backs off ends
+    that with a success, not by itself. They are many, as it asks one broker for one while others take what they can.
+    """
+    until = time.monotonic() + SETTLE_SECONDS
+    numbers = itertools.count()
+    while True:
+        complaints = await imbalance(cluster, clients)
+        if not complaints and not any(ledger.missing for ledger in ledgers.values()):
+            return []
+        if time.monotonic() > until:
+            return complaints
+        for complaint in complaints:
+            log.info("not settled: %s", complaint)
+        for topic, producer in producers.items() if complaints else ():
+            bodies = [SETTLING + b"%d" % number for number in itertools.islice(numbers, SETTLE_MESSAGES)]
+            await asyncio.gather(*(producer.pub(topic, body) for body in bodies))
+            ledgers[topic].acknowledged.update(bodies)
+        await asyncio.sleep(0.2)
+
+
+async def report_each_second(ledgers: dict[str, Ledger], cluster: Cluster, report: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(1)
+        acknowledged = sum(len(ledger.acknowledged) for ledger in ledgers.values())
+        missing = sum(len(ledger.missing) for ledger in ledgers.values())
+        blows = ", ".join(f"{count} {what}" for what, count in sorted(cluster.blows.items()))
+        report(f"{acknowledged} acknowledged, {missing} under way; {blows}")
+
+
+def told(outcome: Outcome, seconds: float, seed: int) -> str:
+    """The outcome for people."""
+    blows = ", ".join(f"{count} {what}" for what, count in sorted(outcome.blows.items()))
+    lines = [f"{seconds:g} s, {BROKERS} brokers, {REGISTRIES} registries, seed {seed}", f"blows: {blows}"]
+    for topic, ledger in outcome.ledgers.items():
+        doubt = ", ".join(f"{count} {name}" for name, count in ledger.refused.items())
+        lines.append(
+            f"{topic}: {len(ledger.acknowledged)} acknowledged, {len(ledger.missing)} of them lost, "
+            f"{ledger.in_doubt} not acknowledged{f' ({doubt})' if doubt else ''}, {ledger.deliveries} deliveries"
+        )
+        lines += [f"  lost: {body.decode()}" for body in sorted(ledger.missing)[:20]]
+    lines.append(f"settled {outcome.settle_seconds:.1f} s after the last blow")
+    lines += outcome.imbalance or ["RDY is in balance"]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=minutes, default=10.0, help="how long (default 10)")
+    parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
+    parser.add_argument("--data-path", type=Path, help="directory in which to make the data paths; kept on failure")
+    parser.add_argument("--log", type=Path, help="file for what the client logs")
+    given = parser.parse_args()
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    logging.basicConfig(
+        level=logging.INFO if given.log else logging.CRITICAL,
+        filename=given.log,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    below = Path(tempfile.mkdtemp(prefix="soak-", dir=given.data_path))
+    is_terminal = sys.stderr.isatty()
+
+    def report(line: str) -> None:
+        print(f"\r{line}\x1b[K" if is_terminal else line, end="" if is_terminal else "\n", file=sys.stderr, flush=True)
+
+    try:
+        outcome = uvloop.run(soak(below, given.minutes * 60, seed, report))
+    except (BenchError, ClientError, OSError, ExceptionGroup) as error:
+        print(f"\nsoak: {error} (seed {seed}, data in {below})", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        shutil.rmtree(below, ignore_errors=True)
+        print("\nsoak: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+    print(file=sys.stderr)
+    print(told(outcome, given.minutes * 60, seed))
+    if not outcome.is_good:
+        print(f"the data is kept: {below}")
+        raise SystemExit(1)
+    shutil.rmtree(below)
+
+
+def minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 24 * 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes between 0 and 1440")
+    return value
+
+
+if __name__ == "__main__":
+    main()

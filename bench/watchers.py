@@ -1,0 +1,173 @@
+"""Browsers as the web process meets them: many websockets that look at the cluster, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import re
+import struct
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import uvloop
+
+from bench.errors import BenchError
+from bench.server import Address
+from bench.simulated import TOPIC_NODES
+
+VERSION = re.compile(rb'"version":(\d+)')
+HEAD_BYTES = 200
+SETTLE_SECONDS = 60.0
+
+
+@dataclass
+class Seen:
+    """What the websockets were told within the time measured."""
+
+    deltas: int = 0
+    snapshots: int = 0
+    nbytes: int = 0
+    missed: int = 0
+    """Versions that a websocket was not told of."""
+    closed: int = 0
+    ages_ms: list[float] = field(default_factory=list)
+    """From a node's answer to the frame with its figures in a websocket, of those that read them."""
+    taken_at_ms: list[int] = field(default_factory=list)
+    """When each picture was drawn, as one websocket was told."""
+
+
+class Watcher(asyncio.Protocol):
+    """One websocket. It looks at a topic, or at everything; ``reads`` whether it reads what it is told."""
+
+    def __init__(self, request: bytes, topic: str | None, seen: Seen, *, reads: bool, tells_time: bool) -> None:
+        self.request = request
+        self.topic = topic
+        self.seen = seen
+        self.reads = reads
+        self.tells_time = tells_time
+        self.opened = False
+        self.shown = asyncio.Event()
+        """The whole picture has come, as far as it looks."""
+        self.version = 0
+        self._received = bytearray()
+        self._frame: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(self.request)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.seen.closed += 1
+
+    def data_received(self, data: bytes) -> None:
+        held = self._received
+        held += data
+        if not self.opened:
+            end = held.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            if not held.startswith(b"HTTP/1.1 101"):
+                raise BenchError(f"the web process refused a websocket: {bytes(held[:60])!r}")
+            del held[: end + 4]
+            self.opened = True
+            if self.topic is not None:
+                self.send({"type": "view", "topic": self.topic})
+        place = 0
+        while (frame := frame_at(held, place)) is not None:
+            begin, place, opcode = frame
+            if opcode == 8:
+                raise BenchError(f"the web process closed a websocket: {bytes(held[begin:place])!r}")
+            self.take(bytes(held[begin:place]))
+        del held[:place]
+
+    def take(self, text: bytes) -> None:
+        now_ms = time.time() * 1000
+        found = VERSION.search(text, 0, HEAD_BYTES)
+        if found is None:
+            return
+        version = int(found[1])
+        self.seen.nbytes += len(text)
+        if text.startswith(b'{"type":"snapshot"'):
+            self.seen.snapshots += 1
+            if self.topic is None or b'"view":{"topic"' in text[:HEAD_BYTES]:
+                self.shown.set()
+        else:
+            self.seen.deltas += 1
+            self.seen.missed += max(0, version - self.version - 1)
+            if self.reads or self.tells_time:
+                self.read(json.loads(text), now_ms)
+        self.version = version
+
+    def read(self, delta: dict, now_ms: float) -> None:
+        if self.tells_time:
+            self.seen.taken_at_ms.append(delta["taken_at"])
+        stamps = delta["topics"]["set"].get("message_bytes")
+        if self.reads and stamps:
+            self.seen.ages_ms.append(now_ms - stamps[0] / TOPIC_NODES)
+
+    def send(self, message: dict) -> None:
+        payload = json.dumps(message).encode()
+        mask = os.urandom(4)
+        masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
+        self.transport.write(struct.pack(">BB", 0x81, 0x80 | len(payload)) + mask + masked)
+
+
+def frame_at(held: bytearray, place: int) -> tuple[int, int, int] | None:
+    """Where the payload of the frame at ``place`` begins and ends, and its opcode; None if it is not all there."""
+    if len(held) < place + 2:
+        return None
+    opcode, length, begin = held[place] & 0x0F, held[place + 1] & 0x7F, place + 2
+    if length >= 126:
+        size = 2 if length == 126 else 8
+        if len(held) < begin + size:
+            return None
+        length = int.from_bytes(held[begin : begin + size], "big")
+        begin += size
+    return (begin, begin + length, opcode) if len(held) >= begin + length else None
+
+
+def itself(watcher: Watcher) -> Watcher:
+    return watcher
+
+
+def watch(address: Address, cookie: str, topics: list[str | None], seconds: float) -> tuple[Seen, float]:
+    """Open a websocket for each of ``topics`` (None looks at everything), wait until each has its picture, and watch
+    for ``seconds``. Returns what was seen, and the processor seconds it took to see it."""
+    return uvloop.run(_watch(address, cookie, topics, seconds))
+
+
+async def _watch(address: Address, cookie: str, topics: list[str | None], seconds: float) -> tuple[Seen, float]:
+    host, port = address
+    seen = Seen()
+    watchers: list[Watcher] = []
+    for number, topic in enumerate(topics):
+        key = base64.b64encode(os.urandom(16)).decode()
+        request = (
+            f"GET /ws/cluster HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\nCookie: {cookie}\r\n"
+            f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            f"Sec-WebSocket-Key: {key}\r\n\r\n"
+        )
+        watcher = Watcher(request.encode(), topic, seen, reads=number % 10 == 0, tells_time=number == 0)
+        await asyncio.get_running_loop().create_connection(partial(itself, watcher), host, port)
+        watchers.append(watcher)
+    try:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            await asyncio.gather(*(watcher.shown.wait() for watcher in watchers))
+    except TimeoutError:
+        waiting = sum(not watcher.shown.is_set() for watcher in watchers)
+        raise BenchError(f"{waiting} of {len(watchers)} websockets had no picture in {SETTLE_SECONDS:.0f} s") from None
+    await asyncio.sleep(5)
+    fresh = Seen()
+    for watcher in watchers:
+        watcher.seen = fresh
+    before = time.process_time()
+    await asyncio.sleep(seconds)
+    for watcher in watchers:
+        watcher.seen = seen
+        watcher.transport.abort()
+    fresh.closed += seen.closed
+    return fresh, time.process_time() - before
