@@ -15,7 +15,10 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: Playwright keeps an event loop running in the main thread, where no other can run then."""
+    """Browser tests last: Playwright keeps an event loop running in the main thread, where no other can run then.
+
+    The files keep this order when several processes share them (``make unit``).
+    """
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
@@ -31,6 +34,8 @@ def refuse_to_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     refuse_to_skip(report)
+    # What a test logged may be no Unicode, on purpose; pytest-xdist can hand on nothing else.
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
 
 

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 CHECKLISTS = sorted((ROOT / "docs").glob("*-checklist.md"))
+HOMES = {"nsqd": "brokerd", "nsqlookupd": "lookup"}
 REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 DEVIATION = re.compile(r"\*differs\*: (?:`` (.+?) ``|`([^`]+)`)")
 
@@ -20,6 +21,11 @@ def rows(page: Path) -> list[tuple[str, str]]:
     """(point, shown by) of each row of the page's tables."""
     cells = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
     return [(point, shown) for point, shown in cells if point != "point"]
+
+
+def home_of(page: Path) -> Path:
+    """The folder whose tests a page names without it: a daemon's page is called as the daemon is in NSQ."""
+    return TESTS / HOMES.get(page.name.removesuffix("-checklist.md"), "")
 
 
 @cache
@@ -34,7 +40,7 @@ def test_every_test_that_a_checklist_names_is_there(page: Path) -> None:
     """Renamed or removed, it must be renamed or replaced in the list too."""
     missing = []
     for file, name in REFERENCE.findall(page.read_text()):
-        path = next((base / file for base in (TESTS / "brokerd", TESTS) if (base / file).is_file()), None)
+        path = next((base / file for base in (home_of(page), TESTS) if (base / file).is_file()), None)
         if path is None or name not in names_in(path):
             missing.append(f"{file}::{name}")
     assert missing == []
@@ -57,6 +63,11 @@ def test_no_row_of_a_checklist_is_empty(page: Path) -> None:
     assert unshown == []
 
 
-def test_there_is_a_checklist_for_the_broker() -> None:
-    """Without one the tests above would check nothing."""
-    assert "nsqd-checklist.md" in [page.name for page in CHECKLISTS]
+def test_there_is_a_checklist_for_broker_and_registry() -> None:
+    """Without them the tests above would check nothing."""
+    assert {"nsqd-checklist.md", "nsqlookupd-checklist.md"} <= {page.name for page in CHECKLISTS}
+
+
+def test_there_is_a_checklist_for_the_client() -> None:
+    """As for the broker."""
+    assert "client-checklist.md" in [page.name for page in CHECKLISTS]

@@ -72,7 +72,7 @@ def test_platform_has_no_init_and_its_applications_are_packages_of_their_own():
     assert not list((ROOT / "platform").glob("__init__.py*"))
     assert Path(platform.__file__).resolve() == STANDARD_LIBRARY / "platform.py"
     applications = {path.parent.name for path in (ROOT / "platform").glob("*/__init__.py")}
-    assert applications == {"console", "cluster", "reports", "accounts"}
+    assert applications == {"console", "cluster", "reports", "alerts", "accounts", "nsqadmin"}
 
 
 def test_tests_are_no_packages():

@@ -48,7 +48,7 @@ def test_without_a_compiler_the_kernel_is_left_out_with_a_warning(sources, tmp_p
     assert not [name for name in names if name.endswith(".so")]
     assert {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} == {
         *("nsqwire", "brokerd", "lookup", "aionsq", "analytics", "bench"),
-        *("console", "cluster", "reports", "accounts"),
+        *("console", "cluster", "reports", "alerts", "accounts", "nsqadmin"),
     }
     assert not [name for name in names if name.startswith(("platform", "tests"))]
     for wanted in (

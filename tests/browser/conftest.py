@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,9 +21,11 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from bench.ports import free_port, free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "correct horse battery staple"
-ROLES = {"mara": "operator", "viktor": "viewer"}
+ROLES = {"ada": "admin", "mara": "operator", "viktor": "viewer"}
 FLAGS = (
     "--nsqd-tcp-address",
     "--nsqd-http-address",
@@ -59,9 +63,7 @@ class SecondNode:
     """A broker that registers with the stack's registry; ``with`` starts and ends it. ``id`` is its row's key."""
 
     def __init__(self, lookupd: str, data: Path, env: dict[str, str]) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as tcp, socket.create_server(("127.0.0.1", 0)) as http:
-            tcp_address, self.id = (f"127.0.0.1:{each.getsockname()[1]}" for each in (tcp, http))
-        data.mkdir()
+        tcp_address, self.id = (f"127.0.0.1:{port}" for port in free_ports(2))
         self._command = [sys.executable, "-m", "brokerd", f"--tcp-address={tcp_address}", f"--http-address={self.id}"]
         self._command += [f"--lookupd-tcp-address={lookupd}", f"--data-path={data}", "--broadcast-address=127.0.0.1"]
         self._env = env
@@ -89,14 +91,22 @@ class SecondNode:
         self._process.wait(30)
 
 
+@contextlib.contextmanager
+def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]:
+    """A bare client: identifies itself as ``name``, subscribes, asks for nothing. Yields the name."""
+    host, _, port = address.partition(":")
+    told = json.dumps({"client_id": name, "hostname": f"{name}.harbour", "heartbeat_interval": 60000}).encode()
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"  V2IDENTIFY\n" + len(told).to_bytes(4, "big") + told)
+        connection.sendall(f"SUB {topic} {channel}\n".encode())
+        yield name
+
+
 class Stack:
     """A running platform: the site, and the broker behind it as its HTTP side tells it."""
 
     def __init__(self, home: Path) -> None:
-        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in FLAGS]
-        self.addresses = {flag: f"127.0.0.1:{each.getsockname()[1]}" for flag, each in zip(FLAGS, sockets, strict=True)}
-        for each in sockets:
-            each.close()
+        self.addresses = {flag: f"127.0.0.1:{free_port()}" for flag in FLAGS}
         self.site = f"http://{self.addresses['--http-address']}"
         self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=10)
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
@@ -121,7 +131,11 @@ class Stack:
 
     def second_node(self) -> SecondNode:
         """Another broker of the same cluster."""
-        return SecondNode(self.addresses["--lookupd-tcp-address"], self._log.parent / "second", self._env)
+        return SecondNode(
+            self.addresses["--lookupd-tcp-address"],
+            Path(tempfile.mkdtemp(prefix="second-", dir=self._log.parent)),
+            self._env,
+        )
 
     def manage(self, *words: str) -> str:
         """Run ``manage.py WORDS`` to its end and return what it printed."""
@@ -141,9 +155,13 @@ class Stack:
         body = b"\n".join(b"message %d" % n for n in range(count))
         self._nsqd.post("/mpub", params={"topic": topic}, content=body).raise_for_status()
 
-    def command(self, path: str, **names: str) -> None:
+    def consumer(self, topic: str, channel: str, name: str) -> contextlib.AbstractContextManager[str]:
+        """A client of the channel for as long as the block lasts."""
+        return consumer(self.addresses["--nsqd-tcp-address"], topic, channel, name)
+
+    def command(self, path: str, content: bytes = b"", **names: str) -> None:
         """POST one of nsqd's verbs, such as ``/channel/create``."""
-        self._nsqd.post(path, params=names).raise_for_status()
+        self._nsqd.post(path, params=names, content=content).raise_for_status()
 
     def topic(self, name: str) -> dict[str, Any] | None:
         """The topic as the broker's /stats tells it; None if there is none."""
@@ -246,3 +264,19 @@ def live(visit: Visit) -> Callable[..., Page]:
         return page
 
     return open_live
+
+
+@pytest.fixture
+def axe() -> Callable[[Page], list[str]]:
+    """What axe finds wrong on the page as it is shown."""
+    source = (ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+    def run(page: Page) -> list[str]:
+        page.evaluate(source)
+        return [
+            f"{fault['id']} ({fault['impact']}): {node['html'][:160]}"
+            for fault in page.evaluate("axe.run()")["violations"]
+            for node in fault["nodes"]
+        ]
+
+    return run

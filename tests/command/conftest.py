@@ -6,7 +6,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bench.ports import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
     "--nsqd-tcp-address",
@@ -26,14 +27,6 @@ FLAGS = (
     "--http-address",
 )
 PATIENCE = 60.0
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:

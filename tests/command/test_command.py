@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-SUBCOMMANDS = (
-    "up demo doctor brokerd lookup web collector worker beat signin-link pub tail stat".split()  # noqa: SIM905
-)
+SUBCOMMANDS = [
+    *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "beat"),
+    *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
+    *("stat", "topics", "channels", "nodes", "signin-link"),
+]
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
@@ -20,7 +22,8 @@ def test_help_lists_every_subcommand_with_a_line_each(nsq, words):
 
 @pytest.mark.parametrize(
     ("typed", "hint"),
-    [("brokrd", "did you mean 'brokerd'?"), ("stats", "did you mean 'stat'?"), ("xyzzy", "nsq --help lists them")],
+    [("brokrd", "did you mean 'brokerd'?"), ("stats", "did you mean 'stat'?"), ("xyzzy", "nsq --help lists them")]
+    + [("nsq_to_htp", "did you mean 'to-http'?")],
 )
 def test_an_unknown_subcommand_is_one_line_with_the_nearest(nsq, typed, hint):
     answer = nsq(typed)

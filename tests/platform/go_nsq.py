@@ -16,6 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 class Upstream:
     """An HTTP server on a free port of 127.0.0.1. ``posts`` are the paths and first parameter values POSTed to it."""
 
+    takes_bodies: tuple[str, ...] = ("/pub", "/mpub")
+    """The paths whose POSTs go to ``publish``."""
+
     def __init__(self) -> None:
         self.posts: list[tuple[str, dict[str, str]]] = []
         self.status: dict[str, tuple[int, str]] = {}
@@ -34,6 +37,9 @@ class Upstream:
 
     def post(self, path: str, query: dict[str, str]) -> tuple[int, str]:
         return 200, ""
+
+    def publish(self, path: str, query: dict[str, str], body: bytes) -> tuple[int, str]:
+        return 404, "NOT_FOUND"
 
     def start(self) -> None:
         """Listen; again on the same port after a stop."""
@@ -66,17 +72,19 @@ class Upstream:
                 path, query = self.split()
                 status, message = upstream.status.get(path, (200, ""))
                 found = upstream.get(path, query) if status == 200 else None
+                missing = "TOPIC_NOT_FOUND" if path == "/lookup" else "NOT_FOUND"
                 if found is None:
-                    self.answer(
-                        404 if status == 200 else status, json.dumps({"message": message or "NOT_FOUND"}).encode()
-                    )
+                    self.answer(404 if status == 200 else status, json.dumps({"message": message or missing}).encode())
                 else:
                     self.answer(200, found if isinstance(found, bytes) else json.dumps(found).encode())
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 path, query = self.split()
-                status, message = upstream.status.get(path) or upstream.post(path, query)
+                publishes = path in upstream.takes_bodies
+                status, message = upstream.status.get(path) or (
+                    upstream.publish(path, query, body) if publishes else upstream.post(path, query)
+                )
                 if status == 200:
                     upstream.posts.append((path, query))
                 self.answer(status, json.dumps({"message": message}).encode() if status != 200 else b"")
@@ -118,6 +126,10 @@ class GoNode(Upstream):
         self.start_time = 1_700_000_000
         self.topics: dict[str, dict[str, Any]] = {}
         self.clients_asked_for = False
+        self.published: list[tuple[str, int, bytes]] = []
+        """Topic, deferral in milliseconds and body of each message that it took."""
+        self.described: dict[str, Any] = {}
+        """What /info and the registries say beside, or in place of, the usual."""
         super().__init__()
 
     def topic(self, name: str, **figures: Any) -> dict[str, Any]:
@@ -167,8 +179,8 @@ class GoNode(Upstream):
             "broadcast_address": "127.0.0.1",
             "hostname": self.hostname,
             "http_port": self.port,
-            "tcp_port": 4150,
-        }
+            "tcp_port": self.port + 1,
+        } | self.described
 
     def get(self, path: str, query: dict[str, str]) -> Any:
         if path == "/info":
@@ -176,12 +188,38 @@ class GoNode(Upstream):
         if path != "/stats":
             return None
         topics = json.loads(json.dumps(list(self.topics.values())))
+        if "topic" in query:
+            topics = [topic for topic in topics if topic["topic_name"] == query["topic"]]
+        if "channel" in query:
+            for topic in topics:
+                topic["channels"] = [each for each in topic["channels"] if each["channel_name"] == query["channel"]]
         self.clients_asked_for = query.get("include_clients") != "false"
         if not self.clients_asked_for:
             for topic in topics:
                 for channel in topic["channels"]:
                     channel["clients"] = None
         return {"version": "1.3.0", "health": "OK", "start_time": self.start_time, "topics": topics, "producers": None}
+
+    def publish(self, path: str, query: dict[str, str], body: bytes) -> tuple[int, str]:
+        """nsqd's /pub with ``defer``, and its binary /mpub."""
+        bodies = [body]
+        if path == "/mpub":
+            assert query["binary"] == "true"
+            bodies, at = [], 4
+            for _ in range(int.from_bytes(body[:4], "big")):
+                size = int.from_bytes(body[at : at + 4], "big")
+                bodies.append(body[at + 4 : at + 4 + size])
+                at += 4 + size
+            assert at == len(body)
+        if any(len(each) > 1 << 20 for each in bodies):
+            return 413, "MSG_TOO_BIG"
+        defer_ms = int(query.get("defer", 0))
+        if defer_ms > 3_600_000:
+            return 400, "INVALID_DEFER"
+        topic = self.topic(query["topic"])
+        topic["message_count"] += len(bodies)
+        self.published += [(query["topic"], defer_ms, each) for each in bodies]
+        return 200, ""
 
     def post(self, path: str, query: dict[str, str]) -> tuple[int, str]:
         topic = self.topics.get(query.get("topic", ""))
@@ -216,14 +254,20 @@ class GoRegistry(Upstream):
     def __init__(self, nodes: list[GoNode]) -> None:
         self.nodes = nodes
         self.idle: dict[str, list[str]] = {}
+        self.tombstones: set[tuple[str, str]] = set()
         super().__init__()
 
     def get(self, path: str, query: dict[str, str]) -> Any:
         if path == "/nodes":
             return {
                 "producers": [
-                    node.describe() | {"topics": list(node.topics), "tombstones": [False] * len(node.topics)}
-                    for node in self.nodes
+                    node.describe()
+                    | {
+                        "remote_address": f"127.0.0.1:{50000 + number}",
+                        "topics": list(node.topics),
+                        "tombstones": [(topic, node.address) in self.tombstones for topic in node.topics],
+                    }
+                    for number, node in enumerate(self.nodes)
                 ]
             }
         if path == "/topics":
@@ -245,6 +289,8 @@ class GoRegistry(Upstream):
             self.idle.setdefault(query["topic"], []).append(query["channel"])
         elif path == "/topic/delete":
             self.idle.pop(query["topic"], None)
+        elif path == "/topic/tombstone":
+            self.tombstones.add((query["topic"], query["node"]))
         return 200, ""
 
 

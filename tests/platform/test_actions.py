@@ -143,7 +143,7 @@ def test_what_does_not_exist_is_not_found(go_cluster, operator, action, channel)
     response = act(operator, action, "orderz", channel)
     assert response.status_code == 404
     assert "orderz" in response.json()["message"]
-    assert operator.request("GET", "audit").json() == {"entries": []}
+    assert operator.request("GET", "audit?object=orderz").json() == {"entries": []}
 
 
 def test_a_channel_that_no_node_has_is_not_found(go_cluster, operator):
@@ -206,7 +206,7 @@ def test_the_audit_trail_keeps_who_what_when_and_what_became_of_it(go_cluster, o
         act(operator, action, "orders", "billing")
     first = operator.request("GET", "audit?limit=2").json()["entries"]
     assert [entry["action"] for entry in first] == ["empty", "unpause"]
-    rest = operator.request("GET", f"audit?limit=2&before={first[-1]['id']}").json()["entries"]
+    rest = operator.request("GET", f"audit?object=orders&limit=2&before={first[-1]['id']}").json()["entries"]
     assert [entry["action"] for entry in rest] == ["pause"]
     entry = rest[0]
     assert (entry["user"], entry["topic"], entry["channel"], entry["outcome"], entry["remote_address"]) == (
@@ -226,3 +226,18 @@ def test_audit_pages_have_sensible_sizes(operator, query):
     response = operator.request("GET", f"audit?{query}")
     assert response.status_code == 422
     assert query.split("=")[0] in response.json()["message"]
+
+
+def test_a_topic_is_taken_off_one_node(go_cluster, operator):
+    """Registries hide that node, it deletes the topic, the other node keeps it; audited and told node by node."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    beta.topic("orders")
+    response = operator.request("POST", "tombstones", {"topic": "orders", "node": alpha.address})
+    assert response.status_code == 200, response.content
+    assert response.json()["outcome"] == "done"
+    assert go_cluster.registry.tombstones == {("orders", alpha.address)}
+    assert ("orders" in alpha.topics, "orders" in beta.topics) == (False, True)
+    assert operator.request("GET", "audit").json()["entries"][0]["action"] == "tombstone"
+    stranger = operator.request("POST", "tombstones", {"topic": "orders", "node": "127.0.0.1:1"})
+    assert stranger.status_code == 404

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.delta import delta
-from cluster.latency import LatencyWindow
+from cluster.latency import QUANTILES, LatencyWindow
 from cluster.node import Node
-from cluster.rates import per_second, total
+from cluster.picture import EVERYTHING, Picture, View
 from cluster.snapshot import NodeView, Reading, build_snapshot
 from cluster.stats import Malformed, NodeStats, parse_stats
 from nsqwire.histogram import RELATIVE_ERROR, Histogram
+from tests.platform.browser import Browser
 
 MS = 1_000_000
 
@@ -47,12 +48,36 @@ def latencies(*values_ms: float) -> Histogram:
 
 def test_a_rate_needs_two_readings_and_is_never_negative():
     """A counter that fell tells nothing, so it reads as no traffic."""
-    assert per_second(None, 5, 1.0) is None
-    assert per_second(5, 15, None) is None
-    assert per_second(5, 15, 2.0) == 5.0
-    assert per_second(15, 5, 1.0) == 0.0
-    assert total([None, None]) is None
-    assert total([None, 1.25, 2.5]) == 3.75
+    rates = []
+    for then, now, read_at in ((5, 15, 2.0), (15, 5, 2.0), (5, 15, 0.0)):
+        before = Reading(stats(message_count=then), read_at=0.0, taken_at=0)
+        after = Reading(stats(message_count=now), read_at=read_at, taken_at=0)
+        rates.append(picture(view(after, before))["topics"][0]["publish_rate"])
+    assert rates == [5.0, 0.0, None]
+    assert picture(view(Reading(stats(), read_at=1.0, taken_at=0), None))["topics"][0]["publish_rate"] is None
+
+
+def test_a_rate_over_nodes_is_the_sum_of_what_is_known():
+    """A node seen for the first time hides nothing of the others, and a topic new on a node rose from zero."""
+
+    def node(name: str, now: NodeStats, before: NodeStats | None) -> NodeView:
+        return NodeView(
+            node=Node(id=name, address=""),
+            error=None,
+            latest=Reading(now, read_at=2.0, taken_at=0),
+            earlier=before and Reading(before, read_at=0.0, taken_at=0),
+        )
+
+    elsewhere = parse_stats(json.dumps({"version": "1.3.0", "boot_id": "b1", "topics": []}).encode())
+    seen_twice = node("a", stats(channel(message_count=9), message_count=9), stats(channel(message_count=4)))
+    seen_once = node("b", stats(channel(message_count=50), message_count=50), None)
+    new_there = node("c", stats(channel(message_count=3), message_count=3), elsewhere)
+    drawn = picture(seen_twice, seen_once, new_there)
+    assert drawn["topics"][0]["publish_rate"] == 9 / 2 + 3 / 2
+    assert drawn["channels"][0]["publish_rate"] == 5 / 2
+    assert [row["publish_rate"] for row in drawn["nodes"]] == [4.5, None, 1.5]
+    assert [share["publish_rate"] for share in drawn["topics"][0]["nodes"]] == [4.5, None, 1.5]
+    assert (drawn["topics"][0]["message_count"], drawn["channels"][0]["message_count"]) == (62, 62)
 
 
 def view(now: Reading, before: Reading | None, error: str | None = None) -> NodeView:
@@ -104,53 +129,116 @@ def test_the_oldest_message_of_all_nodes_is_the_oldest():
     assert picture(views[0])["channels"][0]["oldest_age_ms"] is None
 
 
+def go_stats(p99_ms: float, count: int = 1) -> NodeStats:
+    latency = {"count": count, "percentiles": [{"quantile": 0.99, "value": p99_ms * MS}]}
+    held = {"topic_name": "t", "depth": 0, "message_count": 0, "channels": [channel(e2e_processing_latency=latency)]}
+    return parse_stats(json.dumps({"version": "1.3.0", "start_time": 5, "topics": [held]}).encode())
+
+
+def test_percentiles_of_nodes_without_histograms_are_a_range():
+    """They cannot be merged; of one that is down, or has finished nothing, nothing is known."""
+
+    def up(name: str, told: NodeStats, error: str | None = None) -> NodeView:
+        return NodeView(node=Node(id=name, address=""), error=error, latest=Reading(told, read_at=1.0, taken_at=0))
+
+    row = picture(up("a", go_stats(12)), up("b", go_stats(480)), up("c", go_stats(9000), "down"))["channels"][0]
+    assert (row["p99_ms"], row["p99_range_ms"], row["p50_range_ms"]) == (None, [12.0, 480.0], None)
+    assert picture(up("a", go_stats(12, count=0)))["channels"][0]["p99_range_ms"] is None
+    ours = picture(up("a", stats(channel(latencies(5)))))["channels"][0]
+    assert ours["p99_range_ms"] is None
+
+
+def test_a_range_holds_what_other_nodes_histograms_say_too():
+    """Whatever the true percentile over all of them is, it is not outside."""
+    window = LatencyWindow()
+    before, after = stats(channel(Histogram())), stats(channel(latencies(*[2000] * 10)))
+    window.observe("a", before, 0.0)
+    window.observe("a", after, 1.0)
+    views = [
+        NodeView(node=Node(id=name, address=""), error=None, latest=Reading(told, read_at=1.0, taken_at=0))
+        for name, told in (("a", after), ("b", go_stats(12)))
+    ]
+    row = build_snapshot(views, window, {}, version=1, taken_at_ms=0)["channels"][0]
+    assert row["p99_ms"] == about(2000)
+    assert row["p99_range_ms"] == [12.0, row["p99_ms"]]
+
+
 # ---- deltas
 
-rows = st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(0, 3), max_size=6)
-pictures = st.builds(
-    lambda version, nodes, topics, channels: {
-        "version": version,
-        "taken_at": version,
-        "nodes": [{"id": name, "depth": depth} for name, depth in nodes.items()],
-        "topics": [{"name": name, "depth": depth} for name, depth in topics.items()],
-        "channels": [{"topic": name, "name": "c", "depth": depth} for name, depth in channels.items()],
-    },
-    st.integers(0, 9),
-    rows,
-    rows,
-    rows,
+names = st.text("abc", min_size=1, max_size=2)
+spread = st.lists(
+    st.tuples(st.sampled_from("mn"), st.booleans(), st.integers(0, 2)), max_size=2, unique_by=lambda it: it[0]
 )
 
 
-def keyed(picture: Any) -> Any:
-    return {
-        "nodes": {row["id"]: row for row in picture["nodes"]},
-        "topics": {row["name"]: row for row in picture["topics"]},
-        "channels": {f"{row['topic']}/{row['name']}": row for row in picture["channels"]},
-    }
+def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Picture:
+    """Topics and channels by name, each with its shares on nodes; a channel's topic has its name."""
+    one = Reading(stats(channel()), read_at=0.0, taken_at=0)
+    whole = picture(view(one, None))
+    node, topic, held = whole["nodes"][0], whole["topics"][0], whole["channels"][0]
+
+    def shares(row: Any, of: Any) -> list[Any]:
+        return [row["nodes"][0] | {"node": name, "paused": paused, "depth": depth} for name, paused, depth in of]
+
+    return Picture(
+        {
+            "version": version,
+            "taken_at": version,
+            "nodes": [node | {"id": name, "depth": depth} for name, depth in nodes.items()],
+            "topics": [
+                topic | {"name": name, "depth": len(of), "nodes": shares(topic, of)} for name, of in topics.items()
+            ],
+            "channels": [
+                held
+                | {
+                    "topic": name,
+                    "name": "c",
+                    "depth": len(of),
+                    "p99_ms": None if of else 1.5,
+                    "nodes": shares(held, of),
+                }
+                for name, of in channels.items()
+            ],
+        }
+    )
 
 
-@given(pictures, pictures)
-def test_a_picture_and_its_delta_make_the_next_picture(before, after):
-    """Whatever came, changed and went; and a row that stayed is not sent."""
-    change = delta(before, after)
-    held = keyed(before)
-    for kind, key in (("nodes", "id"), ("topics", "name"), ("channels", None)):
-        for row in change[kind]["put"]:
-            name = row[key] if key else f"{row['topic']}/{row['name']}"
-            assert held[kind].get(name) != row
-            held[kind][name] = row
-        for name in change[kind]["drop"]:
-            del held[kind][name]
-    assert held == keyed(after)
-    assert (change["base"], change["version"]) == (before["version"], after["version"])
+pictures = st.builds(
+    drawn,
+    st.integers(0, 9),
+    st.dictionaries(names, st.integers(0, 3), max_size=4),
+    st.dictionaries(names, spread, max_size=6),
+    st.dictionaries(names, spread, max_size=6),
+)
+views = st.sampled_from([EVERYTHING, View(topic="a"), View(node="m")])
+
+
+@given(pictures, pictures, views)
+def test_a_picture_and_its_delta_make_the_next_picture(before, after, looked_at):
+    """Whatever came, changed and went, in each view; and a row that stayed is not sent. Only the shares of single nodes
+    are not kept up for those who look at everything."""
+    held = Browser()
+    held.take(json.loads(json.dumps(before.message(looked_at))))
+    change = json.loads(json.dumps(delta(before, after, looked_at)))
+    for kind, told in before.rows(looked_at).items():
+        same = {key for key, row in told.items() if after.rows(looked_at)[kind].get(key) == row}
+        assert not same & {*change[kind]["set"].get("keys", [])}
+    held.take(change)
+    for kind, expected in after.rows(looked_at).items():
+        if looked_at == EVERYTHING:
+            expected = {key: row | {"nodes": held.rows[kind][key].get("nodes")} for key, row in expected.items()}
+        assert {key: row | {"nodes": row.get("nodes")} for key, row in held.rows[kind].items()} == {
+            key: row | {"nodes": row.get("nodes")} for key, row in expected.items()
+        }
+    assert held.version == after.version
 
 
 # ---- latencies of the last minute
 
 
 def quantile(window: LatencyWindow, q: float = 0.5) -> float | None:
-    return window.quantiles_ms("t", "c", [q])[0]
+    window.settle()
+    return window.percentiles_ms("t", "c")[QUANTILES.index(q)]
 
 
 def about(value: float) -> Any:
@@ -228,6 +316,38 @@ def test_a_channel_made_again_with_other_latencies_harms_nothing():
     assert quantile(window) is None
     window.observe("n", stats(channel(latencies(50, 50, 90))), 2.0)
     assert quantile(window) == about(90)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("mn"), st.sampled_from("cde"), st.lists(st.integers(0, 10**12), min_size=1, max_size=9)
+        ),
+        max_size=12,
+    )
+)
+def test_percentiles_are_those_of_the_merged_histogram(finished):
+    """Beat by beat, over all nodes, to the bucket: the arrays do what the histogram's own arithmetic does."""
+    window = LatencyWindow()
+    told = {(node, name): Histogram() for node in "mn" for name in "cde"}
+    everything = {name: Histogram() for name in "cde"}
+
+    def tell(now: float) -> None:
+        for node in "mn":
+            window.observe(node, stats(*(channel(told[node, name], name=name) for name in "cde")), now)
+
+    tell(0.0)
+    for beat, (node, name, values) in enumerate(finished, 1):
+        for value in values:
+            told[node, name].record(value)
+            everything[name].record(value)
+        tell(float(beat))
+    window.settle()
+    for name in "cde":
+        expected = everything[name].quantiles(QUANTILES)
+        assert window.percentiles_ms("t", name) == [
+            v if v is None else pytest.approx(v / 1e6, abs=0.0006) for v in expected
+        ]
 
 
 # ---- what nodes answer

@@ -4,106 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
 from aionsq import Consumer
+from tests.platform.our_nsq import OurCluster, Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-class Server:
-    """A process of ours with an HTTP port; started again, it listens where it did."""
-
-    def __init__(self, wait_until: Callable[..., Any], *command: str, http_port: int) -> None:
-        self.address = f"127.0.0.1:{http_port}"
-        self._wait_until = wait_until
-        self._command = [sys.executable, "-m", *command]
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._wait_until(self._answers, f"{self._command[2]} answers")
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, f"{self._command} ended with {self.process.returncode}"
-        try:
-            return httpx.get(f"http://{self.address}/ping", trust_env=False).status_code == 200
-        except httpx.TransportError:
-            return False
-
-    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        return httpx.request(method, f"http://{self.address}{path}", trust_env=False, **arguments)
-
-    def topics(self) -> dict[str, Any]:
-        answer = self.request("GET", "/stats?format=json").json()
-        return {topic["topic_name"]: topic for topic in answer["topics"]}
-
-    def end(self, how: signal.Signals) -> None:
-        self.process.send_signal(how)
-        self.process.wait(20)
-
-
-class OurCluster:
-    def __init__(self, wait_until: Callable[..., Any], data: Path) -> None:
-        lookup_tcp, lookup_http, *rest = free_ports(6)
-        self.registry = Server(
-            wait_until,
-            *("lookup", "--tcp-address", f"127.0.0.1:{lookup_tcp}", "--http-address", f"127.0.0.1:{lookup_http}"),
-            http_port=lookup_http,
-        )
-        self.brokers: list[Server] = []
-        for name, tcp, http in (("a", *rest[:2]), ("b", *rest[2:])):
-            (data / name).mkdir()
-            broker = Server(
-                wait_until,
-                *("brokerd", "--tcp-address", f"127.0.0.1:{tcp}", "--http-address", f"127.0.0.1:{http}"),
-                *("--broadcast-address", "127.0.0.1", "--data-path", str(data / name)),
-                *("--lookupd-tcp-address", f"127.0.0.1:{lookup_tcp}"),
-                http_port=http,
-            )
-            self.brokers.append(broker)
-
-    def publish(self, topic: str, count: int) -> None:
-        """Publish so many messages to each broker."""
-        for broker in self.brokers:
-            body = b"\n".join(b"message %d" % number for number in range(count))
-            assert broker.request("POST", f"/mpub?topic={topic}", content=body).text == "OK"
-
-    def make_channel(self, topic: str, channel: str) -> None:
-        for broker in self.brokers:
-            assert broker.request("POST", f"/topic/create?topic={topic}").status_code == 200
-            assert broker.request("POST", f"/channel/create?topic={topic}&channel={channel}").status_code == 200
-
-
-@pytest.fixture
-def cluster(settings, tmp_path, wait_until) -> Iterator[OurCluster]:
-    """Two brokers and a registry, which the platform is told of."""
-    ours = OurCluster(wait_until, tmp_path)
-    settings.NSQLOOKUPD_HTTP_ADDRESSES = (ours.registry.address,)
-    settings.NSQD_HTTP_ADDRESSES = ()
-    yield ours
-    for server in (*ours.brokers, ours.registry):
-        if server.process.poll() is None:
-            server.end(signal.SIGTERM)
 
 
 @pytest.fixture

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from django.test import Client
 
 from console.environment import Environment, kept_secret
+from console.mail import MailServer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,7 +31,19 @@ def viewer(account, redis) -> Client:
     return client
 
 
-@pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders/billing", "/topics/orders%23ephemeral", "/nodes"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/topics",
+        "/topics/orders/billing",
+        "/topics/orders%23ephemeral",
+        "/nodes",
+        "/nodes/a:1",
+        "/counter",
+        "/lookup",
+    ],
+)
 def test_every_page_is_the_app_for_whoever_is_signed_in(path, built, viewer):
     """The app draws the page that the path names."""
     response = viewer.get(path)
@@ -129,12 +136,32 @@ def test_given_nodes_leave_the_default_registry_out(tmp_path):
         ("NSQLOOKUPD_HTTP_ADDRESSES", "a:0"),
         ("NSQLOOKUPD_HTTP_ADDRESSES", ":4161"),
         ("NSQ_DEBUG", "maybe"),
+        ("NSQ_EMAIL_URL", "mail.example.org"),
+        ("NSQ_EMAIL_URL", "smtp://"),
+        ("NSQ_EMAIL_URL", "smtp://mail.example.org:many"),
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named(tmp_path, name, value):
     """With what was wrong in it."""
     with pytest.raises(ValueError, match=name):
         Environment.read({"NSQ_HOME": str(tmp_path), name: value})
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("", MailServer()),
+        ("smtp://mail", MailServer(host="mail", port=25)),
+        ("smtps://mail", MailServer(host="mail", port=465, tls=True)),
+        (
+            "smtp+tls://nsq:p%40ss@mail:2525",
+            MailServer(host="mail", port=2525, user="nsq", password="p@ss", start_tls=True),
+        ),
+    ],
+)
+def test_a_mail_server_is_named_by_a_url(tmp_path, url, server):
+    """With the port that belongs to its way of TLS, unless it says another."""
+    assert Environment.read({"NSQ_HOME": str(tmp_path), "NSQ_EMAIL_URL": url}).mail == server
 
 
 def test_the_secret_key_is_drawn_once_and_kept_to_its_owner(tmp_path):
@@ -148,58 +175,8 @@ def test_the_secret_key_is_drawn_once_and_kept_to_its_owner(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["secret_key"]
 
 
-def django(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "django", *arguments],
-        env=os.environ
-        | {
-            "DJANGO_SETTINGS_MODULE": "console.settings",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
-            "NSQ_HOME": str(tmp_path),
-        }
-        | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def postgres(folders: pytest.TempPathFactory, attempts: int = 4) -> Any:
-    """A server of its own. Now and then pg_ctl waits in vain for one that is up: that is ended, and another started."""
-    pgserver = pytest.importorskip("pgserver", reason="needs the pgserver wheel")
-    logging.getLogger("pgserver").setLevel(logging.CRITICAL)  # it still talks when the run's output is closed
-    data = folders.mktemp("postgres")
-    try:
-        return pgserver.get_server(data)
-    except subprocess.TimeoutExpired:
-        os.kill(int((data / "postmaster.pid").read_text().split()[0]), signal.SIGINT)
-        if attempts == 1:
-            raise
-    return postgres(folders, attempts - 1)
-
-
-def test_the_same_platform_runs_on_postgres(tmp_path, tmp_path_factory):
-    """The tables are made, the first account too, and no migration is missing."""
-    server = postgres(tmp_path_factory)
-    try:
-        uri = server.get_uri()
-        made = django(tmp_path, "migrate", "--no-input", DATABASE_URL=uri)
-        assert made.returncode == 0, made.stderr
-        checked = django(tmp_path, "makemigrations", "--check", "--dry-run", DATABASE_URL=uri)
-        assert checked.returncode == 0, checked.stdout
-        first = django(
-            tmp_path, "shell", "-c", "from accounts.services import *; print(first_start())", DATABASE_URL=uri
-        )
-        assert "/signin/" in first.stdout, first.stderr
-        tables = server.psql("select username, role from accounts_user")
-        assert "admin" in tables
-    finally:
-        server.cleanup()
-
-
-def test_sqlite_is_in_wal_mode(tmp_path):
+def test_sqlite_is_in_wal_mode(django_command):
     """Readers do not wait for the one writer."""
     code = "from django.db import connection as c; print('mode', c.cursor().execute('PRAGMA journal_mode').fetchone())"
-    shown = django(tmp_path, "shell", "-c", code, DATABASE_URL="")
+    shown = django_command("shell", "-c", code, DATABASE_URL="")
     assert "mode ('wal',)" in shown.stdout, shown.stderr

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
 import pytest
-from django.contrib.sessions.models import Session
 from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
+
+from accounts.models import Session
+from tests.platform.browser import Browser
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Join = Callable[..., Any]
 
 
-class Live:
+class Live(Browser):
     """One browser's socket, and the picture it puts together from what it is told."""
 
     def __init__(self, socket: ClientConnection) -> None:
+        super().__init__()
         self.socket = socket
-        self.version = 0
-        self.rows: dict[str, dict[str, Any]] = {"nodes": {}, "topics": {}, "channels": {}}
-
-    @staticmethod
-    def key(kind: str, row: dict[str, Any]) -> str:
-        return {"nodes": row.get("id"), "topics": row.get("name")}.get(kind) or f"{row['topic']}/{row['name']}"
 
     def send(self, **message: Any) -> None:
         self.socket.send(json.dumps(message))
@@ -44,19 +42,6 @@ class Live:
             self.take(message)
             if message["type"] in kinds:
                 return message
-
-    def take(self, message: dict[str, Any]) -> None:
-        if message["type"] == "snapshot":
-            self.rows = {kind: {self.key(kind, row): row for row in message[kind]} for kind in self.rows}
-            self.version = message["version"]
-        elif message["type"] == "delta":
-            assert message["base"] == self.version, "a delta that does not start from what the browser holds"
-            for kind, rows in self.rows.items():
-                for row in message[kind]["put"]:
-                    rows[self.key(kind, row)] = row
-                for key in message[kind]["drop"]:
-                    del rows[key]
-            self.version = message["version"]
 
 
 @pytest.fixture
@@ -107,7 +92,8 @@ def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, pi
         held = wait_until(
             lambda: live.next("delta") and (found := picture())["version"] == live.version and found, "both level"
         )
-        assert live.rows["topics"] == {row["name"]: row for row in held["topics"]}
+        shared = {name: row["nodes"] for name, row in live.rows["topics"].items()}
+        assert live.rows["topics"] == {row["name"]: row | {"nodes": shared[row["name"]]} for row in held["topics"]}
         assert live.rows["nodes"] == {row["id"]: row for row in held["nodes"]}
         assert set(live.rows["nodes"]) == {alpha.address, beta.address}
 
@@ -132,11 +118,12 @@ def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join, wait_
         live.next("snapshot")
         live.next("delta")
         delta = live.next("delta")
-        assert delta["channels"] == delta["topics"] == delta["nodes"] == {"put": [], "drop": []}
+        assert delta["channels"] == delta["topics"] == delta["nodes"] == {"put": {}, "set": {}, "drop": []}
         go_cluster.nodes[0].topic("topic-7", depth=1)
-        while not delta["topics"]["put"]:
-            delta = live.next("delta")
-        assert [row["name"] for row in delta["topics"]["put"]] == ["topic-7"]
+        while not delta["topics"]["set"]:
+            delta = live.socket.recv(timeout=15)
+            delta = json.loads(delta)
+        assert delta["topics"]["set"] == {"keys": ["topic-7"], "depth": [1]}
 
 
 def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join, wait_until):
@@ -147,24 +134,41 @@ def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join, wai
     with join() as live:
         live.next("snapshot")
         live.send(type="resync")
-        assert live.next("snapshot")["topics"][0]["name"] == "orders"
+        assert live.next("snapshot")["topics"]["name"] == ["orders"]
         live.next("delta")
 
 
-def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(go_cluster, collect, picture, join, redis, wait_until):
-    """Whatever the channel layer dropped, the picture in the browser is right again a beat later."""
+def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(
+    go_cluster, collect, picture, join, web, redis, wait_until
+):
+    """Whatever got lost on the way to it, the picture in the browser is right again a beat later."""
     collect()
     wait_until(lambda: picture(), "a picture")
     with join() as live:
         live.next("delta")
-        # Take the browser's process out of the group for three beats: the layer loses what it was to get.
-        (group,) = redis.keys("nsq:layer:group:cluster*")
-        members = redis.zrange(group, 0, -1, withscores=True)
-        redis.delete(group)
-        version = picture()["version"]
-        wait_until(lambda: picture()["version"] >= version + 3, "three beats")
-        redis.zadd(group, dict(members))
+        # The browser's process loses its subscription, and with it what is told before it has the next one.
+        web.process.send_signal(signal.SIGSTOP)
+        try:
+            redis.client_kill_filter(_type="pubsub")
+            version = picture()["version"]
+            wait_until(lambda: picture()["version"] >= version + 3, "three beats")
+        finally:
+            web.process.send_signal(signal.SIGCONT)
         assert live.next("snapshot")["version"] > version
+        live.next("delta")
+
+
+def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, collect, picture, join, redis, wait_until):
+    """A browser on a topic's page goes on hearing of it, without coming again."""
+    go_cluster.nodes[0].topic("orders")
+    collect()
+    wait_until(lambda: picture() and picture()["topics"], "a picture")
+    with join() as live:
+        live.send(type="view", topic="orders")
+        while live.next("snapshot")["view"] != {"topic": "orders"}:
+            pass
+        redis.flushall()
+        wait_until(lambda: redis.zcard("nsq:views"), "what is looked at stands in Redis again")
         live.next("delta")
 
 
@@ -203,26 +207,29 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
 
 def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis):
     """What it is too slow for is dropped, not kept; when it reads again it is sent the newest picture."""
-    from cluster.live import CLUSTER, broadcast
+    from cluster.live import broadcast
+    from cluster.picture import EVERYTHING
 
     def snapshot(version: int) -> dict[str, Any]:
         return {"version": version, "taken_at": version, "nodes": [], "topics": [], "channels": []}
 
+    same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
+
     def beat(version: int, padding: int = 0) -> None:
         redis.set("nsq:snapshot", json.dumps(snapshot(version)))
-        changes = {"put": [{"id": "x" * padding, "topic": "t", "name": "c"}] if padding else [], "drop": []}
-        delta = snapshot(version) | {"nodes": changes, "topics": {"put": [], "drop": []}, "channels": changes}
-        broadcast(CLUSTER, delta | {"type": "delta", "base": version - 1})
+        changes = same | {"put": {"id": ["x" * padding]}} if padding else same
+        delta = snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
+        broadcast(EVERYTHING.group, delta | {"type": "delta", "base": version - 1})
 
     redis.set("nsq:snapshot", json.dumps(snapshot(0)))
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     narrow.connect(("127.0.0.1", web.port))
-    beats = 250
+    beats = 2_000
     with join(sock=narrow) as live:
         assert live.next("snapshot")["version"] == 0
         for version in range(1, beats + 1):
-            beat(version, padding=100_000)
+            beat(version, padding=20_000)
         received = []
         while live.version <= beats:
             try:
@@ -233,6 +240,56 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
         assert "snapshot" in received
         live.send(type="nonsense")
         assert live.next("error")
+
+
+def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
+    """A beat has a delta for each topic that is looked at; a web process that is busy meanwhile is handed them all."""
+    from cluster.live import broadcast
+    from cluster.picture import View
+
+    same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
+    picture = {"version": 1, "taken_at": 1, "nodes": [], "topics": [], "channels": []}
+    redis.set("nsq:snapshot", json.dumps(picture))
+    views = [View(topic=f"topic-{number}") for number in range(60)]
+    with ExitStack() as opened:
+        browsers = [opened.enter_context(join()) for _ in views]
+        for live, view in zip(browsers, views, strict=True):
+            live.send(type="view", topic=view.topic)
+            while live.next("snapshot")["view"] != view.told():
+                pass
+        redis.set("nsq:snapshot", json.dumps(picture | {"version": 2}))
+        web.process.send_signal(signal.SIGSTOP)
+        try:
+            for view in views:
+                delta = {"type": "delta", "version": 2, "base": 1, "taken_at": 2}
+                broadcast(view.group, delta | {"nodes": same, "topics": same, "channels": same})
+        finally:
+            web.process.send_signal(signal.SIGCONT)
+        assert {live.next("delta", "snapshot")["type"] for live in browsers} == {"delta"}
+
+
+def test_a_silent_collector_ends_no_websocket(join):
+    """While it is started anew, or another one takes over, browsers wait; they need not come back all at once."""
+    from cluster.live import CLUSTER, broadcast
+
+    with join() as live:
+        live.send(type="nonsense")
+        live.next("error")
+        with pytest.raises(TimeoutError):
+            live.next("run", within=7)  # longer than the channel layer waits at a time
+        broadcast(CLUSTER, {"type": "run", "run": {"id": 1}})
+        assert live.next("run")["run"] == {"id": 1}
+
+
+def test_a_large_picture_reaches_the_browser(join, redis):
+    """Thousands of channels are more than a megabyte, which is as much as a browser may send."""
+    node = {"id": "n:1", "hostname": "h" * 3_000_000}
+    redis.set("nsq:snapshot", json.dumps({"version": 1, "taken_at": 1, "nodes": [node], "topics": [], "channels": []}))
+    with join() as live:
+        assert live.next("snapshot")["nodes"]["hostname"] == [node["hostname"]]
+        live.socket.send("x" * 2_000_000)
+        with pytest.raises(ConnectionClosed):
+            live.next("error")
 
 
 def test_a_session_that_ends_takes_its_socket_with_it(join, web, wait_until):
@@ -299,7 +356,7 @@ def test_a_stranger_is_told_to_sign_in(join):
 
 def test_a_script_joins_with_its_token(join, account):
     """As it does everywhere else."""
-    from accounts.services import create_token
+    from accounts.tokens import create_token
 
     token = create_token(user=account("operator"), name="watcher")
     with join(cookie=None, Authorization=f"Bearer {token}") as live:

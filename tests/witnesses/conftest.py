@@ -154,7 +154,9 @@ def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
 
 
 @pytest.fixture
-def exchange(cluster: Callable[..., tuple[Addresses, Addresses]], layer: Layer) -> Callable[..., dict[str, Any]]:
+def exchange(
+    cluster: Callable[..., tuple[Addresses, Addresses]], layer: Layer, tmp_path: Path
+) -> Callable[..., dict[str, Any]]:
     """Have ``exchange_<library>`` publish and read ``count`` messages through the layer; returns what it reports.
 
     Fails if the broker saw any client publish or consume without the layer, or none at all.
@@ -163,20 +165,22 @@ def exchange(cluster: Callable[..., tuple[Addresses, Addresses]], layer: Layer) 
 
     def run(library: str, count: int) -> dict[str, Any]:
         command = [*_interpreter(library), broker.tcp, registry.http, str(count), layer.asked()]
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        printed, complaints = tmp_path / "printed", tmp_path / "complaints"
+        with printed.open("wb") as stdout, complaints.open("wb") as stderr:
+            running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
+        assert running.stdin is not None
         seen: set[str] = set()
         deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                stdout, stderr = running.communicate(timeout=0.05)
-                break
-            except subprocess.TimeoutExpired:
-                seen |= _clients(broker, set(layer.seen()))
-                if time.monotonic() > deadline:
-                    running.kill()
-        assert running.returncode == 0, stderr[-4000:]
+        while running.poll() is None:
+            seen |= _clients(broker, set(layer.seen()))
+            if seen:  # a fast one waits for this before it leaves
+                running.stdin.close()
+            if time.monotonic() > deadline:
+                running.kill()
+            time.sleep(0.05)
+        assert running.returncode == 0, complaints.read_text()[-4000:]
         assert seen == {json.dumps(layer.seen(), sort_keys=True)}
-        report: dict[str, Any] = json.loads(stdout.splitlines()[-1])
+        report: dict[str, Any] = json.loads(printed.read_text().splitlines()[-1])
         return report
 
     return run

@@ -1,6 +1,6 @@
 """Publish with aionsq's Producer, read with its Consumer through the registry.
 
-Arguments: nsqd, nsqlookupd, count, what stands between as JSON. aionsq has no snappy.
+Arguments: nsqd, nsqlookupd, count, what stands between as JSON. Leaves once its standard input is closed.
 """
 
 import asyncio
@@ -44,6 +44,7 @@ async def main(nsqd, nsqlookupd, count, layer):
             message.finish()
             if len(received) == count:
                 break
+        await asyncio.to_thread(sys.stdin.read)  # until the broker's clients have been looked at
     print(json.dumps({"stored": count, "received": len(received), "most": max(received.values())}))
 
 

@@ -1,0 +1,204 @@
+"""Alerts in the browser: rules, what fires by what the broker holds, who sees to it, silences and notifiers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from bench.ports import free_port
+
+
+@pytest.fixture
+def admin(visit):
+    """Ada's browser, at the rules. Whatever rules, silences and notifiers there are in the end go with it."""
+    visitor = visit("/alerts?tab=rules", user="ada")
+    yield visitor
+    for kind in ("rules", "silences", "notifiers"):
+        for each in visitor.call("GET", f"alerts/{kind}")[1][kind]:
+            visitor.call("DELETE", f"alerts/{kind}/{each['id']}")
+
+
+def waits_for_nobody(stack, topic: str, channels: tuple[str, ...] = ("siren",)) -> None:
+    """Twenty messages in each of these channels."""
+    stack.command("/topic/create", topic=topic)
+    for channel in channels:
+        stack.command("/channel/create", topic=topic, channel=channel)
+    stack.publish(topic, 20)
+
+
+def depth_rule(topic: str, **fields) -> dict:
+    """Fires at once, as a warning, for each channel of the topic that holds more than five messages."""
+    metric = {"scope": "channel", "metric": "depth", "threshold": 5, "topic_pattern": topic}
+    return {"name": f"Deep {topic}", **metric, "hold_s": 0, "resolve_after_s": 0, **fields}
+
+
+def make(admin, rule: dict) -> None:
+    status, answer = admin.call("POST", "alerts/rules", rule)
+    assert status == 201, answer
+
+
+def firing(page: Page, subject: str) -> Locator:
+    """The row of the alert of this subject."""
+    return page.get_by_role("group", name="Alerts that fire").get_by_role("row").filter(has_text=subject)
+
+
+def badge(page: Page) -> Locator:
+    return page.get_by_role("navigation", name="Main").get_by_role("link", name=re.compile("^Alerts"))
+
+
+def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
+    """An admin writes a rule and is told what it would fire for; an operator elsewhere is told that it does, sees to
+    it, and finds it in the history once the messages are gone."""
+    waits_for_nobody(stack, "alarm-a")
+    operator = live("/channels?q=alarm-a")
+    expect(operator.get_by_role("link", name="alarm-a / siren")).to_be_visible()
+
+    page = admin.page
+    page.get_by_role("button", name="Write one of your own").click()
+    form = page.get_by_role("dialog", name="New rule")
+    form.get_by_label("Name").fill("Piling up")
+    form.get_by_label("Severity").select_option("critical")
+    form.get_by_label("Topics").fill("alarm-a")
+    form.get_by_label("Threshold", exact=True).fill("many")
+    form.get_by_role("button", name="Save").click()
+    expect(form.get_by_label("Threshold", exact=True)).to_have_attribute("aria-invalid", "true")
+    expect(form.get_by_text("A number is needed")).to_be_visible()
+    form.get_by_label("Threshold", exact=True).fill("5")
+    expect(form.get_by_text("Would fire now for 1 of 1 channel")).to_be_visible()
+    assert axe(page) == []
+    form.get_by_label("For at least", exact=True).fill("0")
+    form.get_by_text("When it is over, and telling again").click()
+    form.get_by_label("Over once well for", exact=True).fill("0")
+    form.get_by_role("button", name="Save").click()
+    expect(form).to_have_count(0)
+    expect(page.get_by_role("row").filter(has_text="Piling up")).to_contain_text("Depth above 5 messages")
+
+    expect(operator.get_by_text("Critical: Piling up: alarm-a / siren")).to_be_visible()
+    expect(badge(operator)).to_have_accessible_name("Alerts 1 firing")
+    expect(operator.get_by_role("row").filter(has_text="alarm-a / siren").get_by_text("1 alert:")).to_be_attached()
+    operator.get_by_role("link", name="alarm-a / siren").click()
+    band = operator.get_by_role("region", name="Alerts")
+    expect(band).to_contain_text("above 5 messages")
+    band.get_by_role("link", name="Piling up").click()
+
+    dialog = operator.get_by_role("dialog", name="Piling up: alarm-a / siren")
+    assert axe(operator) == []
+    dialog.get_by_label("Note").fill("adding consumers")
+    dialog.get_by_role("button", name="Acknowledge").click()
+    expect(dialog.get_by_text("by mara")).to_be_visible()
+    dialog.get_by_role("button", name="Done").click()
+    expect(firing(operator, "alarm-a / siren")).to_contain_text("mara since")
+    expect(badge(operator)).to_have_accessible_name("Alerts")
+    expect(operator.get_by_text("Critical: Piling up: alarm-a / siren")).to_have_count(0)
+    page.get_by_role("tab", name=re.compile("^Firing")).click()
+    expect(firing(page, "alarm-a / siren")).to_contain_text("mara since")
+
+    stack.command("/channel/empty", topic="alarm-a", channel="siren")
+    expect(operator.get_by_text("Nothing fires")).to_be_visible()
+    operator.get_by_role("tab", name="History").click()
+    over = operator.get_by_role("group", name="Alerts that are over")
+    newest = over.get_by_role("row").filter(has_text="alarm-a / siren").first
+    expect(newest).to_contain_text("well again")
+    expect(newest).to_contain_text("adding consumers")
+
+
+def test_an_alert_is_silenced_for_a_while(admin, live, stack):
+    """A reason is asked for; it stays on the page, marked, and out of the badge until the silence ends."""
+    waits_for_nobody(stack, "alarm-s")
+    make(admin, depth_rule("alarm-s"))
+    page = live("/alerts")
+    expect(badge(page)).to_have_accessible_name("Alerts 1 firing")
+    page.get_by_role("link", name="Deep alarm-s", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Silence…").click()
+    dialog = page.get_by_role("dialog", name="Silence alerts")
+    expect(dialog.get_by_label("Topics")).to_have_value("alarm-s")
+    dialog.get_by_role("button", name="Silence", exact=True).click()
+    expect(dialog.get_by_label("Reason")).to_have_attribute("aria-invalid", "true")
+    dialog.get_by_label("Reason").fill("being moved")
+    dialog.get_by_role("button", name="Silence", exact=True).click()
+    expect(firing(page, "alarm-s / siren")).to_contain_text("silenced until")
+    expect(badge(page)).to_have_accessible_name("Alerts")
+
+    page.get_by_role("tab", name="Silences").click()
+    row = page.get_by_role("group", name="Silences").get_by_role("row").filter(has_text="alarm-s")
+    expect(row).to_contain_text("being moved")
+    row.get_by_role("button", name=re.compile("^End silence")).click()
+    expect(page.get_by_text("Nothing is silenced")).to_be_visible()
+    expect(badge(page)).to_have_accessible_name("Alerts 1 firing")
+
+
+def test_several_alerts_are_acknowledged_at_once(admin, live, stack):
+    """Chosen by their boxes, with one note for all of them."""
+    waits_for_nobody(stack, "alarm-m", ("one", "two"))
+    make(admin, depth_rule("alarm-m"))
+    page = live("/alerts")
+    expect(firing(page, "alarm-m /")).to_have_count(2)
+    page.get_by_label("Choose all 2").check()
+    page.get_by_role("toolbar").get_by_role("button", name="Acknowledge…").click()
+    dialog = page.get_by_role("dialog", name="Acknowledge 2 alerts")
+    dialog.get_by_label("Note").fill("known")
+    dialog.get_by_role("button", name="Acknowledge", exact=True).click()
+    expect(page.get_by_text("Acknowledged 2 alerts.")).to_be_visible()
+    expect(firing(page, "mara since")).to_have_count(2)
+    expect(badge(page)).to_have_accessible_name("Alerts")
+
+
+def test_a_viewer_looks_and_changes_nothing(admin, live, stack):
+    """Alerts, rules, silences and notifiers are shown, and no button changes them; the API refuses as well."""
+    waits_for_nobody(stack, "alarm-v")
+    make(admin, depth_rule("alarm-v"))
+    page = live("/alerts", user="viktor")
+    expect(firing(page, "alarm-v / siren")).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Acknowledge "))).to_have_count(0)
+    expect(page.get_by_role("checkbox")).to_have_count(0)
+    page.get_by_role("link", name="Deep alarm-v", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Deep alarm-v: alarm-v / siren")
+    expect(dialog.get_by_text("Depth above 5 messages")).to_be_visible()
+    expect(dialog.get_by_role("button")).to_have_text(["Done"])
+    dialog.get_by_role("button", name="Done").click()
+    panel = page.get_by_role("tabpanel")
+    shown = {"Rules": "Deep alarm-v", "Silences": "Nothing is silenced", "Notifiers": "on this page alone"}
+    for tab, text in shown.items():
+        page.get_by_role("tab", name=tab).click()
+        expect(panel).to_contain_text(text)
+        expect(panel.get_by_role("button", name=re.compile("New|Edit|Delete|Add"))).to_have_count(0)
+
+
+def test_a_webhook_that_does_not_take_the_test_says_so_beside_its_address(admin):
+    """While it is being made, and afterwards in the list; it is mended there, too."""
+    page = admin.page
+    page.get_by_role("tab", name="Notifiers").click()
+    page.get_by_role("button", name="New notifier").click()
+    dialog = page.get_by_role("dialog", name="New notifier")
+    dialog.get_by_label("Name").fill("ops")
+    dialog.get_by_label("Address").fill("not an address")
+    dialog.get_by_role("button", name="Save", exact=True).click()
+    expect(dialog.get_by_text("An http or https address is needed.")).to_be_visible()
+    expect(dialog.get_by_label("Address")).to_have_attribute("aria-invalid", "true")
+    dialog.get_by_label("Address").fill(f"http://127.0.0.1:{free_port()}/hook")
+    dialog.get_by_role("button", name="Save and send a test").click()
+    expect(dialog.get_by_text("The test was not delivered: connection refused")).to_be_visible()
+    dialog.get_by_role("button", name="Done").click()
+    row = page.get_by_role("list", name="Notifiers").get_by_role("listitem").filter(has_text="ops")
+    expect(row).to_contain_text("failing")
+    expect(row).to_contain_text("connection refused")
+
+
+def test_suggested_rules_are_there_for_the_taking(admin, axe):
+    """Where there is no rule, those to begin with are offered: one, then the rest, until none is left to offer."""
+    page = admin.page
+    expect(page.get_by_role("heading", name="No rules yet: begin with these")).to_be_visible()
+    assert axe(page) == []
+    page.get_by_role("button", name="Add Node missing").click()
+    expect(page.get_by_role("group", name="Rules").get_by_role("row").filter(has_text="Node missing")).to_be_visible()
+    page.get_by_text(re.compile(r"^\d+ suggested rules not in use$")).click()
+    page.get_by_role("button", name="Add Backlog", exact=True).click()
+    row = page.get_by_role("group", name="Rules").get_by_role("row").filter(has_text="Backlog")
+    expect(row).to_contain_text("Depth above 100,000 messages for 5 min")
+    row.get_by_role("button", name="Disable Backlog").click()
+    expect(row).to_contain_text("disabled")
+    row.get_by_role("button", name="Delete Backlog").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete rule").click()
+    expect(row).to_have_count(0)

@@ -1,0 +1,102 @@
+"""The Counter page for the screen on the wall, and the Lookup page for what only registries know."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+
+def shown(page) -> int:
+    """The counter's number."""
+    text = page.get_by_role("region", name="Messages processed").locator(".digits").inner_text()
+    return int(text.replace(",", ""))
+
+
+@pytest.fixture
+def register(stack):
+    """Has the registry know something that no broker has."""
+
+    def make(path: str, **names: str) -> None:
+        address = stack.addresses["--lookupd-http-address"]
+        httpx.post(f"http://{address}{path}", params=names, trust_env=False).raise_for_status()
+
+    return make
+
+
+def test_the_counter_counts_what_channels_are_given(live, stack, wait_until):
+    """It stands at the sum over all channels and moves without a reload; one more channel counts once more."""
+    stack.command("/topic/create", topic="counted")
+    stack.command("/channel/create", topic="counted", channel="one")
+    page = live("/counter")
+    page.evaluate("window.notReloaded = true")
+    before = wait_until(lambda: page.get_by_text("messages processed by").count() and [shown(page)], "a number")[0]
+    stack.publish("counted", 250)
+    wait_until(lambda: shown(page) >= before + 250, "250 more")
+    stack.command("/channel/create", topic="counted", channel="two")
+    stack.publish("counted", 100)
+    wait_until(lambda: shown(page) >= before + 450, "each of two channels was given 100 more")
+    expect(page.get_by_text("Waiting", exact=True)).to_be_visible()
+    assert page.evaluate("window.notReloaded") is True
+
+
+def test_what_only_a_registry_knows_is_listed_and_can_be_deleted(live, stack, register):
+    """A topic with its channels, as soon as it is registered; after its name was typed it is gone for good."""
+    page = live("/lookup")
+    register("/topic/create", topic="ghost.ship")
+    register("/channel/create", topic="ghost.ship", channel="crew")
+    inactive = page.get_by_role("region", name="Inactive topics")
+    expect(inactive.get_by_role("link", name="ghost.ship", exact=True)).to_be_visible()
+    expect(inactive.get_by_role("button", name="Delete channel crew of topic ghost.ship")).to_be_visible()
+    inactive.get_by_role("button", name="Delete topic ghost.ship").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("ghost.ship")
+    dialog.get_by_role("button", name="Delete topic").click()
+    expect(dialog.get_by_role("row").filter(has_text="done")).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    expect(inactive.get_by_text("ghost.ship")).to_have_count(0)
+    address = stack.addresses["--lookupd-http-address"]
+    assert "ghost.ship" not in httpx.get(f"http://{address}/topics", trust_env=False).json()["topics"]
+
+
+def test_a_topic_that_comes_to_a_broker_is_no_longer_inactive(live, stack, register):
+    """The first message brings it there."""
+    register("/topic/create", topic="launched")
+    page = live("/lookup")
+    inactive = page.get_by_role("region", name="Inactive topics")
+    expect(inactive.get_by_role("link", name="launched", exact=True)).to_be_visible()
+    stack.publish("launched")
+    expect(inactive.get_by_role("link", name="launched", exact=True)).to_have_count(0)
+
+
+def test_a_topic_and_a_channel_are_created_ahead_of_their_producer(live, stack):
+    """The registry knows them at once; a bad name is told beside the field and asked of nobody."""
+    page = live("/lookup")
+    form = page.get_by_role("region", name="Create a topic or channel")
+    form.get_by_label("Topic name").fill("two words")
+    form.get_by_role("button", name="Create").click()
+    expect(form.get_by_role("alert")).to_be_visible()
+    expect(form.get_by_label("Topic name")).to_have_attribute("aria-invalid", "true")
+    form.get_by_label("Topic name").fill("ahead")
+    form.get_by_label("Channel name").fill("readers")
+    form.get_by_role("button", name="Create").click()
+    expect(form.get_by_role("status")).to_have_text("Channel readers of topic ahead is made.")
+    address = stack.addresses["--lookupd-http-address"]
+    assert httpx.get(f"http://{address}/channels", params={"topic": "ahead"}, trust_env=False).json() == {
+        "channels": ["readers"]
+    }
+    inactive = page.get_by_role("region", name="Inactive topics")
+    expect(inactive.get_by_role("link", name=re.compile("^ahead$"))).to_be_visible()
+
+
+def test_a_viewer_looks_and_changes_nothing(live, register):
+    """No form and no delete button: who may not, is not led into asking."""
+    register("/topic/create", topic="untouched")
+    page = live("/lookup", user="viktor")
+    inactive = page.get_by_role("region", name="Inactive topics")
+    expect(inactive.get_by_role("link", name="untouched", exact=True)).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("Delete"))).to_have_count(0)
+    expect(page.get_by_role("button", name="Create")).to_have_count(0)

@@ -1,0 +1,420 @@
+"""Alerts from end to end: a collector that watches a cluster, and whom it tells."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from django.test import Client
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+from websockets.sync.client import ClientConnection, connect
+
+from accounts.tokens import create_token
+from alerts import evaluation
+from alerts.models import Alert, Notifier, Rule
+from tests.platform.receivers import MailServer, Receiver
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+QUICK = {"hold_s": 0, "resolve_after_s": 0}
+BACKLOG = {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 100} | QUICK
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that need not wait for more nodes than the test's."""
+    monkeypatch.setattr(evaluation, "SETTLING_S", 1.0)
+    monkeypatch.setattr(evaluation, "LOOK_EVERY_S", 0.5)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    hook = Receiver()
+    yield hook
+    if hook.hold is not None:
+        hook.hold.set()
+    hook.stop()
+
+
+@pytest.fixture
+def admin(browser, account) -> Any:
+    client = browser()
+    account("admin")
+    client.sign_in("admin")
+    return client
+
+
+@pytest.fixture
+def tells(admin, receiver) -> Any:
+    """Makes rules, which tell the webhook unless they say otherwise; returns their ids."""
+    hook = {"name": "hook", "kind": "webhook", "url": receiver.url}
+    assert admin.request("POST", "alerts/notifiers", hook).status_code == 201
+
+    def make(**values: Any) -> int:
+        made = admin.request("POST", "alerts/rules", BACKLOG | {"notifiers": ["hook"]} | values)
+        assert made.status_code == 201, made.content
+        return int(made.json()["id"])
+
+    return make
+
+
+@pytest.fixture
+def firing(admin) -> Callable[..., list[dict[str, Any]]]:
+    """Lists the alerts there are."""
+
+    def read(state: str = "firing") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = admin.request("GET", f"alerts?state={state}").json()["alerts"]
+        return found
+
+    return read
+
+
+def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(
+    go_cluster, collect, tells, firing, receiver, wait_until
+):
+    """Slack shows the text; machines find the same in fields."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=500)
+    tells(description="add consumers", severity="critical")
+    collect()
+    body = wait_until(lambda: receiver.bodies, "the webhook is told")[0]
+    assert body["text"].splitlines() == [
+        "[critical] firing: Backlog: orders/billing",
+        "orders/billing: depth 500 messages, above 100",
+        "add consumers",
+        "/alerts",
+    ]
+    assert (body["event"], body["total"]) == ("firing", 1)
+    [told] = body["alerts"]
+    assert (told["rule"], told["topic"], told["channel"], told["value"]) == ("Backlog", "orders", "billing", 500)
+    wait_until(lambda: firing()[0]["notices"], "the alert says who was told")
+    assert [notice["notifier"] for notice in firing()[0]["notices"]] == ["hook"]
+    alpha.channel("orders", "billing", depth=5)
+    over = wait_until(lambda: receiver.bodies[1:], "the webhook is told of the end")[0]
+    assert over["event"] == "resolved"
+    assert over["text"].startswith("[critical] resolved: Backlog: orders/billing\norders/billing: over after")
+    [past] = firing("resolved")
+    assert (past["resolution"], past["value"]) == ("cleared", 500)
+    assert firing() == []
+
+
+def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firing, receiver, wait_until):
+    """However many channels; it names twenty and counts the others."""
+    alpha = go_cluster.nodes[0]
+    for number in range(30):
+        alpha.channel("orders", f"channel-{number:02}", depth=500)
+    collect()
+    tells()
+    [body] = wait_until(lambda: receiver.bodies, "the webhook is told")
+    assert (body["total"], len(body["alerts"])) == (30, 20)
+    assert body["text"].splitlines()[0] == "[warning] firing: Backlog: orders/channel-00 and 29 more"
+    assert body["text"].splitlines()[-2] == "… and 10 more"
+    wait_until(lambda: all(alert["notices"] for alert in firing()), "all are told")
+    assert len(receiver.bodies) == 1
+
+
+def test_rules_are_followed_as_they_are_changed(
+    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+):
+    """Made, changed, disabled and deleted while the collector runs."""
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    collect()
+    wait_until(lambda: (picture() or {}).get("version", 0) > 2, "the collector is at work")
+    rule = tells(threshold=1000)
+    other = tells(name="Other", threshold=400)
+    wait_until(lambda: [alert["rule"] for alert in firing()] == ["Other"], "the lower one fires")
+    admin.request("PATCH", f"alerts/rules/{rule}", {"threshold": 300})
+    wait_until(
+        lambda: {alert["rule"] for alert in firing() if alert["notices"]} == {"Other", "Backlog"}, "both are told"
+    )
+    admin.request("PATCH", f"alerts/rules/{rule}", {"enabled": False})
+    wait_until(lambda: [alert["rule"] for alert in firing()] == ["Other"], "a disabled one does not")
+    admin.request("DELETE", f"alerts/rules/{other}")
+    assert firing() == []
+
+    def told() -> list[tuple[str, str]]:
+        return sorted((body["event"], alert["rule"]) for body in receiver.bodies for alert in body["alerts"])
+
+    wait_until(lambda: len(told()) == 4, "who heard that they fire hears that they are over")
+    assert told() == [("firing", "Backlog"), ("firing", "Other"), ("resolved", "Backlog"), ("resolved", "Other")]
+    assert {alert["resolution"] for alert in firing("resolved")} == {"rule"}
+
+
+def test_a_node_that_dies_is_missing_until_it_is_back(go_cluster, collect, picture, tells, receiver, wait_until):
+    """What it held meanwhile is neither beyond its threshold nor well: no consumers are missed on a dead node."""
+    beta = go_cluster.nodes[1]
+    beta.channel("orders", "billing", client_count=0, depth=5)
+    beta.channel("orders", "mail", client_count=1, depth=500)
+    tells(name="Missing", scope="node", metric="down", threshold=0)
+    tells(name="Idle", metric="client_count", comparison="below", threshold=1, hold_s=3600)
+    tells()
+    collect()
+    wait_until(lambda: receiver.told() == [("firing", ["orders/mail"])], "the backlog is told")
+    beta.stop()
+    wait_until(lambda: ("firing", [beta.address]) in receiver.told(), "beta is missing")
+    assert "connection refused" in receiver.bodies[1]["text"]
+    version = picture()["version"]
+    wait_until(lambda: picture()["version"] > version + 3, "some more beats")
+    assert len(receiver.bodies) == 2
+    beta.start()
+    wait_until(lambda: ("resolved", [beta.address]) in receiver.told(), "beta is back")
+    assert len(receiver.bodies) == 3
+
+
+def test_another_collector_goes_on_with_what_the_last_one_knew(
+    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+):
+    """What fired is not told again, what is over by then is told, and hold times go on."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=500)
+    alpha.channel("orders", "mail", depth=500)
+    tells()
+    collecting = collect()
+    wait_until(lambda: receiver.bodies, "the webhook is told")
+    wait_until(lambda: all(alert["notices"] for alert in firing()), "and it is written down")
+    before = {alert["id"]: alert["began_at"] for alert in firing()}
+    collecting.stop()
+    alpha.channel("orders", "mail", depth=5)
+    collect()
+    wait_until(lambda: receiver.told()[1:], "the next one tells what is over")
+    assert receiver.told()[1:] == [("resolved", ["orders/mail"])]
+    [left] = firing()
+    assert (left["channel"], left["began_at"]) == ("billing", before[left["id"]])
+
+
+def test_a_webhook_that_is_deaf_is_told_when_it_hears_again(
+    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+):
+    """Meanwhile the notifier says what is wrong, beats go on, and others are told."""
+    receiver.status["/hook"] = (503, "no room")
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    other = Receiver()
+    admin.request("POST", "alerts/notifiers", {"name": "other", "kind": "webhook", "url": other.url})
+    tells(notifiers=["hook", "other"])
+    collect()
+
+    def notifiers() -> dict[str, dict[str, Any]]:
+        return {each["name"]: each for each in admin.request("GET", "alerts/notifiers").json()["notifiers"]}
+
+    wait_until(lambda: notifiers()["hook"]["last_error"], "the failure is told")
+    assert notifiers()["hook"]["last_error"] == 'answers 503 {"message": "no room"}'
+    wait_until(lambda: other.told() == [("firing", ["orders/billing"])], "the other is told")
+    version = picture()["version"]
+    wait_until(lambda: picture()["version"] > version, "beats go on")
+    del receiver.status["/hook"]
+    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "it is told at last", 40)
+    wait_until(lambda: notifiers()["hook"]["last_error"] == "", "the failure is forgotten")
+    assert notifiers()["hook"]["last_sent_at"]
+    assert len(other.bodies) == 1
+    other.stop()
+
+
+def test_a_webhook_that_hangs_holds_up_nobody(go_cluster, collect, picture, admin, tells, receiver, wait_until):
+    """Others are told, and alerts fire and end as ever."""
+    receiver.hold = threading.Event()
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=500)
+    other = Receiver()
+    admin.request("POST", "alerts/notifiers", {"name": "other", "kind": "webhook", "url": other.url})
+    tells(notifiers=["hook", "other"])
+    collect()
+    wait_until(lambda: other.told() == [("firing", ["orders/billing"])], "the other is told")
+    alpha.channel("orders", "billing", depth=5)
+    wait_until(lambda: other.told()[1:] == [("resolved", ["orders/billing"])], "and told of the end")
+    receiver.hold.set()
+    other.stop()
+
+
+def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings, wait_until):
+    """From the address that the settings give, through the server they name."""
+    server = MailServer()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+    settings.DEFAULT_FROM_EMAIL = "nsq@example.org"
+    settings.NSQ_SITE = "https://nsq.example.org"
+    people = {"name": "people", "kind": "email", "recipients": ["ann@example.org", "bob@example.org"]}
+    admin.request("POST", "alerts/notifiers", people)
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    tells(notifiers=["people"])
+    collect()
+    [(to, mail)] = wait_until(lambda: server.mails, "a mail")
+    assert (to, mail["From"]) == (["ann@example.org", "bob@example.org"], "nsq@example.org")
+    assert mail["Subject"] == "[warning] firing: Backlog: orders/billing"
+    assert "https://nsq.example.org/alerts" in mail.get_content()
+    server.stop()
+
+
+def test_what_is_silenced_or_acknowledged_is_not_told(
+    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+):
+    """Silenced, it is told when the silence ends and it fires yet; acknowledged, it is not told again."""
+    alpha = go_cluster.nodes[0]
+    until = int((timezone.now() + timedelta(hours=1)).timestamp() * 1000)
+    silence = {"topic_pattern": "quiet", "reason": "known", "ends_at": until}
+    made = admin.request("POST", "alerts/silences", silence).json()
+    alpha.channel("quiet", "billing", depth=500)
+    alpha.channel("orders", "billing", depth=500)
+    rule = tells(repeat_s=60)
+    collect()
+    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "the loud one is told")
+    assert {alert["topic"]: bool(alert["silenced_until"]) for alert in firing()} == {"orders": False, "quiet": True}
+    admin.request("DELETE", f"alerts/silences/{made['id']}")
+    wait_until(lambda: ("firing", ["quiet/billing"]) in receiver.told(), "the silence is over")
+    wait_until(lambda: all(alert["notices"] for alert in firing()), "both are written down")
+    quiet = next(alert for alert in firing() if alert["topic"] == "quiet")
+    admin.request("POST", f"alerts/{quiet['id']}/acknowledge", {"note": "mine"})
+    Rule.objects.filter(pk=rule).update(repeat_s=1)  # less than the API takes
+    wait_until(lambda: receiver.told().count(("still firing", ["orders/billing"])) >= 2, "it is told again and again")
+    assert [subjects for event, subjects in receiver.told() if event == "still firing" and "quiet" in subjects[0]] == []
+
+
+def test_what_people_close_is_over_and_fires_again_if_it_holds(
+    go_cluster, collect, admin, tells, firing, receiver, wait_until
+):
+    """As a new alert."""
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    tells()
+    collect()
+    [first] = wait_until(lambda: [alert for alert in firing() if alert["notices"]], "it fires")
+    admin.request("POST", f"alerts/{first['id']}/close", {})
+    [second] = wait_until(lambda: [alert for alert in firing() if alert["notices"]], "it fires again")
+    assert second["id"] != first["id"]
+    wait_until(lambda: len(receiver.told()) == 3, "all is told")
+    assert [event for event, _ in receiver.told()].count("firing") == 2
+    assert "Closed by admin." in next(body["text"] for body in receiver.bodies if body["event"] == "resolved")
+
+
+def test_what_was_over_long_ago_is_dropped(go_cluster, collect, tells, nsqadmin_settings, wait_until):
+    """As the audit trail is; what fires stays, however old it is."""
+    nsqadmin_settings(audit_retention=timedelta(days=30))
+    rule = Rule.objects.get(pk=tells(scope="node", metric="down"))
+    long_ago, lately = (timezone.now() - timedelta(days=days) for days in (31, 29))
+    for name, over_at in (("old", long_ago), ("young", lately), ("firing", None)):
+        Alert.objects.create(
+            rule=rule,
+            rule_name=rule.name,
+            severity=rule.severity,
+            scope="node",
+            metric="down",
+            comparison="above",
+            threshold=0,
+            hold_s=0,
+            node=name,
+            began_at=long_ago,
+            fired_at=long_ago,
+            resolved_at=over_at,
+            state="resolved" if over_at else "firing",
+        )
+    collect()
+    wait_until(lambda: not Alert.objects.filter(node="old").exists(), "the old one is dropped")
+    assert set(Alert.objects.values_list("node", flat=True)) == {"young", "firing"}
+
+
+# ---- browsers and Prometheus
+
+
+@pytest.fixture
+def socket(web, account) -> Iterator[ClientConnection]:
+    """A viewer's websocket."""
+    client = Client()
+    client.force_login(account("viewer"))
+    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    url = f"ws://127.0.0.1:{web.port}/ws/cluster"
+    with connect(url, origin=web.base, additional_headers={"Cookie": cookie}, proxy=None) as opened:  # type: ignore[arg-type]
+        yield opened
+
+
+def next_alerts(socket: ClientConnection, holds: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+    """The next ``alerts`` message for which this holds."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        message: dict[str, Any] = json.loads(socket.recv(timeout=15))
+        if message["type"] == "alerts" and holds(message):
+            return message
+    pytest.fail(f"not told: {what}")
+
+
+def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tells, socket, admin, wait_until):
+    """What fires, what people do about it, what is over: the alerts that changed, and how many there are."""
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=500)
+    tells()
+    collect()
+    fired = next_alerts(socket, lambda told: bool(told["alerts"]), "an alert")
+    [alert] = fired["alerts"]
+    assert (alert["state"], alert["topic"], fired["counts"]["warning"]) == ("firing", "orders", 1)
+    told = next_alerts(socket, lambda told: bool(told["alerts"] and told["alerts"][0]["notices"]), "who was told")
+    assert told["version"] > fired["version"]
+    admin.request("POST", f"alerts/{alert['id']}/acknowledge", {"note": "mine"})
+    told = next_alerts(socket, lambda told: told["counts"]["acknowledged"] == 1, "an acknowledgement")
+    assert told["alerts"][0]["note"] == "mine"
+    alpha.channel("orders", "billing", depth=5)
+    told = next_alerts(socket, lambda told: bool(told["alerts"]) and told["counts"]["acknowledged"] == 0, "the end")
+    assert (told["alerts"][0]["id"], told["alerts"][0]["state"]) == (alert["id"], "resolved")
+    assert admin.request("GET", "alerts").json()["version"] >= told["version"]
+
+
+def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tells, socket, monkeypatch, wait_until):
+    """How many there are, every few seconds, by the version they are as of."""
+    monkeypatch.setattr(evaluation, "REPEATED_EVERY_S", 0.5)
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    tells()
+    collect()
+    told = next_alerts(socket, lambda told: not told["alerts"] and told["counts"]["warning"] == 1, "a repetition")
+    again = next_alerts(socket, lambda told: not told["alerts"], "another one")
+    assert again["version"] >= told["version"]
+
+
+def test_prometheus_reads_what_fires_and_who_was_told(
+    go_cluster, collect, web, account, tells, receiver, metrics_problems, wait_until
+):
+    """On the platform's /metrics, beside the collector's other figures."""
+    token = create_token(user=account("viewer"), name="prometheus")
+    headers = {"Authorization": f"Bearer {token}"}
+    for name in ("billing", "mail"):
+        go_cluster.nodes[0].channel("orders", name, depth=500)
+    tells(severity="critical")
+    collect()
+    delivered = ("nsq_alerts_notifications_total", "hook", "delivered")
+
+    def scraped() -> dict[tuple[str, ...], float]:
+        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False)
+        assert metrics_problems(answer.text) == []
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
+        }
+
+    wait_until(lambda: scraped().get(("nsq_alerts_firing", "Backlog", "critical")) == 2, "both fire")
+    wait_until(lambda: receiver.bodies, "the webhook is told")
+    found = wait_until(lambda: (told := scraped()).get(delivered) and told, "delivered")
+    assert found["nsq_alerts_evaluation_seconds_count",] >= 1
+
+
+def test_a_collector_without_a_database_goes_on_collecting(
+    go_cluster, collect, picture, wait_until, monkeypatch, caplog
+):
+    """The picture is drawn; the log says that alerts are not watched; they are once it is back."""
+    original = evaluation.ledger.in_force
+
+    def away() -> Any:
+        raise OSError("the database is away")
+
+    monkeypatch.setattr(evaluation.ledger, "in_force", away)
+    Rule.objects.create(**BACKLOG, created_by="admin")
+    go_cluster.nodes[0].channel("orders", "billing", depth=500)
+    collect()
+    wait_until(lambda: "a listener failed" in caplog.text, "the log says so")
+    version = picture()["version"]
+    wait_until(lambda: picture()["version"] > version, "beats go on")
+    monkeypatch.setattr(evaluation.ledger, "in_force", original)
+    wait_until(lambda: Alert.objects.filter(state="firing").exists(), "the alert fires")
+    assert Notifier.objects.count() == 0

@@ -1,0 +1,437 @@
+"""When an alert fires and when it is over: the rules against pictures, with the clock in the test's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.engine import FORGOTTEN_S, Engine, Fired
+from alerts.ledger import alert_of
+from alerts.models import Rule
+from alerts.readings import Reading, Subject, is_beyond
+from alerts.standing import GAP_S, Event, Standing, step
+from cluster.picture import Picture
+
+# ---- one subject
+
+Observation = tuple[float, bool | None]
+
+
+def events(observations: Sequence[Observation], *, hold_s: float, resolve_after_s: float) -> list[tuple[float, Event]]:
+    standing: Standing | None = None
+    found = []
+    for now, beyond in observations:
+        standing, event = step(standing, beyond, now=now, hold_s=hold_s, resolve_after_s=resolve_after_s)
+        if event is not None:
+            found.append((now, event))
+    return found
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Observation]:
+    """Beats that come mostly each second, with a pause or a step of the clock now and then."""
+    steps = draw(st.lists(st.sampled_from([1.0, 1.0, 1.0, 5.0, 29.0, 31.0, 600.0, -5.0, -3600.0]), max_size=60))
+    times = list(accumulate(steps, initial=1_700_000_000.0))
+    return [(now, draw(st.sampled_from([True, False, None]))) for now in times]
+
+
+HOLDS = st.sampled_from([0.0, 1.0, 3.0, 10.0, 60.0])
+
+
+@given(histories(), HOLDS, HOLDS)
+def test_an_alert_fires_and_is_over_by_turns(history, hold_s, resolve_after_s):
+    """Whatever happens, nobody is told of an end without a beginning, or of a beginning twice."""
+    told = [event for _, event in events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)]
+    assert told == [Event.FIRED, Event.RESOLVED] * (len(told) // 2) + [Event.FIRED] * (len(told) % 2)
+
+
+@given(histories(), HOLDS, HOLDS)
+def test_what_changes_it_has_held_for_as_long_as_it_has_to(history, hold_s, resolve_after_s):
+    """Each known observation since then says the same, and no two are so far apart that anything could have been."""
+    known = [(now, beyond) for now, beyond in history if beyond is not None]
+    for index, (now, beyond) in enumerate(known):
+        told = len(events(known[:index], hold_s=hold_s, resolve_after_s=resolve_after_s))
+        news = events(known[: index + 1], hold_s=hold_s, resolve_after_s=resolve_after_s)[told:]
+        if not news:
+            continue
+        wanted, for_s = (True, hold_s) if news[0][1] is Event.FIRED else (False, resolve_after_s)
+        first = index
+        while first > 0 and known[first - 1][1] is wanted and 0 <= known[first][0] - known[first - 1][0] <= GAP_S:
+            first -= 1
+        assert beyond is wanted
+        assert now - known[first][0] >= for_s
+
+
+@given(histories(), HOLDS, HOLDS)
+def test_what_is_not_known_changes_nothing(history, hold_s, resolve_after_s):
+    """A beat without knowledge is as good as none."""
+    known = [(now, beyond) for now, beyond in history if beyond is not None]
+    found = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
+    assert found == events(known, hold_s=hold_s, resolve_after_s=resolve_after_s)
+
+
+@given(st.integers(0, 600), st.integers(0, 600))
+def test_something_that_lasts_does_fire_and_something_that_is_over_is_told(hold_s, resolve_after_s):
+    """No alert is swallowed: a second after its hold time at the latest."""
+    history = [(float(now), now < hold_s + 2) for now in range(hold_s + resolve_after_s + 10)]
+    (fired_at, fired), (over_at, over) = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
+    assert (fired, over) == (Event.FIRED, Event.RESOLVED)
+    assert (fired_at, over_at) == (hold_s, hold_s + 2 + resolve_after_s)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "reading", "beyond"),
+    [
+        ("above", Reading(101), True),
+        ("above", Reading(100), False),
+        ("above", Reading(101, at_least=True), True),
+        ("above", Reading(5, at_least=True), None),
+        ("above", Reading(None), None),
+        ("below", Reading(99), True),
+        ("below", Reading(100), False),
+        ("below", Reading(99, at_least=True), None),
+        ("below", Reading(100, at_least=True), False),
+        ("below", Reading(None), None),
+    ],
+)
+def test_of_a_sum_with_a_share_missing_no_more_is_said_than_is_known(comparison, reading, beyond):
+    """It may be larger, never smaller."""
+    assert is_beyond(Rule(comparison=comparison, threshold=100.0), reading) is beyond
+
+
+# ---- pictures
+
+ALPHA, BETA = "10.0.0.1:4151", "10.0.0.2:4151"
+NODE = {"hostname": "", "state": "up", "error": None, "health": "OK", "start_time": 5, "publish_rate": 0.0}
+TOPIC = {
+    "depth": 0,
+    "channel_count": 1,
+    "client_count": 1,
+    "in_flight_count": 0,
+    "publish_rate": 1.0,
+    "byte_rate": 1.0,
+    "oldest_age_ms": None,
+}
+CHANNEL = {
+    "depth": 0,
+    "in_flight_count": 0,
+    "deferred_count": 0,
+    "client_count": 1,
+    "publish_rate": 1.0,
+    "finish_rate": 1.0,
+    "requeue_rate": 0.0,
+    "timeout_rate": 0.0,
+    "oldest_age_ms": None,
+}
+
+
+def channel(name: str, *shares: tuple[str, int], topic: str = "orders", **figures: Any) -> dict[str, Any]:
+    """``shares``: node and depth."""
+    nodes = [
+        {"node": node, "depth": depth, "in_flight_count": 0, "deferred_count": 0, "client_count": 1}
+        for node, depth in shares or ((ALPHA, 0),)
+    ]
+    row = {"topic": topic, "name": name, "nodes": nodes} | CHANNEL
+    return row | {"depth": sum(depth for _, depth in shares)} | figures
+
+
+def topic(name: str, *nodes: str, **figures: Any) -> dict[str, Any]:
+    shares = [{"node": node, "depth": 0, "publish_rate": 1.0} for node in nodes or (ALPHA,)]
+    return {"name": name, "nodes": shares} | TOPIC | figures
+
+
+def picture(
+    *channels: dict[str, Any], topics: Sequence[dict[str, Any]] = (), nodes: dict[str, dict[str, Any]] | None = None
+) -> Picture:
+    nodes = {ALPHA: {}, BETA: {}} if nodes is None else nodes
+    return Picture(
+        {
+            "version": 1,
+            "taken_at": 0,
+            "nodes": [{"id": name} | NODE | row for name, row in nodes.items()],  # type: ignore[list-item]
+            "topics": list(topics),  # type: ignore[typeddict-item]
+            "channels": list(channels),  # type: ignore[typeddict-item]
+        }
+    )
+
+
+DEPTH = Rule(pk=1, name="Backlog", scope="channel", metric="depth", threshold=100.0, hold_s=3, resolve_after_s=2)
+DOWN = Rule(pk=2, name="Missing", scope="node", metric="down", hold_s=3, resolve_after_s=0)
+
+
+class Clock:
+    """An engine that beats once a second from second 0, past its settling unless told."""
+
+    def __init__(self, *rules: Rule, settled: bool = True, **limits: Any) -> None:
+        self.engine = Engine(settling_s=10.0, **limits)
+        self.engine.follow(rules, now=0.0)
+        self.now = 0.0
+        if settled:
+            self.beats(picture(), 11)
+
+    def beats(self, seen: Picture, count: int = 1) -> list[tuple[float, str, Any]]:
+        """What happened in so many beats: when, what, and to which subject (its last part) or how it ended."""
+        found = []
+        for _ in range(count):
+            self.now += 1
+            for happened in self.engine.beat(seen, now=self.now):
+                for event in happened:
+                    name = [part for part in event.subject if part][-1]
+                    found.append((self.now, "fired" if isinstance(event, Fired) else event.resolution, name))
+        return found
+
+
+def test_an_alert_fires_after_its_hold_time_and_is_over_after_its_calm():
+    """With the value that it fired at, and since when it was so."""
+    clock = Clock(DEPTH)
+    high, low = picture(channel("billing", (ALPHA, 500))), picture(channel("billing", (ALPHA, 5)))
+    assert clock.beats(high, 3) == []
+    clock.now += 1
+    [[fired]] = list(clock.engine.beat(high, now=clock.now))
+    assert isinstance(fired, Fired)
+    assert (fired.subject, fired.value, fired.at - fired.began) == (("orders", "billing", ""), 500, 3)
+    assert clock.beats(low, 2) == []
+    assert clock.beats(high, 1) == []
+    assert clock.beats(low, 5) == [(clock.now - 2, "cleared", "billing")]
+
+
+def test_a_peak_shorter_than_the_hold_time_is_nobodys_news():
+    """Whether it comes once or often."""
+    clock = Clock(DEPTH)
+    for _ in range(10):
+        assert clock.beats(picture(channel("billing", (ALPHA, 500))), 3) == []
+        assert clock.beats(picture(channel("billing", (ALPHA, 5)))) == []
+
+
+def test_patterns_choose_the_subjects():
+    """As the globs of operators' rights do."""
+    rule = Rule(pk=1, scope="channel", metric="depth", threshold=1.0, topic_pattern="orders.*", channel_pattern="b*")
+    rule.hold_s = 0
+    clock = Clock(rule)
+    rows = [
+        channel(name, (ALPHA, 9), topic=of) for name in ("billing", "mail") for of in ("orders.eu", "orders", "returns")
+    ]
+    assert clock.beats(picture(*rows)) == [(clock.now, "fired", "billing")]
+
+
+def test_nothing_is_concluded_while_the_collector_settles():
+    """Its first pictures lack nodes, and with them consumers."""
+    rule = Rule(pk=1, scope="channel", metric="client_count", comparison="below", threshold=1.0, hold_s=0)
+    clock = Clock(rule, settled=False)
+    assert clock.beats(picture(channel("billing", client_count=0)), 10) == []
+    assert clock.beats(picture(channel("billing", client_count=1)), 5) == []
+    assert clock.beats(picture(channel("billing", client_count=0))) == [(clock.now, "fired", "billing")]
+
+
+def test_nothing_is_concluded_of_a_node_that_has_just_started():
+    """Its consumers are about to come back."""
+    rule = Rule(pk=1, scope="channel", metric="client_count", comparison="below", threshold=1.0, hold_s=0)
+    clock = Clock(rule)
+    alone = channel("billing", (ALPHA, 0), client_count=0)
+    restarted = picture(alone, nodes={ALPHA: {"start_time": 99}, BETA: {}})
+    assert clock.beats(restarted, 10) == []
+    assert clock.beats(restarted) == [(clock.now, "fired", "billing")]
+
+
+@pytest.mark.parametrize(
+    ("metric", "comparison", "row"),
+    [
+        ("publish_rate", "below", {"publish_rate": None}),
+        ("timeout_rate", "above", {"timeout_rate": None}),
+        ("oldest_age_s", "above", {"oldest_age_ms": None, "depth": 5}),
+        ("depth", "above", {"nodes": []}),
+        ("client_count", "below", {"nodes": [], "client_count": 0}),
+    ],
+)
+def test_unknown_figures_neither_fire_nor_resolve(metric, comparison, row):
+    """A rate before the second reading, the age that Go's nodes do not tell, a channel that is on no node."""
+    rule = Rule(pk=1, scope="channel", metric=metric, comparison=comparison, threshold=10.0, hold_s=0)
+    rule.resolve_after_s = 0
+    clock = Clock(rule)
+    assert clock.beats(picture(channel("billing") | row), 5) == []
+    beyond = {"publish_rate": 5.0, "timeout_rate": 11.0, "oldest_age_ms": 11_000.0, "client_count": 1, "depth": 50}
+    assert [what for _, what, _ in clock.beats(picture(channel("billing", **beyond)))] == ["fired"]
+    assert clock.beats(picture(channel("billing") | row), 5) == []
+    well = {"publish_rate": 50.0, "timeout_rate": 0.0, "oldest_age_ms": 0.0, "client_count": 50, "depth": 5}
+    assert [what for _, what, _ in clock.beats(picture(channel("billing", **well)))] == ["cleared"]
+
+
+def test_the_age_of_an_empty_channel_is_zero():
+    """Where nothing waits no broker tells an age, and an alert of it is over."""
+    rule = Rule(pk=1, scope="channel", metric="oldest_age_s", threshold=60.0, hold_s=0, resolve_after_s=0)
+    clock = Clock(rule)
+    assert clock.beats(picture(channel("billing", (ALPHA, 1), oldest_age_ms=61_000.0)))[0][1] == "fired"
+    assert clock.beats(picture(channel("billing")))[0][1] == "cleared"
+
+
+def test_what_a_silent_node_held_is_no_longer_believed_either_way():
+    """What the others have is enough to fire, and its own last numbers are not; nothing of it resolves."""
+    rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=0)
+    clock = Clock(rule)
+    down = {ALPHA: {}, BETA: {"state": "down"}}
+    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 90)), nodes=down), 5) == []
+    assert clock.beats(picture(channel("billing", (ALPHA, 101), (BETA, 90)), nodes=down))[0][1] == "fired"
+    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 0)), nodes=down), 5) == []
+    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 0)))) == [(clock.now, "cleared", "billing")]
+
+
+def test_a_deleted_channels_alert_is_over_and_one_out_of_sight_is_not():
+    """Gone is what the nodes that held it no longer have; with them it is only out of sight, for an hour at most."""
+    rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=1)
+    clock = Clock(rule)
+    both = picture(channel("billing", (ALPHA, 500)), channel("mail", (BETA, 500)))
+    assert len(clock.beats(both)) == 2
+    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "gone", "billing")]
+    clock.now += FORGOTTEN_S - 5
+    assert clock.beats(picture(nodes={ALPHA: {}})) == []
+    assert clock.beats(picture(nodes={ALPHA: {}}), 5) == [(clock.now - 2, "gone", "mail")]
+
+
+def test_a_node_that_is_forgotten_while_it_is_down_stays_missing():
+    """Until it answers again, however long that takes, and though its hold time is not over when it goes."""
+    clock = Clock(DOWN)
+    down = picture(nodes={ALPHA: {}, BETA: {"state": "down", "error": "connection refused"}})
+    assert clock.beats(down, 2) == []
+    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "fired", BETA)]
+    for _ in range(5):
+        clock.now += 29
+        assert clock.beats(picture(nodes={ALPHA: {}})) == []
+    clock.now += 2 * FORGOTTEN_S
+    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == []
+    assert clock.beats(picture()) == [(clock.now, "cleared", BETA)]
+
+
+def test_a_node_says_what_it_failed_with():
+    """In the alert's detail; there is no number to tell."""
+    unwell = Rule(pk=3, name="Disk", scope="node", metric="unhealthy", hold_s=0)
+    clock = Clock(replace_rule(DOWN, hold_s=0), unwell)
+    nodes = {ALPHA: {"state": "down", "error": "connection refused"}, BETA: {"health": "NOK - no space left"}}
+    clock.now += 1
+    fired = [event for happened in clock.engine.beat(picture(nodes=nodes), now=clock.now) for event in happened]
+    assert [(event.subject.node, event.value, event.detail) for event in fired if isinstance(event, Fired)] == [
+        (ALPHA, None, "connection refused"),
+        (BETA, None, "NOK - no space left"),
+    ]
+
+
+def test_a_topic_counts_what_waits_in_its_channels():
+    """As its page does."""
+    rule = Rule(pk=1, scope="topic", metric="depth", threshold=100.0, hold_s=0, resolve_after_s=0)
+    clock = Clock(rule)
+    rows = [channel("billing", (ALPHA, 60)), channel("mail", (ALPHA, 30))]
+    assert clock.beats(picture(*rows, topics=[topic("orders", depth=10)])) == []
+    assert clock.beats(picture(*rows, topics=[topic("orders", depth=11)])) == [(clock.now, "fired", "orders")]
+
+
+# ---- rules that change
+
+
+def replace_rule(rule: Rule, **values: Any) -> Rule:
+    fields = {field.attname: getattr(rule, field.attname) for field in Rule._meta.concrete_fields}
+    return Rule(**fields | values)
+
+
+@pytest.mark.parametrize(
+    "values", [{"enabled": False}, {"metric": "in_flight_count"}, {"topic_pattern": "returns"}], ids=str
+)
+def test_what_a_changed_rule_no_longer_watches_is_over(values):
+    """Disabled, of another metric, or with patterns that leave it out."""
+    clock = Clock(DEPTH)
+    high = picture(channel("billing", (ALPHA, 500)))
+    assert len(clock.beats(high, 4)) == 1
+    over = clock.engine.follow([replace_rule(DEPTH, **values)], now=clock.now)
+    told = [each.resolution for each in over] + [what for _, what, _ in clock.beats(high)]
+    assert told == ["rule"]
+    assert clock.beats(high, 5) == []
+
+
+def test_a_changed_threshold_is_obeyed_from_the_next_beat():
+    """What fires goes on or ends by it; nothing begins anew."""
+    clock = Clock(DEPTH)
+    high = picture(channel("billing", (ALPHA, 500)))
+    assert len(clock.beats(high, 4)) == 1
+    assert clock.engine.follow([replace_rule(DEPTH, threshold=400.0)], now=clock.now) == []
+    assert clock.beats(high, 5) == []
+    clock.engine.follow([replace_rule(DEPTH, threshold=600.0)], now=clock.now)
+    assert clock.beats(high, 3) == [(clock.now, "cleared", "billing")]
+
+
+def test_what_people_close_fires_again_only_after_its_hold_time():
+    """And only what fired before they did."""
+    clock = Clock(DEPTH)
+    high = picture(channel("billing", (ALPHA, 500)))
+    assert len(clock.beats(high, 4)) == 1
+    clock.engine.close([(1, "orders/billing", clock.now)])
+    assert clock.beats(high, 4) == [(clock.now, "fired", "billing")]
+    clock.engine.close([(1, "orders/billing", clock.now - 1)])
+    assert clock.beats(high, 4) == []
+
+
+def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
+    """The rest waits until there is room; the log says so once."""
+    clock = Clock(replace_rule(DEPTH, hold_s=0, resolve_after_s=0), firing_most=3)
+    names = [f"channel-{number}" for number in range(10)]
+    high = picture(*(channel(name, (ALPHA, 500)) for name in names))
+    assert len(clock.beats(high, 5)) == 3
+    assert caplog.text.count("a rule fires too often") == 1
+    fewer = picture(*(channel(name, (ALPHA, 5 if number < 3 else 500)) for number, name in enumerate(names)))
+    told = [what for _, what, _ in clock.beats(fewer, 2)]
+    assert (told.count("cleared"), told.count("fired")) == (3, 3)
+
+
+# ---- restarts
+
+
+@given(
+    st.lists(st.sampled_from([0, 0, 500, 500, 500, None]), min_size=1, max_size=40),
+    st.sampled_from([0, 2, 5]),
+    st.sampled_from([0, 2, 5]),
+    st.integers(0, 40),
+)
+def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, resolve_after_s, restarted_after):
+    """At any beat: what fires, fires on, and hold times go on. Only how long it is calm already begins anew."""
+    rule = replace_rule(DEPTH, hold_s=hold_s, resolve_after_s=resolve_after_s)
+    engine = Engine(settling_s=0)
+    engine.follow([rule], now=0.0)
+    fires: dict[str, Fired] = {}
+    told: list[str] = []
+    for second, depth in enumerate(depths):
+        if second == restarted_after:
+            left = engine.pending()
+            engine = Engine(settling_s=0)
+            engine.follow([rule], now=float(second))
+            alerts = [alert_of(fired) for fired in fires.values()]
+            assert engine.restore(alerts, left, now=float(second), known=float(second) - 1) == []
+        row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
+        for happened in engine.beat(picture(row), now=float(second)):
+            for event in happened:
+                if isinstance(event, Fired):
+                    fires[event.subject.channel] = event
+                    told.append("fired")
+                else:
+                    del fires[event.subject.channel]
+                    told.append("over")
+    assert told == ["fired", "over"] * (len(told) // 2) + ["fired"] * (len(told) % 2)
+    if restarted_after >= len(depths) or resolve_after_s == 0:
+        whole = Engine(settling_s=0)
+        whole.follow([rule], now=0.0)
+        at_once = []
+        for second, depth in enumerate(depths):
+            row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
+            for happened in whole.beat(picture(row), now=float(second)):
+                at_once += ["fired" if isinstance(event, Fired) else "over" for event in happened]
+        assert told == at_once
+
+
+def test_an_alert_whose_rule_is_gone_is_over_after_a_restart():
+    """Nobody would end it otherwise."""
+    engine = Engine()
+    engine.follow([DEPTH], now=0.0)
+    lost = Fired(replace_rule(DEPTH, pk=7, id=7), Subject("orders", "billing", ""), 500.0, "", (), 0.0, 1.0)
+    [over] = engine.restore([alert_of(lost)], {}, now=5.0, known=4.0)
+    assert (over.rule_id, over.resolution) == (7, "rule")

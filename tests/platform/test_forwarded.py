@@ -1,0 +1,139 @@
+"""Behind a proxy: whose address the trail, the log and the networks of the settings go by."""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from accounts.forwarded import client_of
+from accounts.models import AuditEntry, Session, User
+from accounts.networks import networks, within
+
+PROXIES = networks("trusted-proxy-cidr", ["10.0.0.0/8", "::1/128"])
+PROXY, ELSEWHERE, CLIENT = "10.0.0.1", "203.0.113.9", "198.51.100.7"
+DOORS = [("POST", "/api/v1/actions"), ("DELETE", "/api/topics/orders")]
+"""Django's, and that in front of it."""
+
+addresses = st.one_of(st.integers(0, 2**32 - 1).map(IPv4Address), st.integers(0, 2**128 - 1).map(IPv6Address)).map(str)
+hop = st.one_of(
+    addresses,
+    st.sampled_from(["10.0.0.2", "::1", "[::1]:80", "10.0.0.3:8080", "unknown", "", "_hidden"]),
+    st.text(max_size=20),
+)
+
+
+strangers = addresses.filter(lambda address: not within(address, PROXIES))
+
+
+@given(st.lists(st.lists(hop, max_size=4).map(", ".join), max_size=3), strangers)
+def test_nothing_is_believed_but_what_trusted_proxies_added(told, stranger):
+    """Whatever a client writes into the header itself, straight to us or through one proxy or two."""
+    assert client_of(stranger, told, PROXIES) == stranger
+    assert client_of(PROXY, [*told, stranger], PROXIES) == stranger
+    assert client_of(PROXY, [*told, f"{stranger}, 10.0.0.2"], PROXIES) == stranger
+
+
+@pytest.mark.parametrize(
+    ("told", "client"),
+    [
+        ([CLIENT], CLIENT),
+        (["127.0.0.1, 192.0.2.1", f"{CLIENT}, 10.0.0.2"], CLIENT),
+        ([f"{CLIENT}:51234"], CLIENT),
+        (["[2001:db8::7]:443, 10.0.0.2"], "2001:db8::7"),
+        (["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        ([f"{CLIENT}, unknown"], PROXY),
+        ([""], PROXY),
+        ([], PROXY),
+    ],
+)
+def test_the_client_is_the_rightmost_that_is_no_proxy(told, client):
+    """What it wrote itself stands further left."""
+    assert client_of(PROXY, told, PROXIES) == client
+
+
+@pytest.fixture
+def behind_proxy(nsqadmin_settings) -> None:
+    nsqadmin_settings(trusted_proxy_cidr=("10.0.0.0/8",), admin_user=("alice",))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("method", "path"), DOORS)
+def test_the_trail_and_the_log_name_the_client(go_cluster, locked_api, behind_proxy, caplog, method, path):
+    """And not the proxy that all of them come through."""
+    caplog.set_level(logging.INFO)
+    locked_api.request(method, path, {}, peer=PROXY, X_Forwarded_For=f"127.0.0.1, {CLIENT}, 10.0.0.2")
+    assert AuditEntry.objects.get(outcome="refused").remote_address == CLIENT
+    assert [record.peer for record in caplog.records if record.message == "refused"] == [CLIENT]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("method", "path"), DOORS)
+def test_from_anywhere_else_the_header_is_not_believed(go_cluster, locked_api, behind_proxy, caplog, method, path):
+    """Or whoever reaches the port could lay a trail to somebody else."""
+    caplog.set_level(logging.INFO)
+    locked_api.request(method, path, {}, peer=ELSEWHERE, X_Forwarded_For=CLIENT)
+    assert AuditEntry.objects.get(outcome="refused").remote_address == ELSEWHERE
+    assert [record.peer for record in caplog.records if record.message == "refused"] == [ELSEWHERE]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_action_through_a_proxy_stands_in_the_trail_with_its_client(go_cluster, locked_api, behind_proxy):
+    """The user is whom the proxy names, since the connection is the proxy's, whoever it speaks for."""
+    go_cluster.nodes[0].topic("orders")
+    named = {"X_Forwarded_User": "alice", "X_Forwarded_For": CLIENT}
+    assert locked_api.post("/api/topics/orders", {"action": "pause"}, peer=PROXY, **named).status_code == 200
+    entry = AuditEntry.objects.get(action="pause")
+    assert (entry.user, entry.via, entry.remote_address) == ("alice", "header", CLIENT)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("path", ["/api/topics", "/api/v1/me"])
+def test_a_user_named_past_the_proxy_is_not_believed(go_cluster, locked_api, behind_proxy, path):
+    """Not even by somebody who says to speak for an address of the proxies'."""
+    spoofed = {"X_Forwarded_User": "alice", "X_Forwarded_For": PROXY}
+    assert locked_api.get(path, peer=ELSEWHERE, **spoofed).status_code == 401
+    assert not User.objects.filter(username="alice").exists()
+    entry = AuditEntry.objects.get(action="sign-in", outcome="refused")
+    assert (entry.subject, entry.remote_address) == ("header naming alice", ELSEWHERE)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_scripts_are_let_in_by_their_own_address(go_cluster, locked_api, nsqadmin_settings):
+    """A proxy on this machine makes nobody a script of this machine, whatever they write into the header."""
+    nsqadmin_settings(script_role="admin")
+    assert locked_api.get("/api/topics", peer="127.0.0.1").status_code == 200
+    for told in (CLIENT, f"127.0.0.1, {CLIENT}"):
+        assert locked_api.get("/api/topics", peer="127.0.0.1", X_Forwarded_For=told).status_code == 401
+        assert locked_api.get("/config/log_level", peer="127.0.0.1", X_Forwarded_For=told).status_code == 403
+    assert locked_api.get("/api/topics", peer=ELSEWHERE, X_Forwarded_For="127.0.0.1").status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_is_listed_with_its_clients_address(locked_api, account, behind_proxy):
+    """So that its owner tells it from one that is not theirs."""
+    account("viewer")
+    body = {"username": "viewer", "password": "correct horse battery staple"}
+    assert locked_api.post("/api/v1/session", body, peer=PROXY, X_Forwarded_For=CLIENT).status_code == 200
+    assert Session.objects.get().address == CLIENT
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_websocket_through_a_proxy_is_its_clients(web):
+    """Through real sockets; connections from this machine are believed unless told otherwise."""
+    with (
+        pytest.raises(InvalidStatus),
+        connect(
+            f"ws://127.0.0.1:{web.port}/ws/cluster",
+            origin="http://evil.example",  # type: ignore[arg-type]
+            additional_headers={"X-Forwarded-For": CLIENT},
+            proxy=None,
+        ),
+    ):
+        pass
+    assert AuditEntry.objects.get(outcome="refused").remote_address == CLIENT

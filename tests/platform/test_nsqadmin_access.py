@@ -1,0 +1,282 @@
+"""Who may use nsqadmin's endpoints: scripts, tokens, sessions, and users that a proxy names; and ``/config``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from accounts.models import User
+from accounts.tokens import create_token
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+READS = ["/api/topics", "/api/nodes", "/api/counter", "/api/topics/orders", "/api/graphite", "/config/log_level"]
+
+
+def attempt(api: Any, **headers: Any) -> int:
+    """The status of an action that would be done."""
+    return int(api.post("/api/topics", {"topic": "fresh"}, **headers).status_code)
+
+
+@pytest.fixture
+def sso(nsqadmin_settings) -> None:
+    """A proxy on 10.0.0.1 names users."""
+    nsqadmin_settings(admin_user=("alice",), operator_user=("olga",), trusted_proxy_cidr=("10.0.0.1/32",))
+
+
+# ---- scripts
+
+
+@pytest.mark.parametrize("path", READS)
+def test_by_default_nobody_gets_in_without_signing_in(go_cluster, locked_api, path):
+    """Nothing is open by accident."""
+    answer = locked_api.get(path)
+    assert (answer.status_code, answer.text) == (401, '{"message":"UNAUTHORIZED"}')
+    assert answer.headers["WWW-Authenticate"] == "Bearer"
+    assert attempt(locked_api) == 401
+    assert all(upstream.posts == [] for upstream in go_cluster.everything)
+
+
+@pytest.mark.parametrize(
+    ("role", "read", "write", "configure"),
+    [("viewer", 200, 403, 403), ("operator", 200, 200, 403), ("admin", 200, 200, 200)],
+)
+def test_the_script_role_opens_just_so_far(go_cluster, locked_api, nsqadmin_settings, role, read, write, configure):
+    """nsqadmin's own scripts, which know no sign-in, work with ``--script-role``."""
+    nsqadmin_settings(script_role=role)
+    assert locked_api.get("/api/topics").status_code == read
+    assert attempt(locked_api) == write
+    assert locked_api.request("PUT", "/config/log_level", "info").status_code == configure
+
+
+def test_scripts_from_elsewhere_are_not_let_in(go_cluster, api, nsqadmin_settings):
+    """Only this machine, unless a network is given."""
+    assert api.get("/api/topics", peer="10.0.0.9").status_code == 401
+    nsqadmin_settings(script_cidr=("10.0.0.0/8",))
+    assert api.get("/api/topics", peer="10.0.0.9").status_code == 200
+    assert api.get("/api/topics", peer="::ffff:10.0.0.9").status_code == 200
+    assert api.get("/api/topics").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}],
+)
+def test_another_sites_page_cannot_use_its_visitors_script_role(go_cluster, api, headers):
+    """A browser can be made to post here; it says for whom."""
+    assert attempt(api, **headers) == 403
+    assert attempt(api, Origin="http://localhost") == 200
+
+
+def test_a_name_that_was_pointed_at_us_is_refused(go_cluster, api):
+    """A page of that name could otherwise read and do what a script may."""
+    answer = api.get("/api/topics", Host="evil.example")
+    assert (answer.status_code, answer.json()["message"]) == (400, "INVALID_HOST")
+
+
+def test_what_a_script_did_is_in_the_audit_trail(go_cluster, api, browser, account):
+    api.post("/api/topics", {"topic": "orders"})
+    account("viewer")
+    viewer = browser()
+    viewer.sign_in("viewer")
+    [entry] = viewer.request("GET", "audit?object=orders").json()["entries"]
+    assert (entry["user"], entry["action"], entry["topic"], entry["remote_address"]) == (
+        *("script", "create", "orders"),
+        "127.0.0.1",
+    )
+
+
+# ---- tokens and sessions
+
+
+@pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("operator", 200), ("admin", 200)])
+def test_a_token_acts_for_its_account(go_cluster, locked_api, account, role, status):
+    """From anywhere, under any name of ours."""
+    token = create_token(user=account(role), name="cron")
+    bearer = {"Authorization": f"Bearer {token}", "Host": "nsq.example"}
+    assert locked_api.get("/api/topics", peer="10.9.9.9", **bearer).status_code == 200
+    assert attempt(locked_api, peer="10.9.9.9", **bearer) == status
+
+
+def test_a_token_that_is_not_ours_is_refused_even_where_scripts_are_not(go_cluster, api):
+    """A script that means to be somebody is not quietly somebody else."""
+    assert api.get("/api/topics", Authorization="Bearer nonsense").status_code == 401
+
+
+def test_a_session_reads_and_needs_its_csrf_token_to_act(go_cluster, locked_api, account):
+    user = account("operator")
+    client = Client()
+    client.force_login(user)
+    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    assert locked_api.get("/api/topics", Cookie=cookie).status_code == 200
+    assert attempt(locked_api, Cookie=cookie) == 403
+    secret = "a" * 32
+    assert attempt(locked_api, Cookie=f"{cookie}; csrftoken={secret}", X_CSRFToken=secret) == 200
+
+
+# ---- users that a proxy names
+
+
+@pytest.mark.parametrize(("name", "act", "configure"), [("alice", 200, 200), ("olga", 200, 403), ("bob", 403, 403)])
+def test_users_that_a_trusted_proxy_names_have_their_roles(
+    go_cluster, locked_api, nsqadmin_settings, sso, name, act, configure
+):
+    """The listed ones are admins and operators; everybody else looks."""
+    nsqadmin_settings(allow_config_from_cidr="")
+    proxied = {"peer": "10.0.0.1", "X_Forwarded_User": name}
+    assert locked_api.get("/api/topics", **proxied).status_code == 200
+    assert attempt(locked_api, **proxied) == act
+    changed = locked_api.request("PUT", "/config/log_level", "info", **proxied)
+    assert changed.status_code == configure
+    if act == 403:
+        assert changed.json() == {"message": "FORBIDDEN"}
+
+
+def test_the_header_is_not_believed_from_elsewhere(go_cluster, locked_api, sso, caplog):
+    """Whoever reaches us past the proxy is nobody, and the attempt is logged."""
+    for peer in ("127.0.0.1", "10.0.0.2", "::1"):
+        assert locked_api.get("/api/topics", peer=peer, X_Forwarded_User="alice").status_code == 401
+        assert attempt(locked_api, peer=peer, X_Forwarded_User="alice") == 401
+    assert {record.peer for record in caplog.records if "not trusted" in getattr(record, "detail", "")} == {
+        "127.0.0.1",
+        "10.0.0.2",
+        "::1",
+    }
+    assert not User.objects.exists()
+
+
+def test_without_a_named_user_the_header_means_nothing(go_cluster, locked_api):
+    assert locked_api.get("/api/topics", X_Forwarded_User="alice").status_code == 401
+
+
+def test_a_proxy_that_names_nobody_brings_nobody(go_cluster, locked_api, sso):
+    assert locked_api.get("/api/topics", peer="10.0.0.1").status_code == 401
+    assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="").status_code == 401
+
+
+def test_other_users_can_be_turned_away(go_cluster, locked_api, sso, nsqadmin_settings):
+    nsqadmin_settings(header_role="none")
+    assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="bob").status_code == 401
+
+
+def test_the_header_may_have_another_name(go_cluster, locked_api, sso, nsqadmin_settings):
+    nsqadmin_settings(acl_http_header="X-Remote-User")
+    assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="alice").status_code == 401
+    assert locked_api.get("/api/topics", peer="10.0.0.1", X_Remote_User="alice").status_code == 200
+
+
+def test_a_role_given_by_settings_ends_with_them(go_cluster, locked_api, sso, nsqadmin_settings):
+    """It is not kept in the account."""
+    proxied = {"peer": "10.0.0.1", "X_Forwarded_User": "alice"}
+    assert attempt(locked_api, **proxied) == 200
+    nsqadmin_settings(admin_user=("carol",))
+    assert User.objects.get(username="alice").role == "viewer"
+
+
+def test_a_closed_account_stays_closed(go_cluster, locked_api, sso, account):
+    user = account("viewer", "alice")
+    user.is_active = False
+    user.save()
+    assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="alice").status_code == 401
+
+
+def test_the_pages_and_the_platforms_api_know_the_header_too(sso, settings, tmp_path):
+    """Signed in without a password; a change still needs the CSRF token."""
+    (tmp_path / "index.html").write_text("the app")
+    settings.FRONTEND_DIST = tmp_path
+    proxied = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_USER": "alice"}
+    client = Client(enforce_csrf_checks=True, **proxied)
+    assert client.get("/nodes", HTTP_ACCEPT="text/html").status_code == 200
+    me = client.get("/api/v1/me").json()
+    assert (me["username"], me["role"]) == ("alice", "admin")
+    body = {"action": "pause", "topic": "nowhere"}
+    assert client.post("/api/v1/actions", body, content_type="application/json").status_code == 403
+    spoofed = Client(REMOTE_ADDR="10.0.0.2", HTTP_X_FORWARDED_USER="alice")
+    assert spoofed.get("/api/v1/me").status_code == 401
+
+
+def test_a_proxied_users_browser_cannot_be_used_by_another_site(go_cluster, locked_api, sso):
+    """The proxy adds the header to whatever the browser sends."""
+    proxied = {"peer": "10.0.0.1", "X_Forwarded_User": "alice"}
+    assert attempt(locked_api, **proxied, Origin="https://evil.example") == 403
+
+
+# ---- /config
+
+
+def test_settings_are_read_by_their_file_keys(go_cluster, api, nsqadmin_settings):
+    """Strings bare, lists as JSON, durations in nanoseconds, the level as a number."""
+    nsqadmin_settings(graphite_url="http://graphite/x", admin_user=())
+    shown = {
+        "graphite_url": "http://graphite/x",
+        "statsd_interval": "60000000000",
+        "proxy_graphite": "false",
+        "admin_users": "[]",
+        "nsqlookupd_http_addresses": f'["{go_cluster.registry.address}"]',
+        "acl_http_header": "X-Forwarded-User",
+    }
+    assert {option: api.get(f"/config/{option}").text for option in shown} == shown
+    assert api.get("/config/log_level").text in "12345"
+
+
+@pytest.mark.parametrize("option", ["admin_user", "nope", "config", "version"])
+def test_an_option_that_there_is_not_is_invalid(api, option):
+    for answer in (api.get(f"/config/{option}"), api.request("PUT", f"/config/{option}", "x")):
+        assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_OPTION"})
+
+
+@pytest.mark.parametrize(
+    ("option", "body", "status"),
+    [
+        ("log_level", "", 413),
+        ("log_level", "x" * ((1 << 20) + 1), 413),
+        ("log_level", "loud", 400),
+        ("nsqlookupd_http_addresses", "{", 400),
+        ("nsqlookupd_http_addresses", "7", 400),
+        ("nsqlookupd_http_addresses", "[7]", 400),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_invalid(api, option, body, status):
+    answer = api.request("PUT", f"/config/{option}", body)
+    assert (answer.status_code, answer.json()) == (status, {"message": "INVALID_VALUE"})
+
+
+def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, picture, wait_until):
+    """By the endpoints at once, by the collector soon; an empty list leaves the given nodes."""
+    from tests.platform.go_nsq import GoNode, GoRegistry
+
+    node = GoNode("gamma")
+    node.topic("elsewhere")
+    other = GoRegistry([node])
+    answer = api.request("PUT", "/config/nsqlookupd_http_addresses", f'["{other.address}"]')
+    assert (answer.status_code, answer.text) == (200, f'["{other.address}"]')
+    assert api.get("/api/topics").json()["topics"] == ["elsewhere"]
+    collect()
+    wait_until(lambda: [row["id"] for row in (picture() or {"nodes": []})["nodes"]] == [node.address], "its node")
+    assert api.request("PUT", "/config/nsqlookupd_http_addresses", "[]").text == "[]"
+    wait_until(lambda: api.get("/api/topics").json().get("topics") is None, "no registry, no node")
+    node.stop()
+    other.stop()
+
+
+def test_the_log_level_is_changed_in_any_case(api):
+    """And shown as its number."""
+    before = api.get("/config/log_level").text
+    assert api.request("PUT", "/config/log_level", "WARN").text == "3"
+    assert api.get("/config/log_level").text == "3"
+    words = {"1": "debug", "2": "info", "3": "warn", "4": "error", "5": "fatal"}
+    assert api.request("PUT", "/config/log_level", words[before]).text == before
+
+
+def test_config_is_for_the_given_network(api, nsqadmin_settings):
+    """The connection's own address counts, not what a header says."""
+    nsqadmin_settings(script_cidr=("0.0.0.0/0",))
+    for method in ("GET", "PUT"):
+        answer = api.request(method, "/config/log_level", "info", peer="10.0.0.1", X_Forwarded_For="127.0.0.1")
+        assert (answer.status_code, answer.json()) == (403, {"message": "FORBIDDEN"})
+    nsqadmin_settings(allow_config_from_cidr="10.0.0.0/8")
+    assert api.get("/config/log_level", peer="10.0.0.1").status_code == 200
+    nsqadmin_settings(allow_config_from_cidr="")
+    assert api.get("/config/log_level", peer="192.168.0.1").status_code == 200

@@ -1,0 +1,123 @@
+"""Looking at what a channel holds, over all its nodes, without touching it."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def operator(browser, account):
+    account("operator")
+    signed_in = browser()
+    signed_in.sign_in("operator")
+    return signed_in
+
+
+def peek(browser: Any, path: str = "messages", **more: Any) -> Any:
+    return browser.request("GET", f"{path}?{urlencode({'topic': 'orders', 'channel': 'billing'} | more)}")
+
+
+def test_pages_go_through_all_nodes_and_change_nothing(cluster, operator):
+    """Each message comes once, with its node, and afterwards the channels are as they were."""
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", 5)
+    before = [broker.topics()["orders"]["channels"] for broker in cluster.brokers]
+    pages = [peek(operator, limit=4, offset=offset).json() for offset in (0, 4, 8)]
+    assert [len(page["messages"]) for page in pages] == [4, 4, 2]
+    assert all(page["total"] == 10 for page in pages)
+    seen = [message for page in pages for message in page["messages"]]
+    assert len({(message["node"], message["id"]) for message in seen}) == 10
+    assert {message["node"] for message in seen} == {broker.address for broker in cluster.brokers}
+    assert sorted(b64decode(message["body"]) for message in seen) == sorted(b"message %d" % (n // 2) for n in range(10))
+    assert abs(seen[0]["timestamp"] / 1000 - time.time()) < 60
+    assert [broker.topics()["orders"]["channels"] for broker in cluster.brokers] == before
+
+
+def test_a_deferred_message_says_when_it_is_due(cluster, operator):
+    """In unix milliseconds."""
+    cluster.make_channel("orders", "billing")
+    assert cluster.brokers[0].request("POST", "/pub?topic=orders&defer=60000", content=b"later").text == "OK"
+    (message,) = peek(operator, state="deferred").json()["messages"]
+    assert 0 < message["due"] / 1000 - time.time() < 61
+    assert (message["client"], message["deadline"]) == (None, None)
+
+
+def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
+    """Found again by its id, also when the channel has moved on a little."""
+    cluster.make_channel("orders", "billing")
+    cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"short")
+    cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"x" * 50_000)
+    short, long = peek(operator, max_body_bytes=100).json()["messages"]
+    assert (len(b64decode(long["body"])), long["truncated"], long["size"]) == (100, True, 50_000)
+    assert (short["truncated"], short["place"], long["place"]) == (False, 0, 1)
+    for place in (1, 5, 0):
+        whole = peek(operator, f"messages/{long['id']}", node=long["node"], place=place).json()
+        assert (b64decode(whole["body"]), whole["truncated"]) == (b"x" * 50_000, False)
+    gone = peek(operator, "messages/0000000000000000", node=long["node"])
+    assert gone.status_code == 404
+    assert "no longer there" in gone.json()["message"]
+
+
+def test_a_go_node_is_told_apart_from_one_that_is_down(go_cluster, operator):
+    """Beside each node stands why it shows nothing."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=3)
+    beta.channel("orders", "billing", depth=3)
+    beta.status["/channel/peek"] = (500, "INTERNAL_ERROR")
+    told = peek(operator).json()
+    errors = {part["node"]: part["error"] for part in told["nodes"]}
+    assert "does not show what its channels hold" in errors[alpha.address]
+    assert errors[beta.address] == "answers 500 INTERNAL_ERROR"
+    assert (told["messages"], told["total"]) == ([], 0)
+    assert all(part["total"] is None for part in told["nodes"])
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "complaint"),
+    [
+        ({"channel": "nowhere"}, 404, "channel nowhere of topic orders"),
+        ({"topic": "nowhere"}, 404, "topic nowhere"),
+        ({"state": "lost"}, 422, "state: "),
+        ({"limit": 101}, 422, "limit: "),
+        ({"offset": -1}, 422, "offset: "),
+        ({"channel": "a b"}, 422, "channel: "),
+    ],
+)
+def test_what_is_not_there_or_makes_no_sense_is_named(cluster, operator, more, status, complaint):
+    """With its name, or the parameter's."""
+    cluster.make_channel("orders", "billing")
+    response = peek(operator, **more)
+    assert response.status_code == status
+    assert complaint in response.json()["message"]
+
+
+def test_bodies_are_for_operators_unless_the_setting_says_otherwise(cluster, browser, account, nsqadmin_settings):
+    """A viewer is refused; --message-role=viewer lets everybody look; with admin an operator does not."""
+    cluster.make_channel("orders", "billing")
+    people = {}
+    for role in ("viewer", "operator", "admin"):
+        account(role)
+        people[role] = browser()
+        people[role].sign_in(role)
+    limited = account("operator", "olga")
+    limited.topic_patterns = ["returns.*"]
+    limited.save()
+    people["olga"] = browser()
+    people["olga"].sign_in("olga")
+    expected = {
+        "operator": {"viewer": 403, "operator": 200, "olga": 403, "admin": 200},
+        "viewer": {"viewer": 200, "operator": 200, "olga": 200, "admin": 200},
+        "admin": {"viewer": 403, "operator": 403, "olga": 403, "admin": 200},
+    }
+    for setting, statuses in expected.items():
+        nsqadmin_settings(message_role=setting)
+        assert {name: peek(people[name]).status_code for name in statuses} == statuses
+        told = {name: people[name].request("GET", "me").json()["reads_messages"] for name in ("viewer", "operator")}
+        assert told == {name: statuses[name] == 200 for name in told}

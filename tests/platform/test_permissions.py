@@ -1,0 +1,278 @@
+"""Every endpoint, for everybody: what is not granted is refused and written down.
+
+A new endpoint is found by itself, and fails here until it says whom it is for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from django.urls import get_resolver
+from ninja.constants import NOT_SET
+
+from accounts.models import AuditEntry
+from accounts.roles import Permission, Role
+from console.api import UNDECLARED, api
+from nsqadmin.api import Endpoints
+from tests.platform.callers import CALLERS, Caller
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PUBLIC = {("POST", "/api/v1/session")}
+"""What answers a stranger."""
+OWN = {"/api/v1/account/", "/api/v1/session"}
+"""What everybody may change: their own."""
+URLS = {
+    "ping",
+    "api/v1/",
+    "^api(?:/.*)?$",
+    "signin/<str:token>",
+    "^(?!static/|ws/).*$",
+}
+NSQADMIN = {
+    ("GET", "/ping"): None,
+    ("GET", "/api/topics"): Permission.VIEW,
+    ("GET", "/api/topics/:1"): Permission.VIEW,
+    ("GET", "/api/topics/:1/:2"): Permission.VIEW,
+    ("GET", "/api/nodes"): Permission.VIEW,
+    ("GET", "/api/nodes/:1"): Permission.VIEW,
+    ("GET", "/api/counter"): Permission.VIEW,
+    ("GET", "/api/graphite"): Permission.VIEW,
+    ("GET", "/render"): Permission.VIEW,
+    ("POST", "/api/topics"): Permission.ACT,
+    ("POST", "/api/topics/:1"): Permission.ACT,
+    ("POST", "/api/topics/:1/:2"): Permission.ACT,
+    ("DELETE", "/api/topics/:1"): Permission.ACT,
+    ("DELETE", "/api/topics/:1/:2"): Permission.ACT,
+    ("DELETE", "/api/nodes/:1"): Permission.ACT,
+    ("GET", "/config/:1"): Permission.VIEW,
+    ("PUT", "/config/:1"): Permission.ADMINISTER,
+}
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+class Endpoint(NamedTuple):
+    method: str
+    path: str
+    permission: Permission | None
+    by_token: bool = True
+
+    @property
+    def concrete(self) -> str:
+        """Its path with ids that nothing has, and a topic that an operator of ``orders.*`` may act on."""
+        path = re.sub(r"\{(?:int:)?\w+\}", "999999", self.path)
+        return path.replace(":1", "orders.eu").replace(":2", "billing")
+
+
+def ours() -> Iterator[tuple[Endpoint, Any]]:
+    """The platform's own API, from its routers, and what each endpoint checks."""
+    for prefix, router in api._routers:
+        for path, view in router.path_operations.items():
+            full = "/api/v1/" + "/".join(part for part in (prefix.strip("/"), path.strip("/")) if part)
+            for operation in view.operations:
+                checks = operation.auth_callbacks
+                if operation.auth_param is NOT_SET:
+                    checks = UNDECLARED if router.auth is NOT_SET else router.auth
+                for method in operation.methods:
+                    permission = checks[0].permission if checks else None
+                    yield Endpoint(method, full, permission, not checks or checks[0].enough), checks
+
+
+def nsqadmins() -> Iterator[Endpoint]:
+    for method, path in Endpoints().router.routes():
+        yield Endpoint(method, path, NSQADMIN[method, path])
+
+
+def everything() -> list[Endpoint]:
+    found = [endpoint for endpoint, _ in ours()] + list(nsqadmins())
+    # Signing out comes last: whoever may, is a stranger afterwards.
+    return sorted(found, key=lambda endpoint: (endpoint.path == "/api/v1/session", endpoint))
+
+
+# ---- what is declared
+
+
+def test_every_endpoint_says_whom_it_is_for():
+    """By ``auth=needs(…)``; what answers strangers is listed here."""
+    for endpoint, checks in ours():
+        name = f"{endpoint.method} {endpoint.path}"
+        if (endpoint.method, endpoint.path) in PUBLIC:
+            assert not checks, name
+        else:
+            assert checks, f"{name} answers strangers"
+            assert checks[0] is not UNDECLARED[0], f"{name} does not say auth=needs(...)"
+
+
+def test_what_changes_something_asks_for_more_than_looking():
+    """But for one's own account."""
+    for endpoint, _ in ours():
+        if endpoint.method != "GET" and (endpoint.method, endpoint.path) not in PUBLIC:
+            own = any(endpoint.path.startswith(prefix) for prefix in OWN)
+            assert own or endpoint.permission is not Permission.VIEW, endpoint
+
+
+def test_nsqadmins_endpoints_are_those_listed_here():
+    """A new one has to be added, with whom it is for."""
+    assert set(Endpoints().router.routes()) <= set(NSQADMIN)
+
+
+def test_there_are_no_other_paths():
+    """What else the web process answers is pages, and a link's."""
+    assert {str(pattern.pattern) for pattern in get_resolver().url_patterns} == URLS
+
+
+# ---- what is granted
+
+
+def granted(caller: Caller, endpoint: Endpoint) -> bool:
+    if endpoint.permission is None:
+        return True
+    return caller.may(endpoint.permission) and (endpoint.by_token or not caller.token)
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_nobody_gets_more_than_their_role(name, callers, locked_api, go_cluster, caplog, nsqadmin_settings):
+    """Endpoint by endpoint and method by method: refused with 401 or 403 and logged, or let through to what it asks."""
+    caller = callers(name)
+    caplog.set_level(logging.WARNING, logger="accounts.audit")
+    offered = {(endpoint.method, endpoint.path): endpoint for endpoint in everything()}
+    for method, path in itertools.product(METHODS, dict.fromkeys(endpoint.path for endpoint in everything())):
+        endpoint = offered.get((method, path))
+        concrete = (endpoint or Endpoint(method, path, None)).concrete
+        if path == "/api/v1/session" and method == "DELETE" and caller.user is not None:
+            continue  # it has a test of its own: afterwards there is nobody
+        caplog.clear()
+        answer = locked_api.request(method, concrete, {} if method != "GET" else None, **caller.headers)
+        said = (name, method, path, answer.status_code, answer.text[:200])
+        if endpoint is None:
+            assert answer.status_code in (404, 405), said
+        elif granted(caller, endpoint):
+            assert answer.status_code not in (401, 403, 500), said
+        else:
+            assert answer.status_code == (401 if caller.user is None else 403), said
+            refusals = [record for record in caplog.records if record.message == "refused"]
+            assert [record.subject for record in refusals] == [f"{method} {concrete}"], said
+            assert refusals[0].user == (caller.user.username if caller.user else ""), said
+            assert refusals[0].peer == "127.0.0.1"
+    if caller.user is None or caller.user.role == Role.VIEWER:
+        assert all(upstream.posts == [] for upstream in go_cluster.everything)
+
+
+def test_what_is_refused_is_in_the_trail(callers, locked_api, go_cluster):
+    """Whoever is known, and strangers who tried to change something; once a minute, lest it fills up."""
+    viewer = callers("viewer")
+    body = {"action": "delete", "topic": "orders.eu", "channel": "billing"}
+    for _ in range(3):
+        assert locked_api.post("/api/v1/actions", body, **viewer.headers).status_code == 403
+        assert locked_api.delete("/api/topics/orders.eu", **viewer.headers).status_code == 403
+        assert locked_api.post("/api/v1/actions", body).status_code == 401
+        assert locked_api.get("/api/v1/me").status_code == 401
+    kept = AuditEntry.objects.filter(outcome="refused").values_list("user", "via", "action", "topic", "subject")
+    assert sorted(kept) == [
+        ("", "", "delete", "orders.eu", "POST /api/v1/actions"),
+        ("viewer", "session", "delete", "orders.eu", "POST /api/v1/actions"),
+        ("viewer", "session", "request", "", "DELETE /api/topics/orders.eu"),
+    ]
+
+
+# ---- topics
+
+
+DOORS: dict[str, Callable[[Any, str, dict[str, str]], Any]] = {
+    "the API": lambda api, topic, who: api.post("/api/v1/actions", {"action": "pause", "topic": topic}, **who),
+    "nsqadmin's create": lambda api, topic, who: api.post("/api/topics", {"topic": topic}, **who),
+    "nsqadmin's action": lambda api, topic, who: api.post(f"/api/topics/{topic}", {"action": "pause"}, **who),
+    "nsqadmin's channel action": lambda api, topic, who: api.post(
+        f"/api/topics/{topic}/billing", {"action": "pause"}, **who
+    ),
+    "nsqadmin's delete": lambda api, topic, who: api.delete(f"/api/topics/{topic}", **who),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("by", ["limited", "limited's token"])
+def test_an_operator_of_some_topics_acts_on_no_others(door, by, callers, locked_api, go_cluster):
+    """Whichever door they come through; what they may look at is not limited."""
+    for topic in ("orders.eu", "invoices"):
+        go_cluster.nodes[0].channel(topic, "billing")
+    who = callers(by).headers
+    refused = DOORS[door](locked_api, "invoices", who)
+    assert refused.status_code == 403, refused.text
+    assert all(upstream.posts == [] for upstream in go_cluster.everything)
+    assert AuditEntry.objects.get(outcome="refused").user == "limited"
+    assert locked_api.get("/api/topics/invoices", **who).status_code == 200
+    assert DOORS[door](locked_api, "orders.eu", who).status_code == 200
+
+
+def test_of_many_topics_only_ones_own_are_acted_on(callers, locked_api, go_cluster):
+    """Each has its own answer, as if it were asked alone."""
+    for topic in ("orders.eu", "invoices"):
+        go_cluster.nodes[0].topic(topic)
+    targets = [{"topic": "orders.eu"}, {"topic": "invoices"}]
+    answer = locked_api.post(
+        "/api/v1/actions/bulk", {"action": "pause", "targets": targets}, **callers("limited").headers
+    )
+    mine, other = answer.json()["outcomes"]
+    assert (mine["outcome"], other["outcome"]) == ("done", "failed")
+    assert other["message"] == "you may act on topics orders.*, not on invoices"
+    entry = AuditEntry.objects.get(outcome="refused")
+    assert (entry.user, entry.action, entry.topic) == ("limited", "pause", "invoices")
+
+
+# ---- input
+
+
+def text_fields() -> Iterator[tuple[str, str, str, str]]:
+    """``(method, path, "query" or "body", field)`` of every text that the API takes."""
+    schema = api.get_openapi_schema()
+    models = schema["components"]["schemas"]
+
+    def is_text(told: dict[str, Any]) -> bool:
+        if "$ref" in told:
+            return is_text(models[told["$ref"].rsplit("/", 1)[1]])
+        return told.get("type") == "string" or any(is_text(each) for each in told.get("anyOf", []))
+
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "query" and is_text(parameter["schema"]):
+                    yield method.upper(), path, "query", parameter["name"]
+            content = operation.get("requestBody", {}).get("content", {})
+            for media in content.values():
+                body = media["schema"]
+                properties = models[body["$ref"].rsplit("/", 1)[1]]["properties"] if "$ref" in body else {}
+                for field, told in properties.items():
+                    if is_text(told):
+                        yield method.upper(), path, "body", field
+
+
+def test_no_text_is_taken_however_long(callers, locked_api, redis):
+    """Each field has a limit, and a complaint that names it."""
+    admin = callers("admin")
+    found = list(text_fields())
+    assert ("POST", "/api/v1/people", "body", "username") in found
+    for method, path, where, field in found:
+        concrete = re.sub(r"\{\w+\}", "999999", path)
+        much = "x" * 20_000
+        if where == "query":
+            answer = locked_api.request(method, f"{concrete}?{field}={much}", **admin.headers)
+        else:
+            answer = locked_api.request(method, concrete, {field: much}, **admin.headers)
+        said = (method, path, field, answer.status_code, answer.text[:300])
+        assert answer.status_code == 422, said
+        assert f"{field}:" in answer.json()["message"], said
+
+
+@pytest.mark.parametrize("length", [16 << 20, 1 << 25])
+def test_a_body_that_is_far_too_long_is_refused(length, callers, locked_api):
+    """Before it is taken apart."""
+    admin = callers("admin")
+    body = b'{"username":"' + b"x" * length + b'"}'
+    answer = locked_api.request("POST", "/api/v1/people", body, Content_Type="application/json", **admin.headers)
+    assert answer.status_code == 413
+    assert "at most" in answer.json()["message"]

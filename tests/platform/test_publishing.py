@@ -1,0 +1,154 @@
+"""Publishing from the platform: to any mix of nodes, checked first, and written down without the body."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def operator(browser, account):
+    account("operator")
+    signed_in = browser()
+    assert signed_in.sign_in("operator").status_code == 200
+    return signed_in
+
+
+def publish(browser: Any, *bodies: str, **more: Any) -> Any:
+    return browser.request("POST", "messages", {"topic": "orders", "bodies": bodies} | more)
+
+
+def test_messages_of_every_format_reach_a_go_node_byte_for_byte(go_cluster, operator):
+    """Text and JSON as they were typed, base64 as the bytes it stands for; one by /pub, several by /mpub."""
+    alpha, _ = go_cluster.nodes
+    alpha.topic("orders")
+    told = publish(operator, "grüße\n").json()
+    assert told == {"node": alpha.address, "count": 1, "size": 8}
+    publish(operator, '{"a": 1 }', "[2]", format="json")
+    publish(operator, b64encode(bytes(range(256))).decode(), "AA==", format="base64")
+    expected = ["grüße\n".encode(), b'{"a": 1 }', b"[2]", bytes(range(256)), b"\0"]
+    assert alpha.published == [("orders", 0, body) for body in expected]
+
+
+def test_a_deferral_goes_with_each_message(go_cluster, operator):
+    """NSQ defers one message at a time; in milliseconds."""
+    alpha, _ = go_cluster.nodes
+    alpha.topic("orders")
+    assert publish(operator, "a", "b", defer_ms=1500).json()["count"] == 2
+    assert sorted(alpha.published) == [("orders", 1500, b"a"), ("orders", 1500, b"b")]
+
+
+def test_a_node_can_be_chosen_and_only_one_that_is_known(go_cluster, operator, redis):
+    """Also one that does not have the topic yet; the platform asks no address that somebody makes up."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    redis.set("nsq:addresses", f'{{"{beta.address}": "{beta.address}"}}')
+    assert publish(operator, "x", node=beta.address).json()["node"] == beta.address
+    assert (alpha.published, [body for *_, body in beta.published]) == ([], [b"x"])
+    refused = publish(operator, "x", node="127.0.0.1:1")
+    assert refused.status_code == 404
+    assert "there is no node 127.0.0.1:1" in refused.json()["message"]
+
+
+def test_a_node_that_is_gone_is_passed_over(go_cluster, operator):
+    """Where none was chosen, another one takes the messages."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    beta.topic("orders")
+    alpha.stop()
+    for _ in range(6):
+        assert publish(operator, "x").json()["node"] == beta.address
+    assert len(beta.published) == 6
+    alpha.start()
+
+
+def test_a_node_that_fails_is_named_and_the_attempt_written_down(go_cluster, operator):
+    """It may have stored the message before it failed, so no other node is tried."""
+    for node in go_cluster.nodes:
+        node.topic("orders")
+        node.status["/pub"] = (500, "INTERNAL_ERROR")
+    response = publish(operator, "x")
+    assert response.status_code == 502
+    assert "answers 500 INTERNAL_ERROR" in response.json()["message"]
+    entry = operator.request("GET", "audit").json()["entries"][0]
+    assert (entry["action"], entry["outcome"]) == ("publish", "failed")
+
+
+@pytest.mark.parametrize(
+    ("request_body", "complaint"),
+    [
+        ({"bodies": []}, "bodies: "),
+        ({"bodies": [""]}, "bodies.0: a message has at least one byte"),
+        ({"bodies": ["{}", '{\n "a": }'], "format": "json"}, "bodies.1: not JSON: Expecting value at line 2, column 7"),
+        ({"bodies": ["NaN"], "format": "json"}, "bodies.0: not JSON: NaN is no value there"),
+        ({"bodies": ["[" * 100_000], "format": "json"}, "bodies.0: not JSON"),
+        ({"bodies": ["%%"], "format": "base64"}, "bodies.0: not base64"),
+        ({"bodies": ["x"], "format": "xml"}, "format: "),
+        ({"bodies": ["x"], "defer_ms": -1}, "defer_ms: "),
+        ({"bodies": ["x"], "defer_ms": 7_200_000}, "defer_ms: this node does not defer for so long"),
+        ({"bodies": ["x"] * 101, "defer_ms": 1}, "bodies: 101 messages; at most 100 are deferred"),
+        ({"bodies": ["x" * 1_048_577]}, "bodies: a message is larger than this node takes"),
+        ({"bodies": ["x" * 1_000_000] * 6}, "bodies: 6,000,000 bytes together; at most 5,242,880"),
+        ({"bodies": ["x"], "topic": "two words"}, "topic: "),
+    ],
+)
+def test_what_cannot_be_published_is_named_by_its_field(go_cluster, operator, request_body, complaint):
+    """And nothing is stored anywhere."""
+    go_cluster.nodes[0].topic("orders")
+    response = operator.request("POST", "messages", {"topic": "orders"} | request_body)
+    assert response.status_code == 422, response.content
+    assert complaint in response.json()["message"]
+    assert go_cluster.nodes[0].published == []
+
+
+def test_a_request_of_any_size_is_refused_in_words(go_cluster, operator):
+    """Nine megabytes are more than any publish takes."""
+    go_cluster.nodes[0].topic("orders")
+    response = publish(operator, "x" * 9_000_000)
+    assert response.status_code == 413
+    assert "8,388,608 bytes" in response.json()["message"]
+
+
+def test_who_published_what_where_is_audited_and_the_body_is_not(go_cluster, operator):
+    """Topic, count and bytes; what was said stays between its producer and its consumers."""
+    alpha, _ = go_cluster.nodes
+    alpha.topic("orders")
+    publish(operator, "secret-one", "secret-two")
+    response = operator.request("GET", "audit")
+    entry = response.json()["entries"][0]
+    assert (entry["user"], entry["action"], entry["topic"]) == ("operator", "publish", "orders")
+    assert entry["results"][0]["node"] == alpha.address
+    assert entry["results"][0]["detail"] == "2 messages, 20 bytes"
+    assert b"secret" not in response.content
+
+
+def test_a_viewer_and_an_operator_of_other_topics_publish_nothing(go_cluster, browser, account):
+    """Refused before any node is asked."""
+    go_cluster.nodes[0].topic("orders")
+    account("viewer")
+    limited = account("operator", "olga")
+    limited.topic_patterns = ["returns.*"]
+    limited.save()
+    for name, why in (("viewer", "may not publish messages"), ("olga", "returns.*, not on orders")):
+        person = browser()
+        person.sign_in(name)
+        response = publish(person, "x")
+        assert response.status_code == 403
+        assert why in response.json()["message"]
+    assert go_cluster.nodes[0].published == []
+
+
+def test_our_own_broker_takes_them_too(cluster, operator):
+    """As Go's does: several at once, deferred ones, and its own limits in words."""
+    cluster.make_channel("orders", "billing")
+    assert publish(operator, "a", "b", "c").json()["count"] == 3
+    assert publish(operator, "later", defer_ms=60_000).json()["count"] == 1
+    held = [broker.topics()["orders"]["channels"][0] for broker in cluster.brokers]
+    assert sum(each["depth"] for each in held) == 3
+    assert sum(each["deferred_count"] for each in held) == 1
+    assert "--max-msg-size" in publish(operator, "x" * 1_048_577).json()["message"]
+    assert "--max-req-timeout" in publish(operator, "x", defer_ms=7_200_000).json()["message"]

@@ -1,0 +1,193 @@
+"""``/ws/tail``: a topic's messages as they come, through Daphne, from our brokers."""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.test import Client
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Watcher:
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.skipped = 0
+
+    def send(self, **message: Any) -> None:
+        self.socket.send(json.dumps(message))
+
+    def next(self, *kinds: str, within: float = 20.0) -> dict[str, Any]:
+        deadline = time.monotonic() + within
+        while True:
+            message = json.loads(self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))
+            self.skipped += message.get("skipped", 0)
+            if message["type"] in kinds:
+                return message
+
+    def start(self, topic: str, **more: Any) -> str:
+        """Begin, and return the channel once every node is heard."""
+        self.send(type="start", topic=topic, **more)
+        channel = self.next("started")["channel"]
+        while self.next("messages")["nodes"] < 2:
+            pass
+        return channel
+
+    def bodies(self, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        while len(found) < count:
+            found += [b64decode(each["body"]) for each in self.next("messages")["messages"]]
+        return found
+
+
+@pytest.fixture
+def watch(web, account, redis, cluster):
+    """Opens sockets of an account, on a web process that is told of the cluster."""
+    redis.set("nsq:lookupd", json.dumps([cluster.registry.address]))
+    people = {role: account(role) for role in ("viewer", "operator")}
+
+    @contextmanager
+    def open_socket(user: str | None = "operator") -> Iterator[Watcher]:
+        client = Client()
+        if user:
+            client.force_login(people[user])
+        headers = {"Cookie": f"sessionid={client.cookies['sessionid'].value}"} if user else {}
+        with connect(
+            f"ws://127.0.0.1:{web.port}/ws/tail", origin=web.base, additional_headers=headers, proxy=None
+        ) as opened:
+            yield Watcher(opened)
+
+    return open_socket
+
+
+def channels(cluster: Any, topic: str = "orders") -> set[str]:
+    return {each["channel_name"] for broker in cluster.brokers for each in broker.topics()[topic]["channels"]}
+
+
+def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, watch, wait_until):
+    """It is made for the first viewer, is gone after the last one, and the channel beside it keeps every message."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        channel = one.start("orders")
+        assert channel.endswith("#ephemeral")
+        with watch() as other:
+            assert other.start("orders") == channel
+            assert channels(cluster) == {"billing", channel}
+            cluster.publish("orders", 3)
+            expected = sorted(b"message %d" % (n // 2) for n in range(6))
+            assert sorted(one.bodies(6)) == sorted(other.bodies(6)) == expected
+        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"one more")
+        assert one.bodies(1) == [b"one more"]
+    wait_until(lambda: channels(cluster) == {"billing"}, "the ephemeral channel is gone")
+    assert sum(broker.topics()["orders"]["channels"][0]["depth"] for broker in cluster.brokers) == 7
+
+
+def test_the_tail_of_a_quiet_topic_stays_open(cluster, watch):
+    """It says every second that it goes on; nothing in between ends it for want of messages."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        one.start("orders")
+        for _ in range(10):
+            assert one.next("messages")["messages"] == []
+        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"at last")
+        assert one.bodies(1) == [b"at last"]
+
+
+def test_a_filter_and_a_pause_keep_messages_away(cluster, watch):
+    """What is paused over is counted; what does not match is not; a body is cut to 4 KiB."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        one.start("orders", filter="ERROR 42")
+        for body in (b"fine", b"error 7", b"42: Error"):
+            cluster.brokers[0].request("POST", "/pub?topic=orders", content=body)
+        assert one.bodies(1) == [b"42: Error"]
+        one.send(type="filter", text="")
+        one.send(type="pause")
+        while one.skipped == 0:
+            cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"unseen")
+            assert one.next("messages")["messages"] == []
+        one.send(type="resume")
+        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"x" * 5_000)
+        while not (told := one.next("messages")["messages"]) or told[-1]["size"] != 5_000:
+            pass
+        assert (len(b64decode(told[-1]["body"])), told[-1]["truncated"]) == (4_096, True)
+
+
+def test_a_loud_topic_is_thinned_out_and_the_rest_counted(cluster, watch, wait_until):
+    """A browser gets some, is told of the others, and nothing piles up in the tail's channel."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        channel = one.start("orders")
+        for _ in range(5):
+            cluster.publish("orders", 2_000)
+        seen = 0
+        deadline = time.monotonic() + 40
+        while seen + one.skipped < 20_000 and time.monotonic() < deadline:
+            seen += len(one.next("messages")["messages"])
+
+        def depth() -> int:
+            return sum(
+                each["depth"]
+                for broker in cluster.brokers
+                for each in broker.topics()["orders"]["channels"]
+                if each["channel_name"] == channel
+            )
+
+        wait_until(lambda: depth() == 0, "the tail's channel is empty")
+        assert 0 < seen < 5_000
+        assert one.skipped > 10_000
+    assert sum(broker.topics()["orders"]["channels"][0]["depth"] for broker in cluster.brokers) == 20_000
+
+
+def test_a_topic_without_channels_is_asked_about_first(cluster, watch):
+    """The first channel of a topic takes its backlog: the viewer is told how much and where, and nothing is touched."""
+    cluster.publish("orders", 4)
+    with watch() as one:
+        one.send(type="start", topic="orders")
+        asked = one.next("ask")
+        assert {each["node"]: each["depth"] for each in asked["nodes"]} == {
+            broker.address: 4 for broker in cluster.brokers
+        }
+        assert channels(cluster) == set()
+        one.start("orders", take_backlog=True)
+        assert len(one.bodies(1)) >= 1
+
+
+def test_who_may_not_look_into_messages_is_told_so(cluster, watch):
+    """A viewer by a message, a stranger by the close code."""
+    cluster.make_channel("orders", "billing")
+    with watch("viewer") as viewer:
+        viewer.send(type="start", topic="orders")
+        assert "may not look into messages" in viewer.next("error")["message"]
+    with watch(None) as stranger, pytest.raises(ConnectionClosed) as closed:
+        stranger.next("started")
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 4401
+    assert channels(cluster) == {"billing"}
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        ({"type": "start"}, "name of a topic"),
+        ({"type": "start", "topic": "a b"}, "name of a topic"),
+        ({"type": "start", "topic": "nowhere"}, "topic nowhere"),
+        ({"type": "jump"}, "unknown type 'jump'"),
+        ([], "expected a JSON text"),
+    ],
+)
+def test_what_makes_no_sense_is_answered_and_the_socket_stays_open(cluster, watch, message, complaint):
+    """The next message is taken as if nothing had happened."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        one.socket.send(json.dumps(message))
+        assert complaint in one.next("error")["message"]
+        one.start("orders")
