@@ -27,9 +27,31 @@ WAY = {
     "topic": "/topics/thumbnails",
     "channel": "/topics/thumbnails/resize",
     "nodes": "/nodes",
+    "alerts": "/alerts",
     "reports": "/reports",
 }
 """From link to link, so that the app keeps the history that its charts show."""
+RULES = [
+    {
+        "name": "Nobody finishes",
+        "severity": "critical",
+        "scope": "channel",
+        "metric": "oldest_age_s",
+        "threshold": 30,
+        "description": "Look at the channel's consumers, what each holds, and whether messages time out.",
+    },
+    {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 500, "hold_s": 10},
+    {"name": "Requeues", "scope": "channel", "metric": "requeue_rate", "threshold": 0.5, "hold_s": 5},
+]
+"""Some of which the demo's slow consumers are beyond."""
+MAKE_RULES = """async (rules) => {
+    const me = await (await fetch('/api/v1/me')).json();
+    const headers = {'Content-Type': 'application/json', 'X-CSRFToken': me.csrf_token};
+    for (const rule of rules) {
+        const answer = await fetch('/api/v1/alerts/rules', {method: 'POST', headers, body: JSON.stringify(rule)});
+        if (!answer.ok) throw new Error(await answer.text());
+    }
+}"""
 HISTORY_MS = 60_000
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
@@ -109,6 +131,7 @@ def main() -> int:
         page.goto(link)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{site}/")
+        page.evaluate(MAKE_RULES, RULES)
         signed_in = page.context.storage_state()
         for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
             for scheme in ("light", "dark"):
