@@ -142,8 +142,11 @@ class Collecting:
 
 
 @pytest.fixture
-def collect(redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable[[], Collecting]]:
-    """Starts collectors of the cluster in the settings; they archive below ``tmp_path``/archive."""
+def collect(transactional_db: None, redis: Redis, settings: Any, tmp_path: Path) -> Iterator[Callable[[], Collecting]]:
+    """Starts collectors of the cluster in the settings; they archive below ``tmp_path``/archive.
+
+    They write to the database from threads of their own, which a test's open transaction would hold up.
+    """
     settings.NSQ_ARCHIVE = str(tmp_path / "archive")
     started: list[Collecting] = []
 
