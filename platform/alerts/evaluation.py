@@ -21,6 +21,7 @@ from alerts.wording import message_of
 from cluster import store
 from cluster.live import CLUSTER, Message, tell
 from cluster.picture import Picture
+from console.outbound import Undelivered
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ class Alerting:
             try:
                 message = message_of(due.event, due.alerts)
                 await loop.run_in_executor(self._senders, delivery.send, notifier, message)
-            except delivery.Undelivered as undelivered:
+            except Undelivered as undelivered:
                 error = str(undelivered)
             except Exception as defect:  # whatever it is, it is told beside the notifier, and others go on
                 logger.exception("a notification failed", extra={"notifier": notifier.name})

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from django.conf import settings
-
 from alerts.models import Alert
 from alerts.schemas import alert_detail
+from console.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
 NAMED_MOST = 20
@@ -45,7 +44,7 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
         lines += advice
     return Message(
         title=title,
-        text="\n".join([title, *lines, page_address()]),
+        text="\n".join([title, *lines, address_of("/alerts")]),
         fields={"event": event, "total": len(ordered), "alerts": [alert_detail(alert, None) for alert in named]},
     )
 
@@ -54,7 +53,7 @@ def test_message(by: str) -> Message:
     title = "[test] Alerts of NSQ reach you here"
     return Message(
         title=title,
-        text=f"{title}\nSent by {by}, to try this notifier.\n{page_address()}",
+        text="\n".join([title, f"Sent by {by}, to try this notifier.", address_of("/alerts")]),
         fields={"event": "test", "total": 0, "alerts": []},
     )
 
@@ -91,7 +90,3 @@ def lasting(seconds: int) -> str:
         hours, minutes = divmod(seconds // 60, 60)
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{seconds // 86_400} days"
-
-
-def page_address() -> str:
-    return f"{settings.NSQ_SITE}{settings.NSQADMIN.base}/alerts"

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import httpx
-from django.core.mail import send_mail
+from typing import Literal
 
+from console import outbound
 from reports.models import Report, ReportRun
 from reports.schedule import recipients
 from reports.schemas import unix_ms
 
-TIMEOUT_S = 10.0
+Way = Literal["webhook", "email"]
 
 
-def send(report: Report, run: ReportRun) -> None:
-    """Raises httpx.HTTPError or OSError where it could not be delivered."""
-    if report.notify_webhook:
-        httpx.post(report.notify_webhook, json=body(report, run), timeout=TIMEOUT_S).raise_for_status()
-    if to := recipients(report.notify_email):
-        send_mail(f"Report {report.name} {run.state}", text(report, run), None, to)
+def ways(report: Report) -> list[Way]:
+    """How its people want to hear of it. Each is gone by itself, so that none waits for another that fails."""
+    found: list[Way] = ["webhook"] if report.notify_webhook else []
+    return [*found, "email"] if recipients(report.notify_email) else found
 
 
-def body(report: Report, run: ReportRun) -> dict[str, object]:
-    """What a webhook is posted, as JSON; times are unix milliseconds."""
+def send(report: Report, run: ReportRun, way: Way) -> None:
+    """Raises outbound.Undelivered."""
+    text = text_of(report, run)
+    if way == "webhook":
+        outbound.post(report.notify_webhook, text=text, fields=fields_of(report, run))
+    else:
+        outbound.mail(recipients(report.notify_email), title=title_of(report, run), text=text)
+
+
+def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
+    """What a webhook is posted beside the text; times are unix milliseconds."""
     return {
         "schedule": report.name,
         "run": run.pk,
@@ -33,10 +40,24 @@ def body(report: Report, run: ReportRun) -> dict[str, object]:
         "error": run.error,
         "started_at": unix_ms(run.started_at),
         "finished_at": unix_ms(run.finished_at),
-        "path": f"/reports/runs/{run.pk}",
+        "path": path_of(run),
     }
 
 
-def text(report: Report, run: ReportRun) -> str:
-    said = f"It failed: {run.error}" if run.state == ReportRun.State.FAILED else f"It has {run.rows} rows."
-    return f"Run {run.pk} of {report.name} ({run.job}) is over. {said}\n\nIts page: /reports/runs/{run.pk}\n"
+def title_of(report: Report, run: ReportRun) -> str:
+    return f"Report {report.name} {run.state}"
+
+
+def text_of(report: Report, run: ReportRun) -> str:
+    """For people: its state, what came of it, and where to look."""
+    if run.state == ReportRun.State.FAILED:
+        attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
+        what = f"Run {run.pk} ({run.job}{attempt}): {run.error or 'it gave no reason; its log may'}"
+    else:
+        rows = "no row" if not run.rows else "1 row" if run.rows == 1 else f"{run.rows:,} rows"
+        what = f"Run {run.pk} ({run.job}) has {rows}."
+    return "\n".join([title_of(report, run), what, outbound.address_of(path_of(run))])
+
+
+def path_of(run: ReportRun) -> str:
+    return f"/reports/runs/{run.pk}"

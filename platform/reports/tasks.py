@@ -9,12 +9,12 @@ from datetime import timedelta
 from threading import Thread
 from typing import Any
 
-import httpx
 from celery import shared_task
 from celery.signals import beat_init, worker_ready, worker_shutting_down
 from django.db import connection, transaction
 
 from console.celery import app
+from console.outbound import Undelivered
 from reports import notice, runner
 from reports.live import announce
 from reports.models import Report, ReportRun, WrongState, now
@@ -85,7 +85,8 @@ def run_over(run: ReportRun) -> None:
         announce(again)
         run_report.apply_async((again.pk,), eta=again.not_before)
     elif wants_word(report, run):
-        tell.delay(run.pk)
+        for way in notice.ways(report):
+            tell.delay(run.pk, way)
     start_next(report.pk)
 
 
@@ -106,12 +107,12 @@ def wants_word(report: Report, run: ReportRun) -> bool:
     return run.state in told[Report.NotifyOn(report.notify_on)]
 
 
-@shared_task(name="reports.tell", autoretry_for=(OSError, httpx.HTTPError), retry_backoff=5, max_retries=5)
-def tell(run_id: int) -> None:
+@shared_task(name="reports.tell", autoretry_for=(Undelivered,), retry_backoff=5, max_retries=5)
+def tell(run_id: int, way: notice.Way) -> None:
     """Send word of a run's end to whom its schedule names; tried again for some minutes."""
     run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
     if run is not None and run.report is not None:
-        notice.send(run.report, run)
+        notice.send(run.report, run, way)
 
 
 @shared_task(name="reports.drop_expired_results")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -83,14 +84,17 @@ def worker(redis, transactional_db, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def sink() -> Iterator[tuple[str, list[Any]]]:
-    """An address that takes whatever is posted to it, and what it took, as JSON."""
+    """An address that takes whatever is posted to it, and what it took, as JSON; ``/refused`` answers 403 at length."""
     posted: list[Any] = []
 
     class Taker(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
+            said = b"no_service " * 100 if self.path == "/refused" else b""
+            self.send_response(403 if said else 200)
+            self.send_header("Content-Length", str(len(said)))
             self.end_headers()
+            self.wfile.write(said)
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -394,13 +398,14 @@ def test_a_due_report_takes_the_place_of_its_last_run_where_the_schedule_cancels
     assert states_of(report_id) == ["cancelled", "queued"]
 
 
-def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, redis, sink):
-    """Each wait is twice the one before; the webhook hears of the last failure alone."""
+def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, redis, sink, settings):
+    """Each wait is twice the one before; the webhook hears of the last failure alone, in words and in fields."""
     from datetime import timedelta
 
     from reports import tasks
     from reports.models import ReportRun, now
 
+    settings.NSQ_SITE = "https://nsq.example.org"
     url, posted = sink
     hook = {"notify_on": "failure", "notify_webhook": url}
     report_id = schedule_of(caller, retries=2, retry_after_s=100, **hook)
@@ -419,10 +424,38 @@ def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, re
 
     [message] = redis.lrange("celery", 0, -1)
     assert json.loads(message)["headers"]["task"] == "reports.tell"
-    tasks.tell(again.pk)
+    tasks.tell(again.pk, "webhook")
     [told] = posted
     assert (told["schedule"], told["run"], told["state"], told["attempt"]) == ("hourly", again.pk, "failed", 3)
     assert "there is no archive" in told["error"]
+    assert told["path"] == f"/reports/runs/{again.pk}"
+    assert told["text"].splitlines() == [
+        "Report hourly failed",
+        f"Run {again.pk} (latency, attempt 3): {told['error']}",
+        f"https://nsq.example.org/reports/runs/{again.pk}",
+    ]
+
+
+def test_a_webhook_that_refuses_keeps_no_letter_back(caller, redis, sink, mailoutbox):
+    """Each way is gone by itself; what the other side said is kept, but for the rest of a long answer."""
+    from console.outbound import Undelivered
+    from reports import tasks
+
+    url = sink[0].replace("/hook", "/refused")
+    report_id = schedule_of(caller, notify_on="failure", notify_webhook=url, notify_email="ann@example.org")
+    tasks.run_scheduled(report_id)
+    [run] = runs_of(report_id)
+    redis.delete("celery")
+    tasks.run_report(run.pk)
+
+    asked = [json.loads(base64.b64decode(json.loads(each)["body"]))[0] for each in redis.lrange("celery", 0, -1)]
+    assert sorted(asked) == [[run.pk, "email"], [run.pk, "webhook"]]
+    with pytest.raises(Undelivered) as refused:
+        tasks.tell.run(run.pk, "webhook")
+    assert str(refused.value).startswith("answers 403 no_service no_service")
+    assert len(str(refused.value)) < 400
+    tasks.tell.run(run.pk, "email")
+    assert len(mailoutbox) == 1
 
 
 def test_whoever_gave_an_address_gets_a_letter(caller, redis, mailoutbox):
@@ -433,7 +466,7 @@ def test_whoever_gave_an_address_gets_a_letter(caller, redis, mailoutbox):
     tasks.run_scheduled(report_id)
     [run] = runs_of(report_id)
     tasks.run_report(run.pk)
-    tasks.tell(run.pk)
+    tasks.tell(run.pk, "email")
 
     [letter] = mailoutbox
     assert (letter.subject, letter.to) == ("Report hourly failed", ["ann@example.org", "bob@example.org"])
