@@ -61,6 +61,41 @@ class Folder:
         self.system.create_dir(target.rpartition("/")[0], recursive=True)
         self.system.move(source, target)
 
+    def replace(self, aside: Folder) -> None:
+        """Put ``aside``, of the same file system, in this one's place.
+
+        On an object store, which has no folders to rename, the old files go first and the new ones come one by one.
+        """
+        if self.system.type_name == "s3":
+            self.remove()
+            files = self.system.get_file_info(pafs.FileSelector(aside.root, recursive=True))
+            for info in sorted(files, key=lambda info: (info.base_name.startswith("_"), info.path)):
+                if info.type == pafs.FileType.File:
+                    self.move(info.path, self.root + info.path.removeprefix(aside.root))
+            aside.remove()
+            return
+        old = f"{aside.root}.old"
+        had_one = self.exists
+        if had_one:
+            self.system.move(self.root, old)
+        try:
+            self.system.move(aside.root, self.root)
+        except OSError:
+            if had_one:
+                self.system.move(old, self.root)
+            raise
+        if had_one:
+            self.system.delete_dir(old)
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.system.get_file_info(self.root).type != pafs.FileType.NotFound)
+
+    def remove(self) -> None:
+        """Delete it and all it holds, if it is there."""
+        if self.exists:
+            self.system.delete_dir(self.root)
+
 
 def fingerprint(*parts: str) -> str:
     """Sixteen hex digits that stand for the parts and their order."""

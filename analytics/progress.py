@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from analytics.session import is_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -52,8 +54,13 @@ class Progress:
         """Report Spark's own task counts between ``start`` and ``end`` while the body runs Spark jobs.
 
         Spark plans as it goes, so how many stages will come is not known: ``expected_stages`` is what the job usually
-        has. More of them leave the fraction at ``end``.
+        has. More of them leave the fraction at ``end``. Of a Spark Connect server no task counts are to be had.
         """
+        self.at(start, stage)
+        if is_connect(spark):
+            yield
+            self.at(end, stage)
+            return
         context = spark.sparkContext
         context.setJobGroup(_JOB_GROUP, stage)
         tracker = context.statusTracker()
@@ -82,7 +89,6 @@ class Progress:
                 except Exception:  # Spark is going down: the body's own exception says why
                     return
 
-        self.at(start, stage)
         follower = threading.Thread(target=poll, name="progress", daemon=True)
         follower.start()
         try:

@@ -8,6 +8,7 @@ import json
 import math
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from analytics.files import Folder
@@ -48,25 +48,11 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    spark = rows.sparkSession
-    aside = f"{output.rstrip('/')}.{secrets.token_hex(4)}.writing"
-    old = f"{aside}.old"
-    java: Any = spark.sparkContext._jvm  # Hadoop's file systems: the result may be on any that Spark writes to
-    hadoop_path = java.org.apache.hadoop.fs.Path
-    files = hadoop_path(output).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     written = Observation()
     # One file: a result is small beside its archive, and its order is then the order of its rows.
     ordered = rows.repartition(1).sortWithinPartitions(*(F.desc(n[1:]) if n[0] == "-" else F.asc(n) for n in order))
-    try:
+    with _aside(output) as aside:
         ordered.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(aside)
-        had_one = files.exists(hadoop_path(output)) and files.rename(hadoop_path(output), hadoop_path(old))
-        if not files.rename(hadoop_path(aside), hadoop_path(output)):
-            if had_one:
-                files.rename(hadoop_path(old), hadoop_path(output))
-            raise OSError(f"the result could not be moved to {output}")
-        files.delete(hadoop_path(old), True)
-    finally:
-        files.delete(hadoop_path(aside), True)
     return int(written.get["rows"])
 
 
@@ -76,30 +62,24 @@ def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], ou
     schema = pa.schema([pa.field(f.name, types[f.type], metadata={"unit": f.unit}) for f in figures])
     columns = list(zip(*rows, strict=True)) or [()] * len(figures)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    folder, aside = Folder(output.rstrip("/")), Folder(f"{output.rstrip('/')}.{secrets.token_hex(4)}.writing").root
-    files, old = folder.system, f"{aside}.old"
-
-    def is_there(path: str) -> bool:
-        return bool(files.get_file_info(path).type != pafs.FileType.NotFound)
-
-    try:
-        files.create_dir(aside, recursive=True)
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), f"{aside}/part-0.parquet", filesystem=files)
-        had_one = is_there(folder.root)
-        if had_one:
-            files.move(folder.root, old)
-        try:
-            files.move(aside, folder.root)
-        except OSError:
-            if had_one:
-                files.move(old, folder.root)
-            raise
-        if had_one:
-            files.delete_dir(old)
-    finally:
-        if is_there(aside):
-            files.delete_dir(aside)
+    with _aside(output) as aside:
+        folder = Folder(aside)
+        folder.system.create_dir(folder.root, recursive=True)
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        pq.write_table(table, f"{folder.root}/part-0.parquet", filesystem=folder.system)
     return len(rows)
+
+
+@contextmanager
+def _aside(output: str) -> Iterator[str]:
+    """A place beside ``output`` to write to; it takes ``output``'s place if the body ends well, and is gone if not."""
+    place = output.rstrip("/")
+    aside = f"{place}.{secrets.token_hex(4)}.writing"
+    try:
+        yield aside
+        Folder(place).replace(Folder(aside))
+    finally:
+        Folder(aside).remove()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow.fs as pafs
-
 from analytics.archive import samples_path
 from analytics.files import HOUR, File, Folder, described, fingerprint
 from analytics.schema import SCHEMA_VERSION, spark_schema
@@ -180,8 +178,7 @@ class Rollups:
                 for file in files:
                     folder.move(file.path, f"{folder.root}/{place}/{marks[start]}.parquet")
         finally:
-            if staged.system.get_file_info(staged.root).type != pafs.FileType.NotFound:
-                staged.system.delete_dir(staged.root)
+            staged.remove()
         return int(written.get["rows"])
 
     def _uri(self, path: str) -> str:

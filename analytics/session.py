@@ -1,4 +1,5 @@
-"""Starting Spark: on this machine by default, on the cluster SPARK_MASTER names, or inside ``spark-submit``."""
+"""Starting Spark: on this machine by default, on the cluster that SPARK_MASTER names, inside ``spark-submit``, or at
+the Spark Connect server that SPARK_REMOTE names."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONNECT_TIMEOUT_S = 5
+_CONNECT_PORT = 15002
+"""Where a Spark Connect server is, if its address names no port (Spark's documentation)."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -42,7 +45,7 @@ _SETTINGS = {
 
 
 class MasterUnreachable(Exception):
-    """Nothing answers at the address in SPARK_MASTER."""
+    """Nothing answers at the address in SPARK_MASTER or SPARK_REMOTE, or nothing could ask there."""
 
 
 @contextmanager
@@ -51,9 +54,17 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A session for one job, stopped at the end; ``for_much`` is for an archive of more than some dozen megabytes.
 
-    SPARK_MASTER unset: ``local[*]``. Under ``spark-submit``, its master and its Java are used. Raises JavaNotFound or
-    MasterUnreachable, each with one line for the user; Spark itself would retry an absent master for a minute.
+    SPARK_MASTER unset: ``local[*]``. Under ``spark-submit``, its master and its Java are used; with SPARK_REMOTE, a
+    server's, and no Java here. Raises JavaNotFound or MasterUnreachable, each with one line for the user; Spark itself
+    would retry an absent master for a minute.
     """
+    if remote := environ.get("SPARK_REMOTE"):
+        session = _at_server(remote, name)
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
     submitted = "PYSPARK_GATEWAY_PORT" in environ
     master = environ.get("SPARK_MASTER") or "local[*]"
     with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
@@ -79,6 +90,30 @@ def spark_session(
             yield session
         finally:
             session.stop()
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session is a client of a Spark Connect server, which has no JVM here to ask."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _at_server(remote: str, name: str) -> SparkSession:
+    """A session at ``sc://host:port/;…``. Raises MasterUnreachable."""
+    found = re.match(r"sc://(\[[^\[\]]+\]|[^/:]+)(?::(\d+))?(?:/|$)", remote)
+    if found is None:
+        raise MasterUnreachable(f"SPARK_REMOTE={remote} is not of the form sc://host:port")
+    try:
+        import grpc  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError:
+        raise MasterUnreachable("SPARK_REMOTE is set, and its client is missing: pip install 'nsq[connect]'") from None
+    try:
+        address = found[1].strip("[]"), int(found[2] or _CONNECT_PORT)
+        socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise MasterUnreachable(f"the Spark Connect server {remote} cannot be reached ({error})") from None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(name).remote(remote).config("spark.sql.session.timeZone", "UTC").create()
 
 
 def _check_reachable(master: str) -> None:

@@ -1,0 +1,70 @@
+"""An archive and results in a bucket, of a server that speaks S3: all that is done there without Spark."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pyarrow.parquet as pq
+import pytest
+from moto.server import ThreadedMotoServer
+
+from analytics.archive import ArchiveWriter, samples_path
+from analytics.files import Folder
+from analytics.jobs import JOBS
+from analytics.places import Place
+from analytics.progress import Progress
+from analytics.schema import Sample
+
+BEGAN = datetime(2026, 3, 14, tzinfo=UTC)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """``s3a://…``, empty; credentials and endpoint are in the environment, as docs/analytics.md says."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "someone",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="stats")
+    yield "s3a://stats/nsq"
+    server.stop()
+
+
+def run(job: str, archive: str, now: datetime, **given: str) -> list[dict[str, Any]]:
+    """The rows of a maintenance job's result, which is in the bucket as well."""
+    place = Place(archive, f"{archive}/results/{job}")
+    JOBS[job].run(None, place, JOBS[job].checked(given), now, Progress(io.StringIO()))
+    result = Folder(place.output)
+    rows: list[dict[str, Any]] = pq.read_table(result.root, filesystem=result.system).to_pylist()
+    return rows
+
+
+def test_samples_in_a_bucket_are_compacted_and_dropped_when_they_are_old(bucket):
+    """Small files become one an hour, which holds all of them; a second run's result replaces the first's."""
+    for minute in range(0, 120, 20):
+        at = BEGAN + timedelta(minutes=minute)
+        sample = Sample(taken_at=at, node="n", boot_id="b", started_at=BEGAN, topic="t", depth=minute)
+        ArchiveWriter(bucket).write([sample])
+    samples = Folder(samples_path(bucket))
+    assert [len(files) for files in samples.partitions().values()] == [3, 3]
+
+    done = run("compact", bucket, BEGAN + timedelta(days=1))
+    assert [row["action"] for row in done] == ["compacted", "compacted"]
+    for hour, files in samples.partitions().items():
+        (whole,) = [file for file in files if file.name.startswith("compact-")]
+        depths = pq.read_table(whole.path, filesystem=samples.system, partitioning=None)["depth"].to_pylist()
+        assert depths == [60 * hour.hour + minute for minute in (0, 20, 40)]
+    assert run("compact", bucket, BEGAN + timedelta(days=1)) == []
+
+    assert len(run("retain", bucket, BEGAN + timedelta(days=40))) == 2
+    assert samples.partitions() == {}

@@ -1,0 +1,132 @@
+"""Reports by a Spark Connect server: no JVM on this side, and the same rows."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from analytics.java import find_java
+from analytics.jobs import JOBS
+from analytics.places import Place
+from analytics.progress import Progress
+from analytics.results import Result
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+START_S = 150
+SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address of a Spark Connect server on this machine, out of the pip distribution."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [home / "bin" / "spark-submit", "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+    log = tmp_path / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + START_S
+        pattern = r"Spark Connect server started at: \S+?:(\d+)"
+        while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        yield f"sc://127.0.0.1:{found[1]}"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def analytics(remote: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``python -m analytics`` with neither Java nor a master in reach but the server's."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_REMOTE": remote, "JAVA_HOME": "/nowhere"}
+    command = [sys.executable, "-m", "analytics", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
+
+
+def test_a_server_says_what_this_machine_says(spark, server, archive, write, make_broker, midnight):
+    """The report's rows, in their place as a whole, and SQL over the views."""
+    rng, broker = random.Random(5), make_broker()
+    for step in range(1, 13):
+        at = midnight + timedelta(minutes=15 * step, seconds=-10)
+        for number in range(3):
+            broker.finish("t", f"c{number}", int(1e6 * rng.lognormvariate(0, 2)), at)
+        write(broker.sample(at))
+    there, here = archive.parent / "there", archive.parent / "here"
+    given = {"until": "2026-03-14T03:00Z", "period": "3h"}
+    job = JOBS["latency"]
+    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    words = [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
+
+    done = analytics(server, "run", "latency", "--archive", str(archive), "--output", str(there), *words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {"event": "done", "rows": 9}
+    assert Result(there).page(0, 100) == Result(here).page(0, 100)
+    assert not [path for path in archive.parent.iterdir() if "writing" in path.name]
+
+    query = "select channel, sum(message_count) from samples where channel != '' group by 1 order by 1"
+    done = analytics(server, "sql", "--archive", str(archive), "--period", "3650d", "--csv", query)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == ["c0", "c1", "c2"]
+
+
+@pytest.mark.parametrize(
+    ("remote", "complaint"),
+    [
+        ("127.0.0.1:15002", "SPARK_REMOTE=127.0.0.1:15002 is not of the form sc://host:port"),
+        ("sc://127.0.0.1:{closed}", "the Spark Connect server sc://127.0.0.1:{closed} cannot be reached ("),
+    ],
+)
+def test_a_server_that_is_not_there_is_one_line(archive, write, make_broker, midnight, remote, complaint):
+    """Without a wait; and so is an address that is none."""
+    broker = make_broker()
+    broker.finish("t", "c", 1_000_000, midnight)
+    write(broker.sample(midnight))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        closed = taken.getsockname()[1]
+        place = ["--archive", str(archive), "--output", str(archive.parent / "result")]
+        done = analytics(remote.format(closed=closed), "run", "latency", *place)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"analytics: {complaint.format(closed=closed)}")
+    assert done.stderr.count("\n") == 1
+    assert json.loads(done.stdout.splitlines()[-1])["kind"] == "master"
