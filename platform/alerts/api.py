@@ -17,6 +17,7 @@ from accounts.auth import caller, needs
 from accounts.roles import Permission, allows
 from accounts.schemas import Line, Message
 from alerts import live, selectors, services
+from alerts import pending as pendings
 from alerts.catalogue import METRICS
 from alerts.models import Alert, Notifier, Rule, Silence
 from alerts.schemas import (
@@ -32,6 +33,7 @@ from alerts.schemas import (
     NotifierIn,
     NotifierOut,
     NotifiersOut,
+    PendingsOut,
     PreviewOut,
     RuleChange,
     RuleIn,
@@ -78,6 +80,12 @@ def alerts(
 def counts(request: HttpRequest) -> dict[str, Any]:
     """How many fire, by what people have done about them."""
     return {"version": live.version(), "counts": selectors.counts()}
+
+
+@router.get("pending", auth=needs(Permission.VIEW), response={200: PendingsOut, **REFUSALS})
+def pending(request: HttpRequest, limit: int = Query(500, ge=1, le=2000)) -> dict[str, Any]:
+    """What is beyond its threshold, but not yet for the rule's hold time. Where no collector is at work, nothing."""
+    return pendings.pending(limit=limit)
 
 
 @router.post("acknowledge", auth=needs(Permission.ATTEND), response={200: ManyOut, **REFUSALS})

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from alerts import delivery, ledger, live, metrics, telling
 from alerts.engine import SETTLING_S, Engine, Fired, Resolved
+from alerts.pending import STANDINGS
 from alerts.wording import message_of
 from cluster import store
 from cluster.live import CLUSTER, Message, tell
@@ -25,9 +26,8 @@ from console.outbound import Undelivered
 
 logger = logging.getLogger(__name__)
 
-STANDINGS = "nsq:alerts:standings"
-"""What is beyond a threshold and does not fire yet, for the next collector: JSON, ``{"at", "pending"}``."""
-KEPT_EVERY_S = 5.0
+KEPT_EVERY_S = 2.0
+"""How often it is kept in Redis what is pending."""
 LOOK_EVERY_S = 5.0
 """How often it is looked at who has to be told what, whether or not anything happened: repeats, ends of silences."""
 REPEATED_EVERY_S = 10.0

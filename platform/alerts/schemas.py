@@ -224,6 +224,28 @@ class AlertsOut(AlertCountsOut):
     alerts: list[AlertOut] = Field(description="newest first")
 
 
+class PendingOut(Schema):
+    rule_id: int
+    rule: str
+    severity: SeverityName
+    scope: ScopeName
+    metric: str
+    unit: str = Field(description="of the threshold; empty for a flag")
+    comparison: Comparison
+    threshold: float
+    hold_s: int
+    topic: str
+    channel: str
+    node: str
+    began_at: int = Field(description="when it went beyond the threshold")
+    fires_at: int = Field(description="when it fires if it stays so; past: the rule has 1,000 alerts that fire already")
+
+
+class PendingsOut(Schema):
+    total: int
+    pending: list[PendingOut] = Field(description="those first that fire next; some two seconds old")
+
+
 class NoteIn(_Closed):
     note: Line = Field("", max_length=500)
 

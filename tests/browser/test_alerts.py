@@ -48,6 +48,20 @@ def badge(page: Page) -> Locator:
     return page.get_by_role("navigation", name="Main").get_by_role("link", name=re.compile("^Alerts"))
 
 
+def test_what_would_fire_is_listed_until_it_is_well_again(admin, stack, axe):
+    """Beyond its threshold, but not yet for as long as its rule asks: the page says when it would fire."""
+    waits_for_nobody(stack, "alarm-p")
+    make(admin, depth_rule("alarm-p", hold_s=7000))
+    page = admin.page
+    page.goto("/alerts")
+    pending = page.get_by_role("group", name="Pending alerts").get_by_role("row").filter(has_text="alarm-p / siren")
+    expect(pending).to_contain_text(re.compile(r"Deep alarm-p.*20 messages.*in 11\d min"))
+    expect(page.get_by_text("Nothing fires")).to_be_visible()
+    assert axe(page) == []
+    stack.command("/channel/empty", topic="alarm-p", channel="siren")
+    expect(pending).to_have_count(0)
+
+
 def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     """An admin writes a rule and is told what it would fire for; an operator elsewhere is told that it does, sees to
     it, and finds it in the history once the messages are gone."""

@@ -232,6 +232,35 @@ def test_a_webhook_that_hangs_holds_up_nobody(go_cluster, collect, picture, admi
     other.stop()
 
 
+def test_what_is_beyond_its_threshold_but_not_for_long_enough_is_pending(
+    go_cluster, collect, admin, tells, firing, wait_until
+):
+    """It is listed with when it would fire, until it fires or is well again."""
+
+    def pending() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = admin.request("GET", "alerts/pending").json()["pending"]
+        return found
+
+    alpha = go_cluster.nodes[0]
+    alpha.channel("orders", "billing", depth=500)
+    alpha.channel("orders", "mail", depth=5)
+    slow = tells(name="Slow", hold_s=3600)
+    tells(name="Held", scope="topic", hold_s=7200)
+    tells(name="At once", threshold=400)
+    collect()
+    found = wait_until(pending, "something is pending")
+    assert [(each["rule"], each["topic"], each["channel"], each["node"]) for each in found] == [
+        ("Slow", "orders", "billing", ""),
+        ("Held", "orders", "", ""),
+    ]
+    assert [each["fires_at"] - each["began_at"] for each in found] == [3_600_000, 7_200_000]
+    admin.request("PATCH", f"alerts/rules/{slow}", {"hold_s": 0})
+    wait_until(lambda: {each["rule"] for each in firing()} == {"Slow", "At once"}, "it fires")
+    wait_until(lambda: [each["rule"] for each in pending()] == ["Held"], "and is no longer pending")
+    alpha.channel("orders", "billing", depth=5)
+    wait_until(lambda: pending() == [], "all is well again")
+
+
 def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings, wait_until):
     """From the address that the settings give, through the server they name."""
     server = MailServer()

@@ -26,6 +26,7 @@ import type {
   Peeked,
   PeekedMessage,
   PeekState,
+  PendingList,
   Person,
   PersonChange,
   PersonRequest,
@@ -250,6 +251,7 @@ export type AlertFilters = { severity: Severity | ''; subject: string };
 /** Those that fire. */
 export const firingAlerts = (limit: number): Promise<AlertList> => request('GET', `alerts?limit=${limit}`);
 
+export const pendingAlerts = (): Promise<PendingList> => request('GET', 'alerts/pending?limit=100');
 export const alert = (id: number): Promise<Alert> => request('GET', `alerts/${id}`);
 
 /** Those that are over, older than `before` (an alert's id), newest first. */

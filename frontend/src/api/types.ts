@@ -52,6 +52,8 @@ export type ResultCell = Result['rows'][number][number];
 export type Alert = Schemas['AlertOut'];
 export type AlertCounts = Schemas['CountsOut'];
 export type AlertList = Schemas['AlertsOut'];
+export type Pending = Schemas['PendingOut'];
+export type PendingList = Schemas['PendingsOut'];
 export type Severity = Alert['severity'];
 /** What a rule can watch; `unit` is that of thresholds and values. */
 export type AlertMetric = Schemas['MetricOut'];

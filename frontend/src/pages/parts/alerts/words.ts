@@ -1,5 +1,5 @@
 /** Alerts and rules in words. */
-import type { Alert, AlertMetric, AlertRule, Silence, Severity } from '../../../api/types';
+import type { Alert, AlertMetric, AlertRule, Pending, Silence, Severity } from '../../../api/types';
 import { bytes, clock, count, DASH, dateTime, duration, rate } from '../../../charts/format';
 import { metricOf } from '../../../stores/rule';
 
@@ -30,21 +30,33 @@ export function figure(value: number | null, unit: string): string {
   if (value === null) return DASH;
   if (unit === 's') return Number.isInteger(value) ? span(value) : duration(value * 1000);
   if (unit === 'bytes/s') return `${bytes(value)}/s`;
-  if (unit.endsWith('/s')) return `${rate(value)} ${value === 1 ? unit.replace('s/s', '/s') : unit}`;
+  if (unit.endsWith('/s')) return `${rate(value)} ${rate(value) === '1' ? unit.replace('s/s', '/s') : unit}`;
   return `${count(value)} ${value === 1 ? unit.replace(/s$/, '') : unit}`.trim();
 }
 
 type Condition = Pick<Alert, 'metric' | 'comparison' | 'threshold' | 'hold_s'>;
 
-/** `above 100,000 messages for 5 min`; of a flag, `for 30 s`. */
-export function conditionOf(of: Condition, unit: string): string {
-  const beyond = unit === '' ? '' : `${of.comparison} ${figure(of.threshold, unit)} `;
+/** `above 100,000 messages for 5 min`; of a flag, `for 30 s`. Behind a title that says it, without its unit. */
+export function conditionOf(of: Condition, unit: string, title = ''): string {
+  const beyond = unit === '' ? '' : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
   return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
 }
 
 /** `Depth`, `Oldest age`; from the name where the platform's titles are not there yet. */
 export function titleOf(metrics: readonly AlertMetric[], of: Pick<Alert, 'scope' | 'metric'>): string {
   return metricOf(metrics, of.scope, of.metric)?.title ?? of.metric.replace(/_s$/, '').replaceAll('_', ' ');
+}
+
+/** `Depth above 100,000 messages for 5 min`, `Consumers below 1 for 2 min`. */
+export function firesWhen(metrics: readonly AlertMetric[], of: Condition & Pick<Alert, 'scope'>, unit: string): string {
+  const title = titleOf(metrics, of);
+  return `${title} ${conditionOf(of, unit, title)}`;
+}
+
+/** When it would fire: `in 40 s`. A rule with as many alerts as it may have lets no other fire. */
+export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number): string {
+  if (at > now) return `in ${roughly((at - now) / 1000)}`;
+  return now - at < 10_000 ? 'now' : 'when another is over';
 }
 
 /** What it is about, as its patterns say: `channels orders.* / *`, `all topics`. */
