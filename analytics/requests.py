@@ -19,9 +19,7 @@ Period = Annotated[
 ]
 Until = Annotated[
     datetime | None,
-    Parameter(
-        kind="time", title="Until", description="End of the period, for example 2026-03-14T15:00Z; now if empty."
-    ),
+    Parameter(kind="time", title="Until", description="End of the period; now if empty."),
 ]
 Topic = Annotated[str, Parameter(kind="text", title="Topic", description="Only this topic; all if empty.")]
 Channel = Annotated[str, Parameter(kind="text", title="Channel", description="Only this channel; all if empty.")]

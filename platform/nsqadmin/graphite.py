@@ -25,8 +25,8 @@ CHANNEL_GRAPHS = {
 }
 NODE_GRAPHS = {
     "*_bytes": "Memory",
-    "gc_pause_*": "Collector's pauses",
-    "gc_runs": "Collector's runs",
+    "gc_pause_*": "GC pauses",
+    "gc_runs": "GC runs",
     "heap_objects": "Objects on the heap",
 }
 GAUGES = {"depth", "in_flight_count", "deferred_count", "clients", "*_bytes", "gc_pause_*", "heap_objects"}

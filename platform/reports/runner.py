@@ -133,7 +133,9 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
             return lambda run: run.fail(error="the worker was stopped in the middle of the run", at=now())
         if moment > deadline:
             process.kill()
-            return lambda run: run.fail(error=f"the run took longer than its limit of {time_limit}", at=now())
+            return lambda run: run.fail(
+                error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=now()
+            )
         if process.told != told or moment - told_at > HEARTBEAT_S:
             told_at, told = moment, process.told
             with changing(run_id) as run:

@@ -102,6 +102,26 @@ def test_a_cut_connection_is_made_again(visit, stack):
     assert len(sockets) >= 2
 
 
+def test_a_feed_that_cannot_be_reached_says_what_to_look_at(visit):
+    """A page that never hears anything does not say for ever that it connects; once it can, it goes on by itself."""
+    visitor = visit("/signin", user="mara")
+    cut = {"now": True}
+
+    def between(browser):
+        if cut["now"]:
+            browser.close()
+        else:
+            browser.connect_to_server()
+
+    visitor.page.route_web_socket(re.compile("/ws/cluster"), between)
+    visitor.page.goto("/topics")
+    expect(visitor.page.get_by_text("The live feed cannot be reached")).to_be_visible()
+    cut["now"] = False
+    visitor.page.get_by_role("button", name="Try now").click()
+    expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
+    expect(visitor.page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+
+
 def test_an_ephemeral_topic_has_an_address_of_its_own(live, stack):
     """``#`` in a name is no fragment: following the link and reloading both show the topic."""
     stack.command("/topic/create", topic="sparks#ephemeral")

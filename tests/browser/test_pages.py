@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,17 @@ def test_every_page_fits_and_runs_without_an_error(visit, stack, gallery, width,
         assert beyond <= 0, f"{path} is {beyond} px wider than the screen"
     # The browser itself logs an API answer of 404, which is right for a run that is not there.
     assert [fault for fault in visitor.faults if "404" not in fault] == []
+
+
+def test_the_heading_fits_at_every_width(live):
+    """With every place an admin has, and the longest thing it says: since when the numbers stand still."""
+    page = live("/counter", user="ada")
+    page.get_by_role("button", name="Pause live updates").click()
+    expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
+    for width in range(360, 1500, 20):
+        page.set_viewport_size({"width": width, "height": 800})
+        beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert beyond <= 0, f"{beyond} px are beyond a screen of {width}"
 
 
 def test_the_phones_menu_leads_everywhere(live):

@@ -260,7 +260,7 @@ def test_through_the_proxy_graphs_are_below_the_base_path():
     assert len(channel) == 7
     node = drawn(Graphite(told).of_node("10.0.0.1:4151", "2h"))
     assert node["Memory"][1]["target"] == ('summarize(stats.gauges.nsq.10_0_0_1_4151.mem.*_bytes,"60sec","avg")')
-    assert "stats.counters.nsq.10_0_0_1_4151.mem.gc_runs.count" in node["Collector's runs"][1]["target"]
+    assert "stats.counters.nsq.10_0_0_1_4151.mem.gc_runs.count" in node["GC runs"][1]["target"]
 
 
 @pytest.mark.django_db(transaction=True)

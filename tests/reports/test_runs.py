@@ -251,7 +251,7 @@ def test_a_run_over_its_time_limit_is_stopped(caller, redis, archive, tmp_path: 
     runner.execute(run["id"])
 
     run = operator("GET", f"reports/runs/{run['id']}")[1]
-    assert (run["state"], run["error"]) == ("failed", "the run took longer than its limit of 0:00:01")
+    assert (run["state"], run["error"]) == ("failed", "the run took longer than its limit of 1 s")
     assert list((tmp_path / "reports").glob("*")) == []
 
 

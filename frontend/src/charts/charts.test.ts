@@ -74,6 +74,7 @@ test('axes are never empty', () => {
   expect(zeroBased(null, null)).toEqual([0, 1]);
   expect(zeroBased(0, 0)).toEqual([0, 1]);
   expect(zeroBased(2, 100)).toEqual([0, 108]);
+  expect(zeroBased(0, 1, 4)).toEqual([0, 4]);
   expect(decades(null, null)).toEqual([1, 10]);
   expect(decades(0, 50)).toEqual([10, 100]);
   expect(decades(0.3, 80)).toEqual([0.1, 100]);

@@ -23,6 +23,11 @@ export function short(value: number | null | undefined): string {
   return (value < 0 ? '−' : '') + scaled.toFixed(digits) + SUFFIXES[power];
 }
 
+/** A figure on an axis: as `short`, but small ones with the decimals that tell them apart. */
+export function tick(value: number): string {
+  return Math.abs(value) < 10 ? String(Number(value.toFixed(2))) : short(value);
+}
+
 /** Per second: `0`, `0.4`, `12`, `3.41k`. */
 export function rate(value: number | null | undefined): string {
   if (value === null || value === undefined) return DASH;

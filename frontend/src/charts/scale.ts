@@ -53,10 +53,10 @@ export function timeRange(low: number, high: number, alone: number, shortest = 0
   return high > low ? [Math.min(low, high - shortest), high] : [low - alone / 2, low + alone / 2];
 }
 
-/** The range of a linear axis for data that starts at zero: never empty, with air above the peak. */
-export function zeroBased(low: number | null, high: number | null): [number, number] {
+/** The range of a linear axis for data that starts at zero: never empty, up to `least` at least, with air above the peak. */
+export function zeroBased(low: number | null, high: number | null, least = 0): [number, number] {
   const peak = high ?? 0;
-  return [Math.min(0, low ?? 0), peak > 0 ? peak * 1.08 : 1];
+  return [Math.min(0, low ?? 0), Math.max(peak * 1.08, least) || 1];
 }
 
 /** The range of a logarithmic axis: whole powers of ten around the positive data. */

@@ -14,8 +14,12 @@ describe('a body', () => {
     expect(shownBody(bytes('{"a":'), 'json').kind).toBe('text');
     expect(shownBody(Uint8Array.of(0, 255), 'auto')).toEqual({ kind: 'hex', text: hexOf(Uint8Array.of(0, 255)) });
   });
-  it('keeps numbers that JavaScript would round', () => {
-    expect(shownBody(bytes('{"id":12345678901234567890}'), 'json').text).toContain('12345678901234567890');
+  it('is indented with its numbers and texts as they were sent', () => {
+    const sent = '{"id":12345678901234567890, "at":1.0,"of":{},"list": [],"text":"a\\"{b\\\\","e":[1e3,{"x":null}]}';
+    expect(shownBody(bytes(sent), 'json').text.split('\n')).toEqual([
+      ...['{', '  "id": 12345678901234567890,', '  "at": 1.0,', '  "of": {},', '  "list": [],', '  "text": "a\\"{b\\\\",'],
+      ...['  "e": [', '    1e3,', '    {', '      "x": null', '    }', '  ]', '}'],
+    ]);
   });
   it('is text also where the cut falls within a character', () => {
     const cut = bytes('größe').subarray(0, 3);

@@ -37,15 +37,30 @@ export function hexOf(bytes: Uint8Array): string {
   return rows.join('\n');
 }
 
-/** The JSON indented; null if it is none. Numbers that JavaScript would round keep the body as it is. */
+/** The JSON indented, its numbers and texts as they were sent, which JavaScript might round; null if it is none. */
 export function prettyJson(text: string): string | null {
   try {
-    const value: unknown = JSON.parse(text);
-    const exact = !(text.match(/\d{16,}|\d[eE]\d|\.\d{15,}/) ?? null);
-    return exact ? JSON.stringify(value, null, 2) : text;
+    JSON.parse(text);
   } catch {
     return null;
   }
+  const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
+  let depth = 0;
+  const line = (): string => `\n${'  '.repeat(depth)}`;
+  const parts = tokens.map((token, place) => {
+    if (token === ':') return ': ';
+    if (token === ',') return `,${line()}`;
+    if (/^[{[]$/.test(token)) {
+      if (/^[}\]]$/.test(tokens[place + 1] ?? '')) return token;
+      depth += 1;
+      return token + line();
+    }
+    if (!/^[}\]]$/.test(token)) return token;
+    if (/^[{[]$/.test(tokens[place - 1] ?? '')) return token;
+    depth -= 1;
+    return line() + token;
+  });
+  return parts.join('');
 }
 
 /** What to show of a body, and as what: `auto` is JSON where it is an object or list, else text, else hex. */

@@ -59,6 +59,10 @@ test('before rates are known they are not shown as zero', () => {
   expect(totalsOf(picture([], [topic('a', { publish_rate: null })], [])).publishRate).toBeNull();
 });
 
+test('where there are no topics, nothing is published and nothing finished', () => {
+  expect(totalsOf(picture([], [], []))).toMatchObject({ publishRate: 0, finishRate: 0 });
+});
+
 test('topics are ranked by what waits in them and their channels; idle ones are left out', () => {
   expect(largestBacklog(shop, 5)).toEqual([{ topic: 'orders', value: 157 }]);
 });

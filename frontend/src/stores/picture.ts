@@ -86,14 +86,19 @@ export type Totals = {
   nodesDown: number;
 };
 
-/** Null where no row has a rate yet, which is not the same as nothing flowing. */
+/** Null where no row has a rate yet, which is not the same as nothing flowing; without rows nothing flows. */
 export function sumOfRates<Row>(rows: Iterable<Row>, rate: (row: Row) => number | null): number | null {
-  let sum: number | null = null;
+  let sum = 0;
+  let known = 0;
+  let count = 0;
   for (const row of rows) {
     const value = rate(row);
-    if (value !== null) sum = (sum ?? 0) + value;
+    count += 1;
+    if (value === null) continue;
+    sum += value;
+    known += 1;
   }
-  return sum;
+  return count > 0 && known === 0 ? null : sum;
 }
 
 export function totalsOf(picture: Picture): Totals {
@@ -116,6 +121,12 @@ export function totalsOf(picture: Picture): Totals {
     nodesUp: up,
     nodesDown: picture.nodes.size - up,
   };
+}
+
+/** Where a message could be published from a shell: a node that answers, or where one usually is. */
+export function publishAddress(picture: Picture): string {
+  const node = [...picture.nodes.values()].find((row) => row.state === 'up');
+  return node ? `${node.broadcast_address}:${node.http_port}` : '127.0.0.1:4151';
 }
 
 export function channelsOf(picture: Picture, topic: string): ChannelRow[] {

@@ -77,6 +77,9 @@ export function calendarDays(rows: readonly Cells[], objective: string): Calenda
 
 export type Mover = { name: string; figure: string; unit: string; now: number | null; before: number | null; percent: number | null; state: string };
 
+/** `depth_mean` as `depth mean`, `p99_ms` as `p99`: the unit stands beside it. */
+export const figureName = (figure: string): string => figure.replace(/_ms$/, '').replaceAll('_', ' ');
+
 /** What changed most, in the order of the result. */
 export function movers(rows: readonly Cells[], most = 12): Mover[] {
   return rows.slice(0, most).map((cells) => ({
