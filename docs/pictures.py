@@ -1,12 +1,18 @@
 """Takes the pictures in docs/images: a platform of its own with the demo's traffic, and Chromium in front of it.
 
-make pictures        (or: .venv/bin/python docs/pictures.py --warm-up 120)
+make pictures                                    those that README and guides show, into docs/images
+.venv/bin/python docs/pictures.py --all DIR      every page, from top to bottom, into DIR
+
+The reports' pictures are of two days of readings that this script makes up; all else is as it happened.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
+import os
+import random
 import re
 import shutil
 import socket
@@ -14,47 +20,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocketRoute, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from analytics.archive import ArchiveWriter  # noqa: E402
+from analytics.schema import Sample  # noqa: E402
+from nsqwire.histogram import Histogram  # noqa: E402
+
 IMAGES = ROOT / "docs" / "images"
-WAY = {
-    "overview": "/",
-    "topics": "/topics",
-    "topic": "/topics/thumbnails",
-    "channel": "/topics/thumbnails/resize",
-    "nodes": "/nodes",
-    "alerts": "/alerts",
-    "reports": "/reports",
-}
-"""From link to link, so that the app keeps the history that its charts show."""
-RULES = [
-    {
-        "name": "Nobody finishes",
-        "severity": "critical",
-        "scope": "channel",
-        "metric": "oldest_age_s",
-        "threshold": 30,
-        "description": "Look at the channel's consumers, what each holds, and whether messages time out.",
-    },
-    {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 500, "hold_s": 10},
-    {"name": "Requeues", "scope": "channel", "metric": "requeue_rate", "threshold": 0.5, "hold_s": 5},
-]
-"""Some of which the demo's slow consumers are beyond."""
-MAKE_RULES = """async (rules) => {
-    const me = await (await fetch('/api/v1/me')).json();
-    const headers = {'Content-Type': 'application/json', 'X-CSRFToken': me.csrf_token};
-    for (const rule of rules) {
-        const answer = await fetch('/api/v1/alerts/rules', {method: 'POST', headers, body: JSON.stringify(rule)});
-        if (!answer.ok) throw new Error(await answer.text());
-    }
-}"""
-HISTORY_MS = 60_000
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+SCHEMES = ("light", "dark")
 FLAGS = (
     "--nsqd-tcp-address",
     "--nsqd-http-address",
@@ -63,6 +47,168 @@ FLAGS = (
     "--http-address",
 )
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+REPORTS_S = 1800
+HISTORY_MS = 60_000
+"""So long a browser looks at the overview, so that the small charts have a shape."""
+SETTLING_MS = 1500
+"""For a page's own requests, and the collector's next beat."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture of ``path`` once ``then`` was done there. ``{…}`` in a path are names that only a run knows."""
+
+    name: str
+    path: str
+    then: Callable[[Page], None] | None = None
+
+
+def press(name: str) -> Callable[[Page], None]:
+    """Press the first button of this name."""
+    return lambda page: page.get_by_role("button", name=name).first.click()
+
+
+def choose_rows(page: Page) -> None:
+    for row in page.get_by_role("row").all()[1:3]:
+        row.get_by_role("checkbox").check()
+
+
+def find(page: Page) -> None:
+    page.keyboard.press("Control+k")
+    page.keyboard.type("pause orders")
+
+
+def cut(page: Page) -> None:
+    """The connection is lost and cannot be made again."""
+    made: list[WebSocketRoute] = []
+
+    def once(browser: WebSocketRoute) -> None:
+        if made:
+            browser.close()
+        else:
+            browser.connect_to_server()
+        made.append(browser)
+
+    page.route_web_socket(re.compile("/ws/cluster"), once)
+    page.reload()
+    page.get_by_text("Live", exact=True).wait_for()
+    made[0].close()
+    page.get_by_role("button", name="Try now").wait_for()
+
+
+def never(page: Page) -> None:
+    """No connection is ever made."""
+    page.route_web_socket(re.compile("/ws/cluster"), lambda browser: browser.close())
+    page.reload()
+    page.get_by_role("button", name="Try now").wait_for()
+
+
+EMPTY = (
+    Shot("empty-overview", "/"),
+    Shot("empty-topics", "/topics"),
+    Shot("empty-channels", "/channels"),
+    Shot("empty-clients", "/clients"),
+    Shot("empty-node", "/nodes/{node}"),
+    Shot("empty-counter", "/counter"),
+    Shot("empty-alerts", "/alerts"),
+    Shot("empty-history", "/alerts?tab=history"),
+    Shot("empty-rules", "/alerts?tab=rules"),
+    Shot("empty-silences", "/alerts?tab=silences"),
+    Shot("empty-notifiers", "/alerts?tab=notifiers"),
+    Shot("empty-reports", "/reports"),
+)
+SHOTS = (
+    Shot("overview", "/"),
+    Shot("topics", "/topics"),
+    Shot("topics-chosen", "/topics", choose_rows),
+    Shot("topic", "/topics/thumbnails"),
+    Shot("publish", "/topics/orders?publish=on"),
+    Shot("tail", "/topics/orders?tail=on"),
+    Shot("delete", "/topics/orders", press("Delete")),
+    Shot("unknown-topic", "/topics/nothing"),
+    Shot("channel", "/topics/thumbnails/resize"),
+    Shot("messages", "/topics/thumbnails/resize?messages=ready"),
+    Shot("in-flight", "/topics/orders/warehouse?messages=in_flight"),
+    Shot("deferred", "/topics/emails/sender?messages=deferred"),
+    Shot("channels", "/channels"),
+    Shot("clients", "/clients"),
+    Shot("nodes", "/nodes"),
+    Shot("node", "/nodes/{node}"),
+    Shot("unknown-node", "/nodes/nobody"),
+    Shot("counter", "/counter"),
+    Shot("lookup", "/lookup"),
+    Shot("alerts", "/alerts"),
+    Shot("alert", "/alerts?alert={alert}"),
+    Shot("history", "/alerts?tab=history"),
+    Shot("rules", "/alerts?tab=rules"),
+    Shot("rule", "/alerts?tab=rules", press("Edit Backlog")),
+    Shot("silences", "/alerts?tab=silences"),
+    Shot("silence", "/alerts?tab=silences", press("New silence")),
+    Shot("notifiers", "/alerts?tab=notifiers"),
+    Shot("notifier", "/alerts?tab=notifiers", press("New notifier")),
+    Shot("reports", "/reports"),
+    Shot("schedule", "/reports", press("New schedule")),
+    Shot("unknown-run", "/reports/runs/999999"),
+    Shot("audit", "/audit"),
+    Shot("people", "/people"),
+    Shot("invite", "/people", press("Invite")),
+    Shot("person", "/people", press("Manage mara")),
+    Shot("account", "/account"),
+    Shot("token", "/account", press("New token")),
+    Shot("palette", "/topics", find),
+    Shot("keys", "/topics", lambda page: page.keyboard.press("?")),
+    Shot("menu", "/", press("Menu")),
+    Shot("missing", "/no/such/page"),
+    Shot("cut", "/topics", cut),
+    Shot("never", "/topics", never),
+)
+RUNS = (
+    Shot("run-latency", "/reports/runs/{latency}"),
+    Shot("run-throughput", "/reports/runs/{throughput}"),
+    Shot("run-objectives", "/reports/runs/{objectives}"),
+    Shot("run-capacity", "/reports/runs/{capacity}"),
+    Shot("run-compare", "/reports/runs/{compare}"),
+    Shot("run-failed", "/reports/runs/{failed}"),
+)
+SIGN_IN = (Shot("signin", "/signin"), Shot("signin-refused", "/signin", press("Sign in")))
+
+RULES: tuple[dict[str, Any], ...] = (
+    {
+        "name": "Nobody finishes",
+        "severity": "critical",
+        "scope": "channel",
+        "metric": "oldest_age_s",
+        "threshold": 30,
+        "description": "Look at the channel's consumers, what each holds, and whether messages time out.",
+        "notifiers": ["on call"],
+    },
+    {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 500, "hold_s": 10},
+    {"name": "Requeues", "scope": "channel", "metric": "requeue_rate", "threshold": 0.5, "hold_s": 5},
+    {"name": "Falls behind", "scope": "channel", "metric": "depth", "threshold": 100, "hold_s": 86_400},
+    {"name": "Node missing", "severity": "critical", "scope": "node", "metric": "down", "hold_s": 30},
+)
+"""Some of which the demo's slow consumers are beyond; one of them for a day, so that it is pending."""
+REPORTS: dict[str, dict[str, Any]] = {
+    "latency": {"window": "1h", "period": "2d"},
+    "throughput": {"window": "1h", "period": "2d"},
+    "objectives": {"window": "1h", "period": "2d", "latency_ms": 2000, "backlog": 500},
+    "capacity": {"period": "2d"},
+    "compare": {"period": "1d", "before": "1d"},
+}
+CALL = """async ([method, path, body]) => {
+    const me = await (await fetch('/api/v1/me')).json();
+    const headers = {'Content-Type': 'application/json', 'X-CSRFToken': me.csrf_token};
+    const answer = await fetch('/api/v1/' + path, {method, headers, body: body && JSON.stringify(body)});
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${path}: ${text}`);
+    return text ? JSON.parse(text) : null;
+}"""
+
+
+def shown() -> set[str]:
+    """The names of the files that README and guides show."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    return {name for page in pages for name in re.findall(r"images/([a-z-]+\.png)", page.read_text())}
 
 
 def free_addresses() -> dict[str, str]:
@@ -73,10 +219,11 @@ def free_addresses() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(*words: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """``manage.py nsq WORDS`` for as long as the block lasts."""
+    command = [sys.executable, ROOT / "manage.py", "nsq", *words]
     with log.open("wb") as output:
-        process = subprocess.Popen([sys.executable, ROOT / "manage.py", "nsq", *words], stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | environment)
     try:
         yield process
     finally:
@@ -94,52 +241,197 @@ def signin_link(log: Path) -> str:
     raise TimeoutError(f"nsq up is not ready:\n{log.read_text()}")
 
 
-def take(page: Page, site: str, suffix: str) -> None:
-    """One picture of each page, once there is some history to draw."""
-    page.goto(site)
-    page.get_by_text("Live", exact=True).first.wait_for()
-    page.wait_for_timeout(HISTORY_MS)
-    for name, path in WAY.items():
-        page.locator(f'a[href="{path}"]').first.dispatch_event("click")
-        page.wait_for_timeout(2000)
-        page.screenshot(path=IMAGES / f"{name}-{suffix}.png")
+def make_up_history(archive: Path, node: str) -> None:
+    """Two days of the demo's channels, a reading a minute: busy at noon, and slower the busier they are."""
+    rng = random.Random(4)
+    until = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=5)
+    began = until - timedelta(days=2)
+    channels = {
+        ("page_views", "analytics"): (40.0, 45),
+        ("page_views", "archive"): (150.0, 45),
+        ("orders", "billing"): (80.0, 15),
+        ("orders", "warehouse"): (400.0, 15),
+        ("emails", "sender"): (250.0, 6),
+        ("thumbnails", "resize"): (500.0, 9),
+    }
+    finished = {of: Histogram() for of in channels}
+    received = dict.fromkeys(channels, 0)
+    writer, samples = ArchiveWriter(str(archive)), list[Sample]()
+    for minute in range(2 * 24 * 60):
+        at = began + timedelta(minutes=minute)
+        busy = 1 + 0.7 * math.sin((at.hour + at.minute / 60 - 6) / 12 * math.pi)
+        topics: dict[str, Sample] = {}
+        for of, (median_ms, rate) in channels.items():
+            count = round(rate * busy * rng.uniform(0.8, 1.2))
+            slow = busy**1.5 * rng.lognormvariate(0, 0.15)
+            for _ in range(count):
+                finished[of].record(int(median_ms * slow * rng.lognormvariate(0, 0.6) * 1e6), 60)
+            done = finished[of].count
+            depth = round(max(0.0, busy - 1.4) * rate * 200 * rng.uniform(0.9, 1.1))
+            received[of] = max(received[of], done + depth)
+            dense = finished[of].to_json()
+            topic = Sample(taken_at=at, node=node, boot_id="1", started_at=began, topic=of[0])
+            topics[of[0]] = replace(topic, message_count=received[of], message_bytes=received[of] * 220)
+            samples.append(
+                replace(
+                    topic,
+                    channel=of[1],
+                    depth=received[of] - done,
+                    client_count=2,
+                    message_count=received[of],
+                    finish_count=done,
+                    requeue_count=done // 50,
+                    timeout_count=done // 400,
+                    oldest_unfinished_age_ns=int((1 + depth / rate) * 1e9),
+                    hist_zero_count=dense["zero_count"],
+                    hist_offset=dense["offset"],
+                    hist_counts=dense["counts"],
+                )
+            )
+        samples += topics.values()
+    writer.write(samples)
+
+
+def furnish(call: Callable[..., Any]) -> None:
+    """People, a token, rules, a notifier that fails, a silence, and something for the audit trail."""
+    for person in (
+        {"username": "mara", "role": "operator", "topic_patterns": ["orders*", "emails"]},
+        {"username": "viktor", "role": "viewer"},
+    ):
+        call("POST", "people", person)
+    call("POST", "account/tokens", {"name": "deploy script", "role": "operator"})
+    call("POST", "alerts/notifiers", {"name": "on call", "kind": "webhook", "url": "http://127.0.0.1:9/hook"})
+    for rule in RULES:
+        call("POST", "alerts/rules", rule)
+    until = int((time.time() + 7200) * 1000)
+    call("POST", "alerts/silences", {"topic_pattern": "emails", "ends_at": until, "reason": "the mail server moves"})
+    for action in ("pause", "unpause"):
+        call("POST", "actions", {"action": action, "topic": "orders", "channel": "billing"})
+
+
+def asked_for_reports(call: Callable[..., Any]) -> dict[str, str]:
+    """Have each report run, and one that fails; return the runs' ids."""
+    for schedule in call("GET", "reports/schedules")["schedules"]:
+        call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})  # lest one of them comes in between
+    bodies = {name: {"job": name, "parameters": parameters} for name, parameters in REPORTS.items()}
+    bodies["failed"] = {"job": "capacity", "time_limit_s": 10}  # which takes longer
+    return {name: str(call("POST", "reports/runs", body)["id"]) for name, body in bodies.items()}
+
+
+def wait_for_reports(call: Callable[..., Any]) -> None:
+    """Raises TimeoutError."""
+    deadline = time.monotonic() + REPORTS_S
+    while any(run["state"] in ("queued", "running") for run in call("GET", "reports/runs")["runs"]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the reports are not over after {REPORTS_S} s")
+        time.sleep(1)
+
+
+class Camera:
+    """Takes those shots whose files are wanted into a folder; ``whole``: from a page's top to its bottom."""
+
+    def __init__(self, browser: Browser, site: str, into: Path, wanted: Callable[[str], object], whole: bool) -> None:
+        self._browser, self._site, self._into, self._wanted, self._whole = browser, site, into, wanted, whole
+        self.missed: list[str] = []
+
+    def due(self, shots: tuple[Shot, ...]) -> dict[tuple[str, str], dict[str, Shot]]:
+        """By size and scheme, what is to be taken: files and shots."""
+        found = {
+            (size, scheme): {file: shot for shot in shots if self._wanted(file := f"{shot.name}-{size}-{scheme}.png")}
+            for size in SIZES
+            for scheme in SCHEMES
+        }
+        return {of: files for of, files in found.items() if files}
+
+    def take(self, shots: tuple[Shot, ...], signed_in: Any, names: Mapping[str, str], look_ms: float = 0) -> None:
+        for (size, scheme), files in self.due(shots).items():
+            context = self._browser.new_context(
+                viewport=SIZES[size], color_scheme=scheme, storage_state=signed_in, base_url=self._site
+            )
+            page = context.new_page()
+            page.goto("/")
+            page.add_style_tag(content=".toasts { display: none !important }")  # news of whatever begins to fire just then
+            page.wait_for_timeout(look_ms)
+            for file, shot in files.items():
+                self._shoot(page, shot, names, file)
+            context.close()
+
+    def _shoot(self, page: Page, shot: Shot, names: Mapping[str, str], file: str) -> None:
+        # By a link in place of an address typed, so that the app keeps the history that its charts show.
+        page.evaluate(
+            """(path) => { const link = document.body.appendChild(document.createElement('a'));
+                           link.href = path; link.click(); link.remove(); }""",
+            shot.path.format(**names),
+        )
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(SETTLING_MS)
+        if shot.then is not None:
+            try:
+                shot.then(page)
+            except PlaywrightError as error:  # the others are taken nonetheless
+                self.missed.append(file)
+                print(f"pictures: {file}: {error}", file=sys.stderr)
+                return
+            page.wait_for_timeout(SETTLING_MS)
+        page.screenshot(path=self._into / file, full_page=self._whole)
+        page.keyboard.press("Escape")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", type=Path, metavar="DIR", help="take every page, into this folder")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="with --all: names that match")
     parser.add_argument("--warm-up", type=float, default=90, help="seconds of traffic before the first picture (90)")
     parser.add_argument("--browser", default=shutil.which("chromium"), help="Chromium's executable (from PATH)")
     options = parser.parse_args()
     if options.browser is None:
         print("pictures: there is no chromium on PATH; name one with --browser", file=sys.stderr)
         return 1
-    IMAGES.mkdir(exist_ok=True)
+    if options.all:
+        into, wanted = options.all, re.compile(options.only).match
+    else:
+        into, wanted = IMAGES, shown().__contains__
+    into.mkdir(parents=True, exist_ok=True)
     addresses = free_addresses()
-    site = f"http://{addresses['--http-address']}"
+    node = addresses["--nsqd-http-address"]
     with tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
         log = Path(home, "up.log")
         words = [word for flag, address in addresses.items() for word in (flag, address)]
-        stack.enter_context(running("up", "--home", home, *words, log=log))
+        graphite = {"NSQADMIN_GRAPHITE_URL": "http://graphite.example.org"} if options.all else {}
+        stack.enter_context(running("up", "--home", home, *words, log=log, **graphite))
         link = signin_link(log)
-        demo = ("--nsqd-tcp-address", addresses["--nsqd-tcp-address"])
-        stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
-        time.sleep(options.warm_up)
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=options.browser, args=CHROMIUM_FLAGS
         )
+        site = f"http://{addresses['--http-address']}"
+        camera = Camera(browser, site, into, wanted, whole=bool(options.all))
+        camera.take(SIGN_IN, None, {})
         page = browser.new_page()
         page.goto(link)
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(f"{site}/")
-        page.evaluate(MAKE_RULES, RULES)
         signed_in = page.context.storage_state()
-        for size, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
-            for scheme in ("light", "dark"):
-                context = browser.new_context(viewport=viewport, color_scheme=scheme, storage_state=signed_in)
-                take(context.new_page(), site, f"{size}-{scheme}")
-                context.close()
+
+        def call(method: str, path: str, body: Any = None) -> Any:
+            return page.evaluate(CALL, [method, path, body])
+
+        names = {"node": node.replace(":", "%3A")}
+        camera.take(EMPTY, signed_in, names)
+        make_up_history(Path(home, "archive"), node)
+        demo = ("--nsqd-tcp-address", addresses["--nsqd-tcp-address"])
+        stack.enter_context(running("demo", *demo, log=Path(home, "demo.log")))
+        began = time.monotonic()
+        time.sleep(5)
+        furnish(call)
+        names |= asked_for_reports(call)
+        time.sleep(max(0.0, began + options.warm_up - time.monotonic()))
+        [alert, *_] = call("GET", "alerts")["alerts"]
+        camera.take(SHOTS, signed_in, names | {"alert": str(alert["id"])}, look_ms=HISTORY_MS)
+        if any(camera.due(RUNS)):
+            wait_for_reports(call)
+        camera.take(RUNS, signed_in, names)
         browser.close()
-    return 0
+    return 1 if camera.missed else 0
 
 
 if __name__ == "__main__":
