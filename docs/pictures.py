@@ -350,7 +350,7 @@ class Camera:
             )
             page = context.new_page()
             page.goto("/")
-            page.add_style_tag(content=".toasts { display: none !important }")  # news of whatever begins to fire just then
+            page.add_style_tag(content=".toasts { display: none !important }")  # news of the moment
             page.wait_for_timeout(look_ms)
             for file, shot in files.items():
                 self._shoot(page, shot, names, file)
