@@ -111,11 +111,13 @@ class Collector:
         return at_work
 
     async def _collect(self) -> None:
+        registries = self.directory.complaints  # those of the nodes that this beat asks
         for gone in self.pollers.follow(self.directory.nodes):
             self.latencies.forget(gone)
             self._observed.pop(gone, None)
         watched, views = await store.looked_at(self.redis)
         self.views = await self.pollers.beat(self.session, with_clients=bool(watched), within=BEAT_DEADLINE_S)
+        heard_all, has_all = self.pollers.heard_all, self.pollers.has_all
         for view in self.views:
             if view.error is not None:
                 self.latencies.lose(view.node.id)
@@ -136,10 +138,10 @@ class Collector:
         self.picture = after
         addresses = {view.node.id: view.node.address for view in self.views}
         await store.keep_snapshot(
-            self.redis, after.snapshot, addresses, self.directory.complaints, metrics.collector_text()
+            self.redis, after.snapshot, addresses, registries, metrics.collector_text(), has_all=has_all
         )
         self.listeners.beat(after, before)
-        if self._heard_all():
+        if heard_all:  # a depth without that of a node not yet asked is no history
             await store.keep_history(self.redis, self.recorder.beat(after))
         self.archiving.beat(self.views, now=time.monotonic())
 
@@ -156,10 +158,6 @@ class Collector:
         )
         self._count(after)
         return after
-
-    def _heard_all(self) -> bool:
-        """Whether each node has answered or failed to: a depth without that of a node not yet asked is no history."""
-        return bool(self.views) and all(view.latest or view.error for view in self.views)
 
     @staticmethod
     def _count(picture: Picture) -> None:

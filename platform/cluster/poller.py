@@ -106,6 +106,16 @@ class Pollers:
                 self._by_id[name] = NodePoller(node)
         return gone
 
+    @property
+    def heard_all(self) -> bool:
+        """Whether there are nodes, and each has answered or failed to."""
+        return bool(self._by_id) and all(poller.answered for poller in self._by_id.values())
+
+    @property
+    def has_all(self) -> bool:
+        """Whether each node has answered at least once, so that it is known what it holds."""
+        return all(poller.latest is not None for poller in self._by_id.values())
+
     async def stop(self) -> None:
         """Give up what is under way, and wait until it is."""
         pollers = [*self._by_id.values()]

@@ -25,7 +25,8 @@ WATCHED = "nsq:watched"
 VIEWS = "nsq:views"
 """A sorted set of what browsers look at that is not everything; the score is as in WATCHED."""
 STATE = "nsq:state"
-"""Of the newest snapshot ``version``, ``taken_at``, whether its nodes are ``all_up`` and the digest of its ``topics``,
+"""Of the newest snapshot ``version``, ``taken_at``, whether its nodes are ``all_up``, whether it ``has_all`` that nodes
+hold (each has answered at least once), and the digest of its ``topics``,
 and of each registry its ``error``, null if it answered: JSON."""
 TOPICS = "nsq:topics"
 """The names of all topics, sorted, as JSON."""
@@ -82,15 +83,18 @@ async def keep_snapshot(
     addresses: Mapping[str, str],
     registries: Mapping[str, str | None],
     metrics: bytes,
+    *,
+    has_all: bool,
 ) -> None:
     """``addresses`` by node id; ``registries``: what each failed with last, None if it answered; ``metrics`` the
-    collector's own."""
+    collector's own; ``has_all`` as in STATE."""
     names = orjson.dumps(sorted(topic["name"] for topic in snapshot["topics"]))
     state = {
         "version": snapshot["version"],
         "taken_at": snapshot["taken_at"],
         "registries": registries,
         "all_up": all(node["state"] == "up" for node in snapshot["nodes"]),
+        "has_all": has_all,
         "topics": hashlib.sha256(names).hexdigest(),
     }
     pipe = redis.pipeline(transaction=False)

@@ -40,7 +40,8 @@ class State:
     """Digest of the topics' names, which change seldom."""
     all_up: bool
     sound: bool
-    """Every registry in force answered, and no action may still be missing from the picture."""
+    """Every registry in force answered, it is known what each node holds, and no action may still be missing from the
+    picture."""
     by_registries: bool
     """Mode L."""
 
@@ -122,7 +123,7 @@ def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
         taken_at=told["taken_at"],
         topics=told["topics"],
         all_up=told["all_up"],
-        sound=changed is None and asked_all,
+        sound=changed is None and asked_all and told["has_all"],
         by_registries=bool(in_force),
     )
 

@@ -609,3 +609,23 @@ def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect,
     go_cluster.nodes[1].stop()
     wait_until(lambda: "connection refused" in api.get("/api/counter").json()["message"], "the warning")
     go_cluster.nodes[1].start()
+
+
+def test_the_picture_does_not_hide_what_a_node_holds_that_has_not_answered_yet(
+    go_cluster, api, collect, picture, wait_until
+):
+    """A collector that has just started, and a node that hangs: the registries are asked, and name its topics."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("slow")
+    beta.topic("quick")
+    alpha.hold = threading.Event()
+    collect()
+    wait_until(lambda: len((picture() or {"topics": []})["topics"]) == 1, "beta's topic in the picture")
+
+    def is_down() -> bool:
+        assert api.get("/api/topics").json()["topics"] == ["quick", "slow"]
+        return any(node["state"] == "down" for node in picture()["nodes"])
+
+    wait_until(is_down, "alpha down")
+    alpha.hold.set()
+    wait_until(lambda: len(picture()["topics"]) == 2, "alpha's topic in the picture")
