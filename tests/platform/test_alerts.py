@@ -414,7 +414,7 @@ def test_prometheus_reads_what_fires_and_who_was_told(
     delivered = ("nsq_alerts_notifications_total", "hook", "delivered")
 
     def scraped() -> dict[tuple[str, ...], float]:
-        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False)
+        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
         assert metrics_problems(answer.text) == []
         return {
             (sample.name, *sample.labels.values()): sample.value

@@ -89,7 +89,7 @@ def test_pages_are_not_posted_to(built, viewer):
 
 def test_the_web_process_serves_what_was_built(web):
     """Assets come with a long life, pages with none, and the API's documentation needs no other site."""
-    with httpx.Client(base_url=web.base, trust_env=False) as client:
+    with httpx.Client(base_url=web.base, trust_env=False, timeout=30) as client:
         assert client.get("/signin").status_code in (200, 503)
         assert client.get("/ping").text == "OK"
         docs = client.get("/api/v1/docs")
@@ -103,7 +103,7 @@ def test_the_web_process_serves_what_was_built(web):
 
 def test_a_host_that_is_not_ours_is_refused(web):
     """A name pointed at us from elsewhere gets nothing."""
-    page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False)
+    page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False, timeout=30)
     assert page.status_code == 400
 
 

@@ -20,7 +20,7 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
     collect()
 
     def scraped() -> dict[tuple[str, ...], float] | None:
-        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False)
+        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
         assert answer.status_code == 200
         assert metrics_problems(answer.text) == []
         found = {
@@ -42,6 +42,6 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
 @pytest.mark.parametrize(("headers", "status"), [({}, 401), ({"Authorization": "Bearer forged"}, 401)])
 def test_strangers_are_shown_no_figures(web, headers, status):
     """Topics, addresses and load are nobody else's business."""
-    answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False)
+    answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
     assert (answer.status_code, "nsq_" in answer.text) == (status, False)
     assert httpx.post(f"{web.base}/metrics", trust_env=False).status_code == 405

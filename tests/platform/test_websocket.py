@@ -375,4 +375,4 @@ def test_a_socket_outside_the_known_paths_is_refused(web):
     """And the web process takes no harm."""
     with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{web.port}/ws/nowhere", proxy=None):
         pass
-    assert httpx.get(f"{web.base}/ping", trust_env=False).text == "OK"
+    assert httpx.get(f"{web.base}/ping", trust_env=False, timeout=30).text == "OK"
