@@ -45,6 +45,21 @@ def test_the_overview_counts_what_waits(live, stack):
     expect(attention.get_by_role("listitem").filter(has_text="parcels / depot")).to_contain_text("no clients")
 
 
+def test_a_page_asks_once_for_what_no_beat_changes(live, stack):
+    """Numbers go on by themselves; the hour before, the messages and graphite's links are asked for once."""
+    stack.publish("beats")
+    stack.command("/channel/create", topic="beats", channel="drum")
+    page = live("/topics")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if "/api/v1/" in request.url else None)
+    page.goto("/topics/beats/drum?messages=ready")
+    for count in range(1, 6):
+        expect(page.locator(".stat").filter(has_text="Depth").locator(".value")).to_have_text(str(count))
+        stack.publish("beats")
+    for what in ("history", "messages", "graphs"):
+        assert len([url for url in asked if f"/api/v1/{what}?" in url]) == 1, asked
+
+
 def test_a_paused_page_holds_still_and_catches_up(live, stack):
     """Pausing freezes the numbers for reading; resuming shows the present ones."""
     stack.publish("held")
