@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 ROLLUP_VERSION = f"2.{SCHEMA_VERSION}"
 DAY = timedelta(days=1)
-FEW_HOURS = 3
 
 
 def rollups_path(root: str, grain: str) -> str:
@@ -79,6 +78,8 @@ class Rollups:
     def read(self, spark: SparkSession, since: datetime, until: datetime, *, daily: bool = False) -> DataFrame:
         """ACTIVITY of whole hours in [since, until), as far as possible from rollups: days where ``daily``, hours, and
         samples for the rest. Every row's window is an hour or a day."""
+        from pyspark.sql import DataFrame
+
         from analytics.transforms.activity import ACTIVITY
 
         files: list[str] = []
@@ -95,12 +96,12 @@ class Rollups:
                 files.append(hour.rollup.path)
             else:
                 rest.append(hour)
-        parts = [spark.createDataFrame([], ACTIVITY)]
+        parts = []
         if files:
             parts.append(spark.read.schema(ACTIVITY).parquet(*(self._uri(path) for path in files)))
         if rest:
-            parts.append(self._made(spark, rest) if len(rest) <= FEW_HOURS else self._made_at_once(spark, rest))
-        return reduce(lambda one, other: one.unionByName(other), parts)
+            parts.append(self._made(spark, rest))
+        return reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ACTIVITY)
 
     def make_hours(self, spark: SparkSession, hours: list[Hour]) -> int:
         """Roll up the hours, replacing what was there for them; return how many rows."""
@@ -134,33 +135,15 @@ class Rollups:
         from pyspark.sql import functions as F
 
         from analytics.transforms.activity import activity
+        from analytics.transforms.readings import CONTEXT
 
-        contexts: dict[datetime, list[datetime]] = {}
-        for hour in hours:
-            for near in (hour.before, hour.start, hour.after):
-                if near is not None:
-                    contexts.setdefault(near, []).append(hour.start)
-        table = spark.createDataFrame(
-            [(near.date(), near.hour, of) for near, all_ in contexts.items() for of in all_],
-            "date date, hour int, context timestamp",
-        )
+        seen = [(near, hour.start) for hour in hours for near in (hour.before, hour.start, hour.after) if near]
+        # Literals, because a frame made of Python's rows costs a process of Python's in Spark.
+        pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
+        contexts = spark.range(1).select(F.inline(F.array(*pairs)))
         samples = spark.read.schema(spark_schema()).parquet(samples_path(self._root))
-        days = sorted({near.date() for near in contexts})
-        samples = samples.where(F.col("date").isin(days)).join(F.broadcast(table), ["date", "hour"])
-        return activity(samples, HOUR)
-
-    def _made_at_once(self, spark: SparkSession, hours: list[Hour]) -> DataFrame:
-        """The same for a long stretch, in a third of the time: every sample is looked at once, in one context."""
-        from pyspark.sql import functions as F
-
-        from analytics.transforms.activity import activity
-
-        first, last = hours[0].before or hours[0].start, hours[-1].after or hours[-1].start
-        samples = spark.read.schema(spark_schema()).parquet(samples_path(self._root))
-        hour_start = F.col("date").cast("timestamp") + F.make_dt_interval(hours=F.col("hour"))
-        samples = samples.where(F.col("date").between(F.lit(first.date()), F.lit(last.date())))
-        samples = samples.where(hour_start.between(F.lit(first), F.lit(last)))
-        return activity(samples, HOUR).where(F.col("window_start").isin([hour.start for hour in hours]))
+        folder = F.col("date").cast("timestamp") + F.make_dt_interval(hours=F.col("hour"))
+        return activity(samples.where(folder.isin(sorted({near for near, _ in seen}))), HOUR, contexts=contexts)
 
     def _put(self, rows: DataFrame, by: list[str], folder: Folder, grain: str, marks: dict[datetime, str]) -> int:
         """Write aside, one file per partition, and move each to its place under its mark."""

@@ -33,7 +33,8 @@ _LOCAL_SETTINGS = {
 _QUICK_TO_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _QUICK_TO_RUN = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    # A day of a thousand channels is then sorted in pieces that fit the memory above.
+    # A day of a thousand channels is then gathered in pieces that fit the memory above.
+    "spark.sql.files.maxPartitionBytes": "32m",
     "spark.sql.shuffle.partitions": "32",
 }
 _SETTINGS = {
@@ -41,6 +42,9 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
+    # Readings are gathered by series and hour, and a file has as many of those as an hour has channels: with more than
+    # these, all readings would be sorted first. What a task holds is bounded by the bytes that it reads.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
 }
 
 

@@ -86,6 +86,7 @@ assert all(hour.rollup for hour in Rollups(root).hours.values())
 
 class Cost(NamedTuple):
     seconds: float
+    processor_s: float
     peak_mb: float
 
 
@@ -95,14 +96,16 @@ def measured(command: list[str]) -> Cost:
     with tempfile.TemporaryFile() as log:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         peak, over = 0, threading.Event()
+        spent: dict[int, float] = {}
         while process.poll() is None:
             family = [process, *_children(process)]
             peak = max(peak, sum(_resident(member) for member in family))
+            spent |= {member.pid: _spent_s(member) or spent.get(member.pid, 0.0) for member in family}
             over.wait(0.2)
         if process.returncode:
             log.seek(0)
             raise SystemExit(f"bench: {' '.join(command[:5])} failed: {log.read().decode(errors='replace')[-800:]}")
-    return Cost(time.perf_counter() - began, peak / 1e6)
+    return Cost(time.perf_counter() - began, sum(spent.values()), peak / 1e6)
 
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
@@ -117,6 +120,14 @@ def _resident(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
+
+
+def _spent_s(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def main() -> None:
@@ -137,6 +148,7 @@ def main() -> None:
             results.append(_row(name, of, cost, scan or cost))
             if day is not None:
                 results[-1]["of_one_day"] = round(cost.seconds / day.seconds, 2)
+                results[-1]["processor_of_one_day"] = round(cost.processor_s / day.processor_s, 2)
             if not given.json:
                 print("  ".join(f"{key}={value}" for key, value in results[-1].items()), flush=True)
             return cost
@@ -168,8 +180,10 @@ def _row(name: str, rows: int, cost: Cost, scan: Cost) -> dict[str, object]:
         "rows": rows,
         "seconds": round(cost.seconds, 1),
         "rows_per_second": int(rows / cost.seconds),
+        "processor_s": round(cost.processor_s, 1),
         "peak_mb": int(cost.peak_mb),
         "of_scan": round(cost.seconds / scan.seconds, 2),
+        "processor_of_scan": round(cost.processor_s / scan.processor_s, 2),
     }
 
 

@@ -26,7 +26,7 @@ def write_day(root: Path, day: datetime, channels: int, every_s: int, seed: int 
     """Write one UTC day of samples below ``root``; return how many rows."""
     rng = np.random.default_rng(seed + day.toordinal())
     steps = HOUR_S // every_s
-    finished = np.zeros((channels, BUCKETS), np.int64)
+    finished, received = np.zeros((channels, BUCKETS), np.int64), np.zeros(channels, np.int64)
     weights = rng.integers(0, WEIGHTS, channels)
     rows = 0
     for hour in range(24):
@@ -37,18 +37,20 @@ def write_day(root: Path, day: datetime, channels: int, every_s: int, seed: int 
         counts[0] += finished
         np.cumsum(counts, axis=0, out=counts)
         finished = counts[-1].copy()
-        rows += _write_hour(root, day + timedelta(hours=hour), day, counts, every_s, rng)
+        waiting = rng.poisson(20, (steps, channels))
+        # What was received never falls: where less would wait than before, as much has come in.
+        arrived = np.maximum.accumulate(np.vstack([received[None], counts.sum(axis=2) + waiting]), axis=0)[1:]
+        received = arrived[-1]
+        rows += _write_hour(root, day + timedelta(hours=hour), day, counts, arrived.reshape(-1), every_s)
     return rows
 
 
 def _write_hour(
-    root: Path, hour: datetime, day: datetime, counts: np.ndarray, every_s: int, rng: np.random.Generator
+    root: Path, hour: datetime, day: datetime, counts: np.ndarray, received: np.ndarray, every_s: int
 ) -> int:
     steps, channels, _ = counts.shape
     total = channels * steps
     finish = counts.sum(axis=2).reshape(-1)
-    # What was received never falls: where less would wait than before, as much has come in.
-    received = np.maximum.accumulate(counts.sum(axis=2) + rng.poisson(20, (steps, channels)), axis=0).reshape(-1)
     depth = received - finish
     start = int(hour.timestamp() * 1_000_000)
     taken_at = np.repeat(start + np.arange(steps, dtype=np.int64) * every_s * 1_000_000 + 1_500_000, channels)

@@ -14,14 +14,13 @@ from pyspark.storagelevel import StorageLevel
 
 from analytics.transforms import readings
 from analytics.transforms.histograms import HISTOGRAM, difference, merged
-from analytics.transforms.readings import CONTEXT, SERIES
+from analytics.transforms.readings import AREAS, CONTEXT, SERIES
 from analytics.transforms.windows import covering, window_start
 
 _SUMS = (
     *("sample_count", "left_out_count", "carried_count", "unplaced_count"),
     *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count"),
 )
-_AREAS = ("observed_s", "depth_area", "client_area")
 BUCKET_S = 10
 MOST_RANGES = 100
 """More would be more code than Java's compiler takes on in one method."""
@@ -32,7 +31,7 @@ ACTIVITY = StructType(
         StructField("window_start", TimestampType()),
         *(StructField(name, StringType()) for name in ("node", "topic", "channel")),
         *(StructField(name, LongType()) for name in _SUMS),
-        *(StructField(name, DoubleType()) for name in _AREAS),
+        *(StructField(name, DoubleType()) for name in AREAS),
         *(StructField(name, LongType()) for name in ("depth_max", "depth_last", "oldest_max_ns")),
         StructField("last_at", TimestampType()),
         StructField("histogram", StructType.fromDDL(HISTOGRAM.removeprefix("struct<").removesuffix(">"))),
@@ -42,23 +41,37 @@ ACTIVITY = StructType(
 (consumer-seconds) are integrals over the time somebody looked; ``histogram`` is null where no sample had one."""
 
 
-def activity(samples: DataFrame, window: timedelta, *, topic: str = "", channel: str = "") -> DataFrame:
-    """SAMPLE rows -> ACTIVITY, of one topic and one channel where they are given; of each context, its own window.
+def activity(
+    samples: DataFrame, window: timedelta, *, topic: str = "", channel: str = "", contexts: DataFrame | None = None
+) -> DataFrame:
+    """SAMPLE rows -> ACTIVITY, of one topic and one channel where they are given.
+
+    ``contexts`` has an ``hour`` and a CONTEXT for each hour that is looked at in it; of each context, its own window is
+    made. Without, everything is one.
 
     Whether a node was watched before is seen from all its samples, so that they are not to be left out beforehand.
     The counters are put in order at once, and not when the rows are asked for: they say which histograms to read.
     """
-    if CONTEXT not in samples.columns:
-        samples = samples.withColumn(CONTEXT, _everything())
     wanted = samples
     if topic:
         wanted = wanted.where(F.col("topic") == topic)
     if channel:
         wanted = wanted.where(F.col("channel") == channel)
-    # Both are read more than once, and small beside the samples.
-    beats = readings.beats(samples).persist(StorageLevel.MEMORY_AND_DISK)
+    plain = readings.plain(wanted)
+    # These are read more than once, and small beside the samples.
+    sampled = readings.sampled(samples).persist(StorageLevel.MEMORY_AND_DISK)
+    stretches = readings.stretches(plain, window).persist(StorageLevel.MEMORY_AND_DISK)
+    seen = _in_contexts(sampled, contexts).persist(StorageLevel.MEMORY_AND_DISK)
+    hours = readings.hours(seen)
+    uneasy = readings.uneasy(stretches).persist(StorageLevel.MEMORY_AND_DISK)
+    if uneasy.isEmpty():
+        spans = readings.calm_spans(stretches, hours)
+    else:
+        of_calm = readings.calm_spans(stretches.join(F.broadcast(uneasy), list(SERIES), "left_anti"), hours)
+        of_others = plain.join(F.broadcast(uneasy), list(SERIES), "left_semi")
+        spans = of_calm.unionByName(readings.ordered_spans(of_others, hours, window))
     ends = (
-        readings.window_ends(readings.in_order(wanted, readings.hours(beats)), beats, window)
+        readings.window_ends(spans, readings.beats(seen))
         .where((F.col(CONTEXT) == _everything()) | (F.col(CONTEXT) == F.col("window_start")))
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -95,7 +108,7 @@ def over_nodes(rows: DataFrame) -> DataFrame:
 
 def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFrame:
     figures: dict[str, Column] = {
-        **{name: F.sum(name) for name in (*_SUMS, *_AREAS)},
+        **{name: F.sum(name) for name in (*_SUMS, *AREAS)},
         "depth_max": F.max("depth_max"),
         "depth_last": F.max_by("depth_last", "last_at"),
         "oldest_max_ns": F.max("oldest_max_ns"),
@@ -161,6 +174,12 @@ def _taken_within(asked: DataFrame) -> Column:
     return within
 
 
+def _in_contexts(sampled: DataFrame, contexts: DataFrame | None) -> DataFrame:
+    if contexts is None:
+        return sampled.withColumn(CONTEXT, _everything())
+    return sampled.join(F.broadcast(contexts), "hour")
+
+
 def _everything() -> Column:
     """The context of samples that have none: no hour that can be rolled up."""
     return F.timestamp_seconds(F.lit(0))
@@ -185,7 +204,7 @@ def _by_node(ends: DataFrame) -> DataFrame:
         F.col("d_done_count").alias("out_count"),
         F.col("d_requeue_count").alias("requeue_count"),
         F.col("d_timeout_count").alias("timeout_count"),
-        *_AREAS,
+        *AREAS,
         *("depth_max", "depth_last", "oldest_max_ns", "last_at", "histogram"),
     )
     return _merged(rows, KEY).select(ACTIVITY.fieldNames())

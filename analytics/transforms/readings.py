@@ -19,7 +19,10 @@ Where counters start again:
 
 What a process finished between its last reading and its death is in no archive.
 
-Only plain columns are sorted; histograms, which are most of an archive, are then read for the window ends alone.
+To put all readings in order is the dearest step by far, and nearly all series are calm: their counters only grow, and a
+reading that is there twice says the same twice. Of a calm series, each window's readings are added up by themselves,
+and only these sums are put in order; what is not calm is found on the way, and is read and ordered one reading at a
+time. Both ways come to the same. Histograms, which are most of an archive, are read for the window ends alone.
 """
 
 from __future__ import annotations
@@ -37,20 +40,104 @@ LONGEST_HOLD_S = 60.0
 """A depth stands for the time since the reading before it, but not for longer: nobody looked."""
 COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
 SERIES = ("node", "boot_id", "topic", "channel")
+AREAS = ("observed_s", "depth_area", "client_area")
+SPAN = (
+    *("epoch", "window_start", "seen_since", "started_at", "first_at", "last_at", "sample_count", "merged_count"),
+    *("depth_max", "depth_last", "oldest_max_ns"),
+    *AREAS,
+    *(f"{end}_{name}" for name in COUNTERS for end in ("first", "last")),
+)
+"""The columns, after CONTEXT and SERIES, of what one series did within one window and epoch."""
 CONTEXT = "context"
-"""What of the archive is looked at together: a column of the samples. A rollup's hour is made of itself and its
-neighbours alone, so that it comes out the same whatever else is made in the same run."""
+"""What of the archive is looked at together. A rollup's hour is made of itself and its neighbours alone, so that it
+comes out the same whatever else is made in the same run; an hour may be looked at in several."""
 
 
-def in_order(samples: DataFrame, hours: DataFrame) -> DataFrame:
-    """SAMPLE rows -> their plain columns, repeated and misplaced readings removed; a topic's ``channel`` is empty.
+def plain(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows -> what everything but a histogram needs of them; a topic's ``channel`` is empty.
 
-    ``epoch`` counts how often the series began again within its boot, or came back from a silence. ``earlier`` is the
-    time of the reading before; null where there is none, or none that is seen.
+    ``progress`` grows with every counter that a node has.
+    """
+    left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
+    return samples.select(
+        "node",
+        "boot_id",
+        "topic",
+        F.coalesce("channel", F.lit("")).alias("channel"),
+        *("started_at", "taken_at", "depth", "client_count", "oldest_unfinished_age_ns"),
+        window_start("taken_at", HOUR).alias("hour"),
+        *(name for name in COUNTERS if name != "done_count"),
+        # A Go node's: not read at one instant, so it may seem to fall by a message or two.
+        F.coalesce("finish_count", F.when(F.col("channel").isNotNull(), F.greatest(left, F.lit(0)))).alias(
+            "done_count"
+        ),
+        (F.col("message_count") + F.coalesce("finish_count", F.lit(0))).alias("progress"),
+    )
+
+
+def stretches(plain: DataFrame, window: timedelta) -> DataFrame:
+    """A row per series, hour and window, from its own readings alone; ``is_calm`` if they never fell nor disagreed.
+
+    The areas do not hold what is before the first reading: nobody knows yet since when that stood.
+    """
+    reading = F.struct(
+        "taken_at", "progress", "depth", "client_count", F.col("finish_count").isNotNull().alias("merged")
+    )
+    collected = (
+        plain.withColumn("window_start", window_start("taken_at", window))
+        .groupBy(*SERIES, "hour", "window_start")
+        .agg(
+            *_extremes(),
+            F.min("progress").alias("first_progress"),
+            F.max("progress").alias("last_progress"),
+            F.sort_array(F.collect_list(reading)).alias("readings"),
+        )
+    )
+    first = F.col("readings")[0]
+    return (
+        collected.withColumn("walked", _walked(F.col("readings")))
+        .withColumns({"first_depth": first["depth"], "first_client_count": first["client_count"]})
+        .select("*", *(f"walked.{name}" for name in ("sample_count", "merged_count", *AREAS, "is_calm")))
+        .drop("readings", "walked")
+    )
+
+
+def uneasy(stretches: DataFrame) -> DataFrame:
+    """The series that are not calm."""
+    before = F.lag("last_progress").over(Window.partitionBy(*SERIES).orderBy("first_at"))
+    fell = F.coalesce(F.col("first_progress") < before, F.lit(False))
+    return stretches.withColumn("fell", fell).where("fell or not is_calm").select(*SERIES).distinct()
+
+
+def calm_spans(stretches: DataFrame, hours: DataFrame) -> DataFrame:
+    """The stretches of calm series -> spans: what ``ordered_spans`` comes to for them."""
+    series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
+    held_s = _held_s("earlier", "first_at")
+    return (
+        stretches.join(F.broadcast(hours), "hour")
+        .withColumn("earlier", F.lag("last_at").over(series))
+        .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
+        .withColumn("epoch", F.sum(F.col("earlier").isNull().cast("int")).over(series))
+        .withColumns(
+            {
+                "observed_s": F.col("observed_s") + held_s,
+                "depth_area": F.col("depth_area") + held_s * F.col("first_depth"),
+                "client_area": F.col("client_area") + held_s * F.col("first_client_count"),
+            }
+        )
+        .select(CONTEXT, *SERIES, *SPAN)
+    )
+
+
+def ordered_spans(plain: DataFrame, hours: DataFrame, window: timedelta) -> DataFrame:
+    """Plain columns -> a row per series, epoch and window, of any series: repeated and misplaced readings are removed.
+
+    ``epoch`` counts how often the series began again within its boot, or came back from a silence.
     """
     once = (
-        _plain(samples)
-        .join(F.broadcast(hours), [CONTEXT, "hour"])
+        plain.join(F.broadcast(hours), "hour")
+        # Eight bytes that sort: series are then told apart without comparing four texts.
+        .withColumn("series", F.xxhash64(CONTEXT, *SERIES))
         .withColumn("earlier", F.lag("taken_at").over(_series()))
         .where("earlier is null or earlier <> taken_at")
         .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
@@ -61,22 +148,33 @@ def in_order(samples: DataFrame, hours: DataFrame) -> DataFrame:
     stays_down = following["progress"] < F.lag("progress").over(_series())
     began_again = F.col("earlier").isNull() | F.coalesce(fell & stays_down & sees_this, F.lit(False))
     so_far = _series().rowsBetween(Window.unboundedPreceding, -1)
+    held_s = _held_s("earlier", "taken_at")
     return (
         once.withColumn("began_again", began_again.cast("int"))
         .withColumn("epoch", F.sum("began_again").over(_series()))
         # Epochs only go up, so this is the highest of the latest epoch.
         .withColumn("highest", F.max(F.struct("epoch", "progress")).over(so_far))
         .where("highest is null or highest.epoch < epoch or highest.progress <= progress")
-        .drop("began_again", "highest")
+        .withColumn("window_start", window_start("taken_at", window))
+        .groupBy("series", CONTEXT, *SERIES, "epoch", "window_start")
+        .agg(
+            *_extremes(),
+            F.min("seen_since").alias("seen_since"),
+            F.count("*").alias("sample_count"),
+            F.count("finish_count").alias("merged_count"),
+            F.sum(held_s).alias("observed_s"),
+            F.sum(held_s * F.col("depth")).alias("depth_area"),
+            F.sum(held_s * F.col("client_count")).alias("client_area"),
+        )
+        .select(CONTEXT, *SERIES, *SPAN)
     )
 
 
-def window_ends(ordered: DataFrame, beats: DataFrame, window: timedelta) -> DataFrame:
-    """A row per series, epoch and window: gauges, and for each counter its change (``d_…``) over the window.
+def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
+    """A row per span: gauges, and for each counter its change (``d_…``) over the window.
 
     ``last_at`` and ``base_at`` are the readings between which the change lies; ``base_at`` is null for from zero.
     """
-    spans = _spans(ordered, window)
     before = F.lag(F.struct("epoch", "last_at", *(f"last_{name}" for name in COUNTERS)))
     spans = (
         spans.withColumn("before", before.over(Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")))
@@ -106,42 +204,70 @@ def window_ends(ordered: DataFrame, beats: DataFrame, window: timedelta) -> Data
     )
 
 
-def beats(samples: DataFrame) -> DataFrame:
+def beats(sampled: DataFrame) -> DataFrame:
     """Each time a node was sampled at all, and ``previous_beat``, the time before that; null at its first."""
     node = Window.partitionBy(CONTEXT, "node").orderBy("taken_at")
-    found = (
-        samples.select(CONTEXT, "node", "taken_at").distinct().withColumn("previous_beat", F.lag("taken_at").over(node))
+    return sampled.select(
+        CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_beat")
     )
-    return found.withColumnRenamed("taken_at", "first_at")
 
 
-def hours(beats: DataFrame) -> DataFrame:
+def hours(sampled: DataFrame) -> DataFrame:
     """Each hour in which any node was sampled, and ``seen_since``: the start of the last one before it, if any."""
-    found = beats.select(CONTEXT, window_start("first_at", HOUR).alias("hour")).distinct()
+    found = sampled.select(CONTEXT, "hour").distinct()
     last = F.lag("hour").over(Window.partitionBy(CONTEXT).orderBy("hour"))
     return found.withColumn("seen_since", F.coalesce(last, F.col("hour")))
 
 
-def _plain(samples: DataFrame) -> DataFrame:
-    """The columns that everything but a histogram needs; ``progress`` grows with every counter that a node has."""
-    left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
-    return samples.select(
-        CONTEXT,
-        "node",
-        "boot_id",
-        "topic",
-        F.coalesce("channel", F.lit("")).alias("channel"),
-        *("started_at", "taken_at", "depth", "client_count", "oldest_unfinished_age_ns"),
-        window_start("taken_at", HOUR).alias("hour"),
-        # Eight bytes that sort: series are then told apart without comparing four texts.
-        F.xxhash64(CONTEXT, *SERIES).alias("series"),
-        *(name for name in COUNTERS if name != "done_count"),
-        # A Go node's: not read at one instant, so it may seem to fall by a message or two.
-        F.coalesce("finish_count", F.when(F.col("channel").isNotNull(), F.greatest(left, F.lit(0)))).alias(
-            "done_count"
-        ),
-        (F.col("message_count") + F.coalesce("finish_count", F.lit(0))).alias("progress"),
+def sampled(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows -> each node, and the times and their hours at which it was sampled at all."""
+    return samples.select("node", "taken_at").distinct().withColumn("hour", window_start("taken_at", HOUR))
+
+
+def _extremes() -> list[Column]:
+    """What of a span takes no order: counters never fall within an epoch, so lowest and highest are first and last."""
+    return [
+        F.min("started_at").alias("started_at"),
+        F.min("taken_at").alias("first_at"),
+        F.max("taken_at").alias("last_at"),
+        F.max("depth").alias("depth_max"),
+        F.max_by("depth", "taken_at").alias("depth_last"),
+        F.max("oldest_unfinished_age_ns").alias("oldest_max_ns"),
+        *(F.min(name).alias(f"first_{name}") for name in COUNTERS),
+        *(F.max(name).alias(f"last_{name}") for name in COUNTERS),
+    ]
+
+
+def _walked(readings: Column) -> Column:
+    """The sums over one stretch's readings, in their order, each once."""
+    first = readings[0]
+
+    def step(so_far: Column, reading: Column) -> Column:
+        before = so_far["before"]
+        held_s = _held_s(before["taken_at"], reading["taken_at"])
+        is_new = reading["taken_at"] != before["taken_at"]
+        fits = F.when(is_new, F.coalesce(reading["progress"] >= before["progress"], F.lit(True))).otherwise(
+            reading.eqNullSafe(before)
+        )
+        return F.struct(
+            reading.alias("before"),
+            (so_far["sample_count"] + is_new.cast("bigint")).alias("sample_count"),
+            (so_far["merged_count"] + (is_new & reading["merged"]).cast("bigint")).alias("merged_count"),
+            (so_far["observed_s"] + held_s).alias("observed_s"),
+            (so_far["depth_area"] + held_s * reading["depth"]).alias("depth_area"),
+            (so_far["client_area"] + held_s * reading["client_count"]).alias("client_area"),
+            (so_far["is_calm"] & fits).alias("is_calm"),
+        )
+
+    start = F.struct(
+        first.alias("before"),
+        F.lit(1).cast("bigint").alias("sample_count"),
+        first["merged"].cast("bigint").alias("merged_count"),
+        *(F.lit(0.0).alias(name) for name in AREAS),
+        F.lit(True).alias("is_calm"),
     )
+    # The first is walked over too: it is not new.
+    return F.aggregate(readings, start, step)
 
 
 def _series() -> WindowSpec:
@@ -149,32 +275,11 @@ def _series() -> WindowSpec:
     return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", "progress")
 
 
-def _spans(ordered: DataFrame, window: timedelta) -> DataFrame:
-    """Counters never fall within an epoch, so lowest and highest are first and last: plain sums, maxima and minima."""
-    micros = F.unix_micros("taken_at") - F.unix_micros("earlier")
+def _held_s(earlier: str | Column, later: str | Column) -> Column:
+    """How long a reading's gauges count as having stood: since the one before it, if that is seen."""
+    micros = F.unix_micros(later) - F.unix_micros(earlier)
     # Spark's least and greatest pass over nulls.
-    held_s = F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))
-    return (
-        ordered.withColumn("window_start", window_start("taken_at", window))
-        .withColumn("held_s", held_s)
-        .groupBy("series", CONTEXT, *SERIES, "epoch", "window_start")
-        .agg(
-            F.min("started_at").alias("started_at"),
-            F.min("seen_since").alias("seen_since"),
-            F.min("taken_at").alias("first_at"),
-            F.max("taken_at").alias("last_at"),
-            F.count("*").alias("sample_count"),
-            F.count("finish_count").alias("merged_count"),
-            F.sum("held_s").alias("observed_s"),
-            F.sum(F.col("held_s") * F.col("depth")).alias("depth_area"),
-            F.sum(F.col("held_s") * F.col("client_count")).alias("client_area"),
-            F.max("depth").alias("depth_max"),
-            F.max_by("depth", "taken_at").alias("depth_last"),
-            F.max("oldest_unfinished_age_ns").alias("oldest_max_ns"),
-            *(F.min(name).alias(f"first_{name}") for name in COUNTERS),
-            *(F.max(name).alias(f"last_{name}") for name in COUNTERS),
-        )
-    )
+    return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))
 
 
 def _before(name: str) -> Column:
