@@ -169,7 +169,8 @@ class Membership:
         pause = interval * self._options.lookupd_poll_jitter * random.random()
         while True:
             try:
-                await asyncio.wait_for(self._poll_now.wait(), pause + interval)
+                async with asyncio.timeout(pause + interval):
+                    await self._poll_now.wait()
             except TimeoutError:
                 pass
             self._poll_now.clear()

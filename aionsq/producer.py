@@ -115,7 +115,8 @@ class Producer:
         self.answered()
         if seconds > 0:
             try:
-                await asyncio.wait_for(self._idle.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
             except TimeoutError:
                 left = len(self._waiting) + sum(len(outlet.sent) for outlet in self._outlets)
                 log.warning("closing with %d publishes unanswered", left)

@@ -25,6 +25,8 @@ def start_postgres() -> tuple[Any, Callable[[], None]]:
     The folder is not pytest's: as root the server runs as a user of its own, to whom every pytest that starts on this
     machine closes pytest's folders.
     """
+    if shutil.which("useradd") is None:  # which pgserver calls, and a PATH need not lead to
+        os.environ["PATH"] += f"{os.pathsep}/usr/sbin"
     logging.getLogger("pgserver").setLevel(logging.CRITICAL)  # it still talks when the run's output is closed
     for attempt in range(START_ATTEMPTS):
         data = Path(tempfile.mkdtemp(prefix="nsq-postgres-"))

@@ -67,7 +67,8 @@ class Archiver:
         next_tick = loop.time() + self._sync_seconds
         while not intake.done() or self._arrived:
             try:
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_tick - loop.time()))
+                async with asyncio.timeout_at(next_tick):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
             self._wake.clear()

@@ -166,7 +166,8 @@ async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimite
 
 async def _sleep(seconds: float, stop: asyncio.Event) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()
     except TimeoutError:
         pass
 

@@ -121,7 +121,8 @@ async def stat(flags: StatFlags, run: Run) -> int:
 
 async def _stopped_within(run: Run, interval: timedelta) -> bool:
     try:
-        await asyncio.wait_for(run.stop.wait(), interval.total_seconds())
+        async with asyncio.timeout(interval.total_seconds()):
+            await run.stop.wait()
     except TimeoutError:
         return False
     return True

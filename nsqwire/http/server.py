@@ -71,7 +71,8 @@ class HTTPServer:
         if self.connections:
             self._all_gone = asyncio.Event()
             try:
-                await asyncio.wait_for(self._all_gone.wait(), grace)
+                async with asyncio.timeout(grace):
+                    await self._all_gone.wait()
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.abort()

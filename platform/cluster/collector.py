@@ -188,7 +188,8 @@ class Collector:
                 await self.beat()
                 due = max(due + BEAT_S, time.monotonic())
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), max(0.0, due - time.monotonic()))
+                    async with asyncio.timeout(max(0.0, due - time.monotonic())):
+                        await stop.wait()
         finally:
             discovery.cancel()
             await self.pollers.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -76,6 +77,19 @@ async def test_an_nsqlookupd_is_added_and_taken_away(start_nsqd, start_lookup, e
         await eventually(lambda: len(consumer.connections) == 2)
         consumer.disconnect_from_nsqlookupd(second.address)
         await eventually(lambda: consumer.connections == [direct.address])
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_consumer_stops_though_it_has_just_heard_of_an_nsqlookupd(start_nsqd, start_lookup, turns):
+    """In whichever turn of the event loop it is told to."""
+    nsqd, first, second = await start_nsqd(), await start_lookup(), await start_lookup()
+    consumer = Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=ConsumerOptions(max_in_flight=4))
+    async with asyncio.timeout(30), consumer:
+        await consumer.connect_to_nsqlookupd(first.address)
+        await asyncio.sleep(0.02)
+        await consumer.connect_to_nsqlookupd(second.address)
+        for _ in range(turns):
+            await asyncio.sleep(0)
 
 
 async def test_a_consumer_that_does_not_run_takes_no_addresses(nsqd, start_lookup):

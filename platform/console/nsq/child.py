@@ -91,7 +91,8 @@ class Child:
         self._state("stopping", f"pid {process.pid}")
         process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(asyncio.shield(self._keeper), self.service.stop_seconds)
+            async with asyncio.timeout(self.service.stop_seconds):
+                await asyncio.shield(self._keeper)
         except TimeoutError:
             self.kill()
             await self._keeper
