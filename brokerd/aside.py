@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from brokerd.timers import NEVER
@@ -82,6 +82,13 @@ class SetAside:
     def remove(self, seq: int) -> None:
         """It is finished. It must not be in flight any more."""
         del self._entries[seq]
+
+    def drop(self, seqs: Set[int]) -> None:
+        """Forget these, which must not be in flight any more."""
+        for seq in seqs:
+            if self._entries.pop(seq).due:
+                self.deferred_count -= 1
+        self.requeued = deque(seq for seq in self.requeued if seq not in seqs)
 
     def clear(self) -> None:
         """Forget all of them."""

@@ -22,6 +22,7 @@ from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.commits import Commit
 from brokerd.log.log import Log
+from brokerd.retention import Retention
 from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
 from brokerd.timers import Handle, Timers
@@ -71,6 +72,7 @@ class Broker:
         self.settings = settings
         self.node_id = settings.node_id
         self.topology = Topology.of(settings)
+        self.retention = Retention.of(settings.retention, settings.retention_bytes)
         self.boot_id = secrets.token_hex(8)
         self.start_time = time.time()
         self.health_error: str | None = None
@@ -228,6 +230,18 @@ class Broker:
         """The disk did not take what was written: refuse to write on until a restart has read what is there."""
         self.sync_error = error
         self.storage_failed(error)
+
+    def make_room(self, error: OSError) -> bool:
+        """On a full disk, let go of the oldest segment that is kept only to be read again. False if there is none."""
+        if self.retention is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        spares = [(spare.last_timestamp, topic) for topic in self.topics.values() if (spare := topic.oldest_spare)]
+        if not spares:
+            return False
+        _, topic = min(spares, key=lambda each: each[0])
+        logger.warning("TOPIC(%s): the disk is full: what was kept to be read again goes", topic.name)
+        topic.log.remove_oldest()
+        return True
 
     def storage_failed(self, error: OSError) -> None:
         """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""

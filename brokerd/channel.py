@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MIN_EVICTION_SPAN = 65_536
 """The window may always be this long, however few of its messages are still in flight."""
+RANGES_IN_A_RECORD = 10_000
+"""A record of the journal has its limit."""
 ATTEMPTS = slice(16, 18)
 """Where a message frame holds its attempts."""
 
@@ -160,6 +162,36 @@ class Channel:
             self.offer(client)
         self._journal(records.channel_emptied(self.number, end))
         self.topic.release()
+
+    def go_back(self, seq: int) -> int:
+        """Deliver again, as for the first time, what was delivered from message ``seq`` on; nobody has it in flight.
+
+        A deferred publish whose time has not come goes on to wait for it; those finished are requeued, and their number
+        is returned.
+        """
+        topic, head = self.topic, self.window.head
+        self._set_aside_below(seq)
+        for _, number in self.window.holders(head):
+            self.clients[number].in_flight_count -= 1
+        for client in self.clients.values():
+            client.runs.clear()
+        again = {at for at, _ in self.aside.items() if at >= seq and not topic.skips.count_between(at, at + 1)}
+        for at in again:
+            entry = self.aside[at]
+            if entry.client is not None:
+                self.aside.release(at, entry, entry.client)
+        self.aside.drop(again)
+        self.cursor.move_to(seq)
+        forgotten = list(_ranges(sorted(again)))
+        for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD):
+            self._journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
+        due = [at for at in topic.deferred_between(seq, head) if at not in self.aside]
+        for at, entry in [(at, self.aside.add(at, 0)) for at in due]:
+            self._requeue(at, entry)
+        for client in self.clients.values():
+            self.offer(client)
+        topic.wake(self)
+        return len(due)
 
     # -- clients --------------------------------------------------------------------------------------------------
 
@@ -480,3 +512,17 @@ class _NotHeld(Exception):
 
 def _shown(message_id: bytes) -> str:
     return message_id.decode("utf-8", "surrogateescape")
+
+
+def _ranges(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of numbers in order."""
+    first = count = 0
+    for seq in seqs:
+        if count and seq == first + count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = seq, 1
+    if count:
+        yield first, count

@@ -70,6 +70,12 @@ class BrokerSettings(Settings, env="BROKERD_"):
     max_bytes_per_file: int = setting(100 * 1024 * 1024, "No effect: segments of the log grow as needed.", min=1)
     sync_every: int = setting(2500, "Messages per fsync; 1 makes every acknowledgement wait for the disk.", min=1)
     sync_timeout: timedelta = setting("2s", "Longest time between two fsyncs.", min="1ms")
+    retention: timedelta = setting(
+        "0s", "How long messages stay in the log after every channel is done with them, for rewinding.", min="0s"
+    )
+    retention_bytes: int = setting(
+        0, "Largest size of a topic's files up to which such messages stay; 0 for any.", min=0
+    )
     queue_scan_worker_pool_max: int = setting(4, "No effect: timers are exact, nothing is scanned.", min=1)
     queue_scan_selection_count: int = setting(20, "No effect: timers are exact, nothing is scanned.", min=1)
 

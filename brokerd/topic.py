@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,8 @@ KEPT_IN_MEMORY = 2
 """An ephemeral topic's newest segments; of older ones what is still needed is copied, so that they can go."""
 SIZE_BYTES = 4
 """Of the length before each message in an MPUB body."""
+RELEASE_EVERY_S = 1.0
+"""Where messages are kept for some time, how often it is looked whether that is over."""
 COUNT_BYTES = 4
 """Of the number of messages at the beginning of one."""
 
@@ -58,6 +60,7 @@ class Topic:
         self._held = False
         self._last: Channel | None = None
         self._only_ephemeral = False
+        self._release_from = 0.0
         self._oldest: tuple[int, int | None] = -1, None
         self._seen_at_rest: tuple[int, ...] = ()
         self._damaged = Skips()
@@ -138,11 +141,15 @@ class Topic:
             return
         if broker.sync_error is not None:
             raise PublishFailed(str(broker.sync_error))
-        try:
-            first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)
-        except OSError as error:
-            broker.storage_failed(error)
-            raise PublishFailed(str(error)) from error
+        while True:
+            try:
+                first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)
+                break
+            except OSError as error:
+                if broker.make_room(error):
+                    continue
+                broker.storage_failed(error)
+                raise PublishFailed(str(error)) from error
         broker.health_error = None
         if self.ephemeral and segment.first_seq == first_seq:
             self._copy_old()
@@ -192,7 +199,8 @@ class Topic:
         Those from ``deferred_end`` on had gone to no channel yet and are taken up again.
         """
         self._holes += holes
-        deferred = list(self.log.deferred_from(min(self.low_water, deferred_end)))
+        known_from = min(self.low_water, deferred_end) if self._broker.retention is None else self.log.first_seq
+        deferred = list(self.log.deferred_from(known_from))
         for start, stop in [*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]:
             self.skips.add(start, stop)
         if self.paused or not self.channels:
@@ -203,6 +211,14 @@ class Topic:
             if commit.first_seq >= deferred_end
         ]
         self._route_deferred()
+
+    def deferred_between(self, start: int, end: int) -> Iterator[int]:
+        """The deferred publishes from ``start`` to ``end`` that channels step over; not those that were emptied."""
+        for commit in self.log.deferred_from(start):
+            for seq in range(max(start, commit.first_seq), min(end, commit.next_seq)):
+                emptied = any(first <= seq < stop for first, stop in self._holes)
+                if self.skips.count_between(seq, seq + 1) and not emptied:
+                    yield seq
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -342,20 +358,36 @@ class Topic:
         return self.routed_end if last is None else min(self.routed_end, last.low_water)
 
     def release(self) -> None:
-        """Remove the segments that nobody needs any more."""
+        """Remove the segments that nobody needs any more and that are not to be kept for their own sake."""
+        retention = None if self.ephemeral else self._broker.retention
+        if retention is not None:
+            now = self._broker.now()
+            if now < self._release_from:  # else asked with each FIN, once there is something that is kept
+                return
+            self._release_from = now + RELEASE_EVERY_S
         last = self._last
         if last is not None and not last.gone and last.low_water < self.log.first_end:
             return  # the one that was found furthest behind still is in the first: not all need to be asked
         segments = self.log.segments
         if len(segments) > 1 or self.skips:
             low = self.low_water
+            if retention is not None:
+                low = min(low, retention.first_kept(self.log, time.time_ns()))
             self.log.drop_below(low)
             self.skips.drop_below(low)
             if self._holes:
                 self._holes = [(start, end) for start, end in self._holes if end > low]
 
+    @property
+    def oldest_spare(self) -> Segment | None:
+        """The oldest segment, if it is there only because it is to be kept for some time."""
+        segments = self.log.segments
+        return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
+
     def rest(self) -> None:
         """Called now and then: if nothing was published or delivered since the last time, hold no files and maps."""
+        if self._broker.retention is not None:
+            self.release()
         seen = (self.log.next_seq, *(channel.window.head for channel in self.channels.values()))
         if seen == self._seen_at_rest:
             self.log.unmap()

@@ -24,7 +24,8 @@ WAITING: Final = 11
 SKIPPED: Final = 12
 TOPIC_ROUTED: Final = 13
 CLOCK: Final = 14
-KINDS: Final = range(TOPIC_CREATED, CLOCK + 1)
+CHANNEL_REWOUND: Final = 15
+KINDS: Final = range(TOPIC_CREATED, CHANNEL_REWOUND + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED))
 """The kinds that tell of messages; without them some are delivered again, but nothing is lost."""
 
@@ -84,6 +85,11 @@ def channel_paused(number: int, paused: bool) -> bytes:
 def channel_emptied(number: int, head: int) -> bytes:
     """All that a channel held is dropped; it goes on at ``head``."""
     return CHANNEL_GATE.pack(CHANNEL_EMPTIED, number, head)
+
+
+def channel_rewound(number: int, head: int, forgotten: Iterable[tuple[int, int]]) -> bytes:
+    """A channel goes on at ``head``; of what it had set aside, the ``(first seq, count)`` ranges are forgotten."""
+    return CHANNEL_GATE.pack(CHANNEL_REWOUND, number, head) + b"".join(RANGE.pack(*each) for each in forgotten)
 
 
 def delivered(number: int, head: int) -> bytes:

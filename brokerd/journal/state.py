@@ -67,6 +67,14 @@ class ChannelState:
                 self.aside.pop(seq, None)
         self.delivered.mark(first, count)
 
+    def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
+        """Deliver again from ``head`` on; ``(first seq, count)`` of what waits aside is delivered from there too."""
+        self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
+        for first, count in forgotten:
+            for seq in [seq for seq in self.aside if first <= seq < first + count]:
+                del self.aside[seq]
+        self.head, self.delivered = head, Delivered(head)
+
     def unfinished(self) -> dict[int, tuple[int, int]]:
         """All that wait, those in flight when the node stopped included; in order of seq."""
         waiting = dict.fromkeys(self.delivered.open_below(self.head), (1, 0)) | self.aside
@@ -168,6 +176,10 @@ class NodeState:
             channel.head = head
             channel.aside.clear()
             channel.delivered = Delivered(head)
+        elif kind == records.CHANNEL_REWOUND:
+            _, number, head = records.CHANNEL_GATE.unpack_from(record)
+            forgotten = RANGE.iter_unpack(record[records.CHANNEL_GATE.size :])
+            self.channels[number].rewind(head, list(forgotten))
         elif kind == records.CLOCK:
             if self.clock is not None:
                 self.clock = self.clock._replace(wall_offset_ns=records.OFFSET.unpack(record)[1])

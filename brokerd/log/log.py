@@ -112,6 +112,11 @@ class Log:
         """When message ``seq`` was accepted, Unix ns; None if it is not held."""
         return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
 
+    def first_since(self, timestamp: int) -> int:
+        """The first message accepted at ``timestamp``, Unix nanoseconds, or later; ``next_seq`` if there is none."""
+        segment = next((each for each in self.segments if each.last_timestamp >= timestamp), None)
+        return self.next_seq if segment is None else segment.first_since(timestamp)
+
     def frame(self, seq: int) -> memoryview | None:
         """A slice that is message ``seq``, its frame as at first delivery; None if it is not what was written."""
         if not self.holds(seq):
@@ -145,11 +150,19 @@ class Log:
             else:
                 segment.remove()
 
-    def unmap(self) -> None:
-        """Hold no descriptors and no maps until they are needed again, and no file for reuse."""
+    def remove_oldest(self) -> None:
+        """Remove the first segment, whoever needs it, and the file kept for reuse: their space is free at once."""
+        self.segments.pop(0).remove(at_once=True)
+        self._remove_retired()
+
+    def _remove_retired(self) -> None:
         if self._retired is not None:
             self._retired.remove()
             self._retired = None
+
+    def unmap(self) -> None:
+        """Hold no descriptors and no maps until they are needed again, and no file for reuse."""
+        self._remove_retired()
         for segment in self.segments:
             segment.unmap()
 

@@ -14,6 +14,7 @@ import os
 import struct
 import threading
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,8 @@ class Segment:
         self._file = -1
         self.end = 0
         self.next_seq = first_seq
+        self.last_timestamp = 0
+        """When the last batch was accepted, Unix nanoseconds."""
         self._walked, self._walked_from = array("Q"), 0  # where the messages of the batch last walked begin
         self._sound = -1  # position of the commit that was last found to match
         self._unchecked_from: int | None = None  # position of the first commit not checked since opening
@@ -136,6 +139,7 @@ class Segment:
         if commits:
             last = commits[-1]
             segment.end, segment.next_seq = last.end, last.next_seq
+            segment.last_timestamp = last.timestamp
         segment._unchecked_from = 0 if commits else None
         return segment, repair
 
@@ -209,6 +213,7 @@ class Segment:
                 raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
         self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms, nbytes))
         self.end, self.next_seq = end, first_seq + count
+        self.last_timestamp = timestamp
         return first_seq
 
     def _opened(self) -> int:
@@ -251,8 +256,16 @@ class Segment:
         """When message ``seq`` was accepted, Unix nanoseconds."""
         return timestamp_in(self.map, self.offset_of(seq))
 
-    def remove(self) -> None:
-        """Delete the files. Slices of the map that a socket still has to send stay readable until it has."""
+    def first_since(self, timestamp: int) -> int:
+        """The first message of the first batch that was accepted at ``timestamp``, Unix nanoseconds, or later."""
+        position = bisect_left(self.commits, timestamp, key=lambda commit: commit.timestamp)
+        return self.commits[position].first_seq if position < len(self.commits) else self.next_seq
+
+    def remove(self, *, at_once: bool = False) -> None:
+        """Delete the files; a large one's pages are given back by a thread, unless ``at_once``.
+
+        Slices of the map that a socket still has to send stay readable until it has.
+        """
         self.close_file()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -260,7 +273,10 @@ class Segment:
             if self._map is not None and self.capacity >= GIVEN_BACK_FROM:
                 with suppress(BufferError):
                     self.map.release()
-                    threading.Thread(target=_give_back, args=(self._map,), name="unmap").start()
+                    if at_once:
+                        self._map.close()
+                    else:
+                        threading.Thread(target=_give_back, args=(self._map,), name="unmap").start()
                 self._map = self._view = None
 
 

@@ -204,6 +204,7 @@ def broker_router(
         router.add("POST", f"/topic/{path}", handler)
     for path, handler in channels.routes().items():
         router.add("POST", f"/channel/{path}", handler)
+    router.add("POST", "/channel/rewind", channels.rewind)
     router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE")

@@ -5,9 +5,11 @@ Which endpoints check a name, and with which code, differs as it does in nsqd.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from brokerd.peek import PAGE, PeekState, peek
+from brokerd.rewind import moment_ns, rewind
 from nsqwire.http import Handler, HTTPError, Request, Response, empty, encode_without_floats
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.names import is_valid_name
@@ -112,6 +114,18 @@ class ChannelVerbs:
         """Let it flow again."""
         self._find(request).unpause()
         return empty()
+
+    def rewind(self, request: Request) -> Response:
+        """Deliver again what was published since a time, as far as the log reaches back."""
+        channel = self._find(request)
+        text = request.required("since", "MISSING_ARG_SINCE")
+        try:
+            since_ns = moment_ns(text, time.time_ns())
+        except ValueError:
+            raise HTTPError(400, "INVALID_ARG_SINCE") from None
+        done = rewind(channel, since_ns)
+        answer = {"messages": done.messages, "oldest_timestamp": done.oldest_ns, "complete": done.is_complete}
+        return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
     def peek(self, request: Request) -> Response:
         """Show what waits, is in flight or deferred; nothing is changed by it."""

@@ -13,6 +13,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,20 @@ class BrokerMachine(RuleBasedStateMachine):
         self._numbers = itertools.count()
         self.model = TopicModel()
         self.published: set[bytes] = set()
+        self.deferred: set[bytes] = set()
+        self.emptied: set[bytes] = set()
         self.consumers: list[Consumer] = []
         self.deliveries: list[Delivery] = []
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self.written: list[Callable[[BaseException | None], None]] = []
 
-    @initialize(in_background=st.booleans())
-    def start(self, in_background: bool) -> None:
+    @initialize(in_background=st.booleans(), retains=st.booleans())
+    def start(self, in_background: bool, retains: bool) -> None:
         FUSE.writes = 0
         self.in_background = in_background
-        self.node = Node(self._directory(), mem_queue_size=1_000_000)
+        retention = timedelta(days=1000 if retains else 0)
+        self.node = Node(self._directory(), mem_queue_size=1_000_000, retention=retention)
+        self.retains = retains
         self._clock[:] = [self.node]
         self.topic = self.node.broker.topic("t")
         self._opened()
@@ -192,6 +197,7 @@ class BrokerMachine(RuleBasedStateMachine):
         bodies = self.bodies(count, 0)
         with self.step():
             self.published.update(bodies)
+            self.deferred.update(bodies)
             self.model.publish(bodies, delay_s, self.node.now)
             self.topic.publish(bodies, defer_ms=int(delay_s * 1000))
 
@@ -302,9 +308,11 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def empty_topic(self) -> None:
+        waiting = set(self.model.waiting)
         with self.step():
             self.model.waiting.clear()
             self.topic.empty()
+        self.emptied |= waiting - self.model.waiting.keys()
 
     @precondition(lambda self: self.model.channels)
     @rule(data=st.data())
@@ -313,6 +321,24 @@ class BrokerMachine(RuleBasedStateMachine):
         with self.step():
             self.model.channels[name].messages.clear()
             self.topic.channels[name].empty()
+
+    @precondition(lambda self: self.retains and self.model.channels)
+    @rule(data=st.data())
+    def rewind_channel(self, data: st.DataObject) -> None:
+        """All that was kept and delivered waits again; deferred publishes do so where they were finished."""
+        name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
+        channel, model = self.topic.channels[name], self.model.channels[name]
+        head = channel.window.head
+        seq = data.draw(st.integers(self.topic.log.first_seq, head), label="seq")
+        frames = [self.topic.log.frame(each) for each in range(seq, head)]
+        bodies = [bytes(frame[34:]) for frame in frames if frame is not None]
+        assert len(bodies) == head - seq, "what is kept can be read"
+        if bodies:
+            with self.step():
+                for body in bodies:
+                    if body not in self.emptied and not (body in self.deferred and body in model.messages):
+                        model.messages[body] = Expected(Status.QUEUED)
+                channel.go_back(seq)
 
     # -- time and ends --------------------------------------------------------------------------------------------
 

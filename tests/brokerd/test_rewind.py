@@ -1,0 +1,263 @@
+"""A channel is taken back in time: what it had delivered since then is delivered again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from nsqwire.errors import PublishFailed
+from tests.brokerd.clockwork import Node
+
+Connect = Callable[..., Any]
+Start = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+ERROR = 1
+HOUR = timedelta(hours=1)
+
+
+def publish(broker: Any, *bodies: bytes, query: str = "") -> None:
+    for body in bodies:
+        assert broker.request("POST", f"/pub?topic=t{query}", body).status == 200
+
+
+def rewind(broker: Any, since: str, *, channel: str = "c") -> dict[str, Any]:
+    answer = broker.request("POST", f"/channel/rewind?{urlencode({'topic': 't', 'channel': channel, 'since': since})}")
+    assert answer.status == 200, answer.text
+    return dict(json.loads(answer.text))
+
+
+def channel_of(broker: Any) -> dict[str, Any]:
+    return broker.stats(topic="t")["topics"][0]["channels"][0]
+
+
+def segments_of(broker: Any) -> int:
+    return len(list(broker.data_path.rglob("*.log")))
+
+
+def consumer_of(connect: Connect, broker: Any, *, ready_count: int = 100) -> Any:
+    consumer = connect(broker)
+    consumer.ok(b"SUB t c\n")
+    consumer.send(b"RDY %d\n" % ready_count)
+    return consumer
+
+
+def take(consumer: Any, count: int) -> list[bytes]:
+    """Receive and finish so many messages; return their bodies."""
+    taken = [consumer.message() for _ in range(count)]
+    consumer.send(b"".join(b"FIN " + message_id + b"\n" for message_id, _, _ in taken))
+    return [body for _, _, body in taken]
+
+
+@pytest.fixture
+def channel(start_broker: Start) -> Any:
+    """A broker that keeps what is finished for an hour, with a topic ``t`` and its channel ``c``."""
+    broker = start_broker("--retention=1h")
+    for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
+        assert broker.request("POST", path).status == 200
+    return broker
+
+
+def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect, eventually: Eventually) -> None:
+    """As for the first time, in the same order, and what was not delivered yet comes behind it."""
+    before = time.time_ns()
+    publish(channel, b"1", b"2", b"3")
+    consumer = consumer_of(connect, channel)
+    assert take(consumer, 3) == [b"1", b"2", b"3"]
+    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    consumer.send(b"RDY 0\n")
+    assert consumer.is_silent()
+    publish(channel, b"4")
+    done = rewind(channel, "10m")
+    assert (done["messages"], done["complete"]) == (3, True)
+    assert before <= done["oldest_timestamp"] <= time.time_ns()
+    assert channel_of(channel)["depth"] == 4
+    consumer.send(b"RDY 10\n")
+    again = [consumer.message() for _ in range(4)]
+    assert [body for _, _, body in again] == [b"1", b"2", b"3", b"4"]
+    assert {attempts for _, attempts, _ in again} == {1}
+
+
+def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect, eventually: Eventually) -> None:
+    """The time is given as it is written anywhere, with its zone; other channels go on where they were."""
+    assert channel.request("POST", "/channel/create?topic=t&channel=other").status == 200
+    publish(channel, b"before")
+    since = datetime.now(UTC)
+    publish(channel, b"after")
+    consumer = consumer_of(connect, channel)
+    assert take(consumer, 2) == [b"before", b"after"]
+    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    assert rewind(channel, since.isoformat())["messages"] == 1
+    assert take(consumer, 1) == [b"after"]
+    assert rewind(channel, datetime.now(UTC).isoformat()) == {"messages": 0, "oldest_timestamp": None, "complete": True}
+    depths = {each["channel_name"]: each["depth"] for each in channel.stats(topic="t")["topics"][0]["channels"]}
+    assert depths == {"c": 0, "other": 2}
+
+
+def test_what_is_in_flight_comes_again_and_its_old_answer_is_refused(channel: Any, connect: Connect) -> None:
+    """A consumer that has it gets it once more; a FIN from before the rewinding finds nothing to finish."""
+    publish(channel, b"x")
+    slow = consumer_of(connect, channel, ready_count=1)
+    message_id, _, _ = slow.message()
+    slow.send(b"RDY 0\n")
+    assert slow.is_silent()
+    assert rewind(channel, "1h")["messages"] == 1
+    assert channel_of(channel)["in_flight_count"] == 0
+    kind, text = slow.command(b"FIN " + message_id + b"\n")
+    assert (kind, text) == (ERROR, b"E_FIN_FAILED FIN " + message_id + b" failed ID not in flight")
+    assert take(consumer_of(connect, channel), 1) == [b"x"]
+
+
+def test_deferred_messages_come_again_once_their_time_was(
+    channel: Any, connect: Connect, eventually: Eventually
+) -> None:
+    """One that was finished does so at once; one that is still to come waits for its time, once."""
+    publish(channel, b"soon", query="&defer=50")
+    publish(channel, b"late", query="&defer=3000000")
+    consumer = consumer_of(connect, channel)
+    assert take(consumer, 1) == [b"soon"]
+    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    assert rewind(channel, "1h")["messages"] == 1
+    assert take(consumer, 1) == [b"soon"]
+    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    assert (channel_of(channel)["depth"], channel_of(channel)["deferred_count"]) == (0, 1)
+
+
+def test_a_rewound_channel_stays_so_after_a_kill(
+    channel: Any, start_broker: Start, connect: Connect, eventually: Eventually
+) -> None:
+    """The answer is given when it is kept."""
+    publish(channel, b"1", b"2")
+    take(consumer_of(connect, channel), 2)
+    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    rewind(channel, "1h")
+    consumer = connect(channel)  # gone before it could take anything
+    channel.kill()
+    del consumer
+    again = start_broker("--retention=1h", data_path=channel.data_path)
+    assert take(consumer_of(connect, again), 2) == [b"1", b"2"]
+
+
+LARGE = [b"%03d" % number + bytes(100_000) for number in range(30)]
+"""In several segments."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_complete"),
+    [(["--retention=1h"], True), ([], False), (["--retention=1h", "--retention-bytes=1500000"], False)],
+)
+def test_as_far_back_as_the_log_is_kept(
+    flags: list[str], is_complete: bool, start_broker: Start, connect: Connect, eventually: Eventually
+) -> None:
+    """By age and size; without either some of the newest are still there. It is told that older ones are gone."""
+    broker = start_broker(*flags)
+    assert broker.request("POST", "/topic/create?topic=t").status == 200
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    consumer = consumer_of(connect, broker)
+    for body in LARGE:
+        publish(broker, body)
+        assert take(consumer, 1) == [body]
+    eventually(lambda: channel_of(broker)["in_flight_count"] == 0)
+    if len(flags) == 2:
+        eventually(lambda: segments_of(broker) == 1)  # it is looked at now and then; the newest stays
+    assert rewind(broker, "1h")["complete"] is is_complete
+    assert (take(consumer, 1) == LARGE[:1]) is is_complete
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("topic=t&channel=c", 400, "MISSING_ARG_SINCE"),
+        ("topic=t&channel=c&since=", 400, "INVALID_ARG_SINCE"),
+        ("topic=t&channel=c&since=yesterday", 400, "INVALID_ARG_SINCE"),
+        ("topic=t&channel=c&since=-10m", 400, "INVALID_ARG_SINCE"),
+        ("topic=t&channel=c&since=2026-11-22T06:30:00", 400, "INVALID_ARG_SINCE"),
+        ("topic=t&channel=c&since=9999-12-31T23:59:59Z", 400, "INVALID_ARG_SINCE"),
+        ("topic=t&since=1h", 400, "MISSING_ARG_CHANNEL"),
+        ("topic=t&channel=none&since=1h", 404, "CHANNEL_NOT_FOUND"),
+        ("topic=none&channel=c&since=1h", 404, "TOPIC_NOT_FOUND"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_and_changes_nothing(query: str, status: int, message: str, channel: Any) -> None:
+    """No time, none that can be read, one without its zone, one to come; a channel that is not there."""
+    publish(channel, b"x")
+    answer = channel.request("POST", f"/channel/rewind?{query}")
+    assert (answer.status, json.loads(answer.text)) == (status, {"message": message})
+    assert channel_of(channel)["depth"] == 1
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A broker whose clock is the test's, with an hour's retention; ``t`` has a channel ``c``."""
+    made = Node(tmp_path, retention=HOUR)
+    monkeypatch.setattr(time, "time_ns", made.wall_ns)
+    made.broker.topic("t").channel("c")
+    yield made
+    made.broker.close()
+
+
+def fill(node: Node, messages: int) -> None:
+    """Publish and finish so many of 100 kB each."""
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    for _ in range(messages):
+        topic.publish([bytes(100_000)])
+    got: list[bytes] = []
+    client = node.subscribe("t", "c", messages, lambda each: got.append(each.message_id))
+    node.pass_until(node.now)
+    lines = b"".join(b"FIN " + message_id + b"\n" for message_id in got)
+    assert not channel.finish(client, memoryview(lines), len(got), node.wall_ns())
+    channel.unsubscribe(client)
+
+
+def test_what_is_kept_goes_when_its_time_is_over(node: Node, tmp_path: Path) -> None:
+    """The newest segment stays, as without retention; nobody has to publish or consume for the others to go."""
+    fill(node, 30)
+    topic = node.broker.topic("t")
+    kept = sorted(tmp_path.rglob("*.log"))
+    assert len(kept) > 2
+    node.pass_until(node.now + HOUR.total_seconds() - 10)
+    topic.rest()
+    assert sorted(tmp_path.rglob("*.log")) == kept
+    node.pass_until(node.now + 20)
+    topic.rest()
+    assert sorted(tmp_path.rglob("*.log")) == kept[-1:]
+
+
+def test_on_a_full_disk_what_is_kept_to_be_read_again_goes_first(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of it, as much as it takes; a publish is refused only once there is nothing left to let go of."""
+    fill(node, 30)
+    topic = node.broker.topic("t")
+    allocate = os.posix_fallocate
+    room = 3_000_000 + sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+
+    def full(fd: int, offset: int, size: int) -> None:
+        """The disk that no test can fill: it has room for 3 MB beside what the segments take now."""
+        if size > 1_000_000 and sum(path.stat().st_size for path in tmp_path.rglob("*.log")) + size > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    while topic.log.first_seq == 0:
+        topic.publish([bytes(1_000_000)])
+    assert node.broker.health_error is None
+    assert 0 < topic.log.first_seq < 30
+    one_fits = True
+    while one_fits:
+        try:
+            topic.publish([bytes(1_000_000)])
+        except PublishFailed as refused:
+            one_fits = "No space left on device" not in str(refused)
+    assert topic.log.first_seq <= 30
+    assert topic.channel("c").depth == topic.message_count - 30
