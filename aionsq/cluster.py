@@ -1,15 +1,16 @@
 """Doing something to a topic or channel on every node that has it, and saying what became of it on each.
 
-The platform and the ``nsq`` commands both act through this. Only what nsqd and nsqlookupd have in common with Go's is
-used, so a fleet may be mixed.
+The platform and the ``nsq`` commands both act through this. But for rewinding, only what nsqd and nsqlookupd have in
+common with Go's is used, so a fleet may be mixed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
@@ -20,6 +21,7 @@ from aionsq.errors import HTTPFailed
 from aionsq.http import HTTPClient, base_url
 from aionsq.lookup import ProducerInfo, read_producers
 
+NO_REWIND = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
 FIND_S = 1.5
 STEP_S = 3.0
 """An action takes at most FIND_S + 2 · STEP_S seconds, however many nodes hang."""
@@ -114,19 +116,62 @@ async def perform(cluster: Cluster, action: Action, topic: str, channel: str | N
             for verb in registry_verbs(action, channel):
                 found = await everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
                 results = merged(results, found)
-        elif cluster.seen is None:
-            results = [
-                Result(node=registry, target="nsqlookupd", outcome="unreachable", detail=reason)
-                for registry, reason in targets.silent.items()
-            ]
+        else:
+            results = _unsaid(cluster, targets)
         verb = f"/{'channel' if channel else 'topic'}/{action}"
         done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
     if not done and not any(result["outcome"] != "unreachable" or action.concerns_registries for result in results):
-        kind: Literal["topic", "channel"] = "channel" if channel else "topic"
-        what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
-        unasked = "; ".join(f"nsqlookupd {result['node']}: {result['detail']}" for result in results)
-        raise NotInCluster(f"no node of the cluster has {what}" + (f" ({unasked})" if unasked else ""), kind)
+        raise _nowhere(topic, channel, results)
     return results + done
+
+
+async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list[Result]:
+    """Have every node deliver again what the channel was given since then (see :mod:`nsqwire.moments`).
+
+    The details say how much. Go's nsqd keeps nothing that was finished, and fails. Raises as ``perform``.
+    """
+    params = {"topic": topic, "channel": channel, "since": since}
+    async with client(cluster.step_s) as http:
+        targets = await find(http, cluster, Action.PAUSE, topic)
+        results = _unsaid(cluster, targets)
+        done = await everywhere(
+            http, "nsqd", targets.nodes, "/channel/rewind", params, cluster.step_s, told=_rewound, unknown=NO_REWIND
+        )
+    if not done:
+        raise _nowhere(topic, channel, results)
+    return results + done
+
+
+def _rewound(answer: str) -> str:
+    """A node's answer in words."""
+    try:
+        told = json.loads(answer)
+        messages, oldest_ns, is_complete = told["messages"], told["oldest_timestamp"], told["complete"]
+        number = f"{messages:,} message{'' if messages == 1 else 's'}"
+        oldest = datetime.fromtimestamp(oldest_ns // 1_000_000_000, UTC) if messages else None
+    except (ValueError, KeyError, TypeError):
+        return "it did not say how many messages"
+    if oldest is None:
+        return number
+    since = f"{number}, the oldest of {oldest:%Y-%m-%dT%H:%M:%SZ}"
+    return since if is_complete else f"{since}; what came before it is gone"
+
+
+def _unsaid(cluster: Cluster, targets: Targets) -> list[Result]:
+    """The registries that did not say where the topic is, if no picture of the cluster does."""
+    if cluster.seen is not None:
+        return []
+    return [
+        Result(node=registry, target="nsqlookupd", outcome="unreachable", detail=reason)
+        for registry, reason in targets.silent.items()
+    ]
+
+
+def _nowhere(topic: str, channel: str | None, results: Sequence[Result]) -> NotInCluster:
+    what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
+    unasked = "; ".join(f"nsqlookupd {result['node']}: {result['detail']}" for result in results)
+    text = f"no node of the cluster has {what}" + (f" ({unasked})" if unasked else "")
+    return NotInCluster(text, "channel" if channel else "topic")
 
 
 async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
@@ -210,13 +255,19 @@ async def everywhere(
     verb: str,
     params: Mapping[str, str],
     step_s: float = STEP_S,
+    *,
+    told: Callable[[str], str] = lambda answer: "",
+    unknown: str = "404 NOT_FOUND",
 ) -> list[Result]:
-    """POST the verb to all at once; in order of their names, without those that do not have the thing."""
+    """POST the verb to all at once; in order of their names, without those that do not have the thing.
+
+    ``told`` makes the detail of an answer, ``unknown`` is that of a server that does not know the verb.
+    """
 
     async def one(name: str, address: str) -> Result | None:
         try:
             async with asyncio.timeout(step_s):
-                await http.post(base_url(address) + verb, params)
+                detail = told(await http.post(base_url(address) + verb, params))
         except TimeoutError:
             late = f"no answer within {step_s:g} s; it may still do it"
             return Result(node=name, target=target, outcome="unreachable", detail=late)
@@ -224,8 +275,9 @@ async def everywhere(
             if lacks(error):
                 return None
             outcome: Literal["failed", "unreachable"] = "unreachable" if error.status is None else "failed"
-            return Result(node=name, target=target, outcome=outcome, detail=said(error))
-        return Result(node=name, target=target, outcome="done", detail="")
+            reason = unknown if (error.status, error.reason) == (404, "NOT_FOUND") else said(error)
+            return Result(node=name, target=target, outcome=outcome, detail=reason)
+        return Result(node=name, target=target, outcome="done", detail=detail)
 
     results = await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
     return [result for result in results if result is not None]

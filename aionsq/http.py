@@ -83,9 +83,9 @@ class HTTPClient:
         """GET a text. Raises HTTPFailed."""
         return (await self._request("GET", url, {})).text
 
-    async def post(self, url: str, params: Mapping[str, str], body: bytes = b"") -> None:
-        """POST, and expect success. Raises HTTPFailed."""
-        await self._request("POST", url, params, body)
+    async def post(self, url: str, params: Mapping[str, str], body: bytes = b"") -> str:
+        """POST, expect success, and return the answer's text. Raises HTTPFailed."""
+        return (await self._request("POST", url, params, body)).text
 
     async def _request(self, method: str, url: str, params: Mapping[str, str], body: bytes = b"") -> httpx.Response:
         try:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
-
-from nsqwire.durations import nanoseconds, parse_duration
 
 if TYPE_CHECKING:
     from brokerd.channel import Channel
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Rewound(NamedTuple):
@@ -37,21 +31,3 @@ def rewind(channel: Channel, since_ns: int) -> Rewound:
     deferred = channel.go_back(seq)
     in_order = head - seq - channel.topic.skips.count_between(seq, head)
     return Rewound(in_order + deferred, log.timestamp_of(seq), is_complete=seq > log.first_seq or log.first_seq == 0)
-
-
-def moment_ns(text: str, now_ns: int) -> int:
-    """Read when: ``90m``, which is so long ago, or ``2026-11-22T06:30:00Z``. Unix nanoseconds.
-
-    Raises ValueError for anything else, a time without its zone and a time to come among it.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        age = parse_duration(text)
-    else:
-        if moment.tzinfo is None:
-            raise ValueError(f"the time {text!r} has no zone, such as Z or +02:00")
-        age = timedelta(microseconds=now_ns // 1000) - (moment - _EPOCH)
-    if age < timedelta(0):
-        raise ValueError(f"{text!r} is still to come")
-    return now_ns - nanoseconds(age)

@@ -127,6 +127,7 @@ SHOTS = (
     Shot("delete", "/topics/orders", press("Delete")),
     Shot("unknown-topic", "/topics/nothing"),
     Shot("channel", "/topics/thumbnails/resize"),
+    Shot("rewind", "/topics/thumbnails/resize", press("Rewind")),
     Shot("messages", "/topics/thumbnails/resize?messages=ready"),
     Shot("in-flight", "/topics/orders/warehouse?messages=in_flight"),
     Shot("deferred", "/topics/emails/sender?messages=deferred"),

@@ -1,10 +1,10 @@
-"""``nsq channels``: list, create, pause, unpause, empty and delete channels over a cluster."""
+"""``nsq channels``: list, create, pause, unpause, rewind, empty and delete channels over a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aionsq.cluster import Action, perform
+from aionsq.cluster import Action, perform, rewind
 from aionsq.survey import Survey, held_by, survey
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
@@ -18,6 +18,7 @@ VERBS = {
     "create": "make channels of a topic, on every node that has it",
     "pause": "keep the messages of channels from their consumers",
     "unpause": "let them go on again",
+    "rewind": "deliver again what channels were given since --since, as far as each node's --retention reaches",
     "empty": "destroy the messages of channels, those in flight and deferred too",
     "delete": "destroy channels with all of their messages, and disconnect their consumers",
 }
@@ -47,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
         process.note(PROG, str(error))
         return error.status
     names = list(dict.fromkeys(rest))
+    if options.verb == "rewind":
+        return command.run(PROG, go_back(options, topic, names))
     action = Action(options.verb)
     if options.verb in command.DESTRUCTIVE:
         found = command.run(PROG, look(options, topic, names))
@@ -113,6 +116,14 @@ def loss(action: Action, topic: str, name: str, found: Survey) -> str:
     clients = command.count(row["client_count"], "consumer")
     gone = f", and disconnect {clients}" if action is Action.DELETE and row["client_count"] else ""
     return f"{action} channel {name} of topic {topic} {where}, with {held}{inside}{gone}{unknown}"
+
+
+async def go_back(options: Options, topic: str, names: Sequence[str]) -> int:
+    deeds: list[Deed] = []
+    for name in names:
+        what = {"topic": topic, "channel": name}
+        deeds.append(await command.carry_out(what, rewind(options.cluster, topic, name, options.since)))
+    return command.report(options, deeds)
 
 
 async def act(options: Options, action: Action, topic: str, names: Sequence[str]) -> int:

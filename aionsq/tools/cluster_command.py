@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -25,6 +26,7 @@ from aionsq.tools import process
 from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment
 from aionsq.tools.process import INTERRUPTED
 from nsqwire.descriptors import occupy_standard_descriptors
+from nsqwire.moments import past_ns
 from nsqwire.names import is_valid_name
 
 T = TypeVar("T")
@@ -38,6 +40,7 @@ DONE: Final = {
     "delete": "deleted",
     "create": "created",
     "tombstone": "tombstoned",
+    "rewind": "rewound",
 }
 NAME_RULE: Final = "a name is 1 to 64 of the characters .a-zA-Z0-9_-, and may end in #ephemeral"
 
@@ -60,6 +63,8 @@ class Options:
     cluster: Cluster
     json: bool
     yes: bool
+    since: str = ""
+    """Since when a channel is to be given its messages again."""
 
 
 def parse(
@@ -95,6 +100,8 @@ def parse(
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if not set(DESTRUCTIVE).isdisjoint(verbs):
         parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is destroyed")
+    if "rewind" in verbs:
+        parser.add_argument("--since", metavar="WHEN", help="for rewind: 90m, so long ago, or 2026-11-22T06:30:00Z")
     given = parser.parse_intermixed_args(list(argv))
     if given.verb not in verbs:
         near = get_close_matches(given.verb, verbs, n=1, cutoff=0.5)
@@ -107,7 +114,22 @@ def parse(
         cluster=_cluster(parser, given.lookupd_http_address, given.nsqd_http_address),
         json=given.json,
         yes=given.yes,
+        since=_since(parser, given.verb, given.since) if "rewind" in verbs else "",
     )
+
+
+def _since(parser: Parser, verb: str, since: str | None) -> str:
+    if verb != "rewind":
+        if since is not None:
+            parser.error(f"--since goes with rewind, not with {verb}")
+        return ""
+    if since is None:
+        parser.error("rewind to when? --since=90m, or --since=2026-11-22T06:30:00Z")
+    try:
+        past_ns(since, time.time_ns())
+    except ValueError as error:
+        parser.error(f"--since: {error}")
+    return since
 
 
 def _cluster(parser: Parser, lookupd: Sequence[str] | None, nsqd: Sequence[str] | None) -> Cluster:
@@ -216,7 +238,7 @@ def report(options: Options, deeds: Sequence[Deed]) -> int:
             failed = True
             process.note(options.prog, f"{options.verb} {deed.name}: {deed.refusal}")
             continue
-        done = [each["node"] for each in deed.results if each["outcome"] == "done"]
+        done = [_where(each) for each in deed.results if each["outcome"] == "done"]
         if done and not options.json:
             print(f"{deed.name}: {DONE[options.verb]} on {', '.join(done)}")
         for each in deed.results:
@@ -237,6 +259,10 @@ def report(options: Options, deeds: Sequence[Deed]) -> int:
         ]
         print(json.dumps({"actions": actions}, indent=2), flush=True)
     return int(failed)
+
+
+def _where(result: Result) -> str:
+    return f"{result['node']} ({result['detail']})" if result["detail"] else result["node"]
 
 
 def tell_failures(options: Options, failures: Sequence[Failure]) -> int:

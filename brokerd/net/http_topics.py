@@ -9,9 +9,10 @@ import time
 from typing import TYPE_CHECKING
 
 from brokerd.peek import PAGE, PeekState, peek
-from brokerd.rewind import moment_ns, rewind
+from brokerd.rewind import rewind
 from nsqwire.http import Handler, HTTPError, Request, Response, empty, encode_without_floats
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqwire.moments import past_ns
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class ChannelVerbs:
         channel = self._find(request)
         text = request.required("since", "MISSING_ARG_SINCE")
         try:
-            since_ns = moment_ns(text, time.time_ns())
+            since_ns = past_ns(text, time.time_ns())
         except ValueError:
             raise HTTPError(400, "INVALID_ARG_SINCE") from None
         done = rewind(channel, since_ns)

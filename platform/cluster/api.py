@@ -16,7 +16,7 @@ from aionsq.cluster import ClusterUnreachable, NotInCluster
 from cluster import selectors, services
 from cluster.holders import address_of_node, holders
 from cluster.notification import notify, notify_all, origin_of
-from cluster.schemas import ActionIn, ActionOut, SnapshotOut, TombstoneIn
+from cluster.schemas import ActionIn, ActionOut, RewindIn, SnapshotOut, TombstoneIn
 
 router = Router(tags=["cluster"])
 
@@ -51,6 +51,29 @@ def actions(request: HttpRequest, body: ActionIn) -> dict[str, Any]:
     except ClusterUnreachable as error:
         raise HttpError(502, str(error)) from None
     notify_all(origin_of(request), body.action, body.topic, body.channel)
+    return {"outcome": entry.outcome, "results": entry.results}
+
+
+@router.post(
+    "rewinds",
+    auth=needs(Permission.ACT),
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+)
+def rewind(request: HttpRequest, body: RewindIn) -> dict[str, Any]:
+    """Have a channel given again what it was given since then, on every node that still keeps it."""
+    try:
+        entry = services.rewind(
+            user=caller(request),
+            topic=body.topic,
+            channel=body.channel,
+            since=body.since,
+            remote_address=request.META.get("REMOTE_ADDR", ""),
+        )
+    except NotInCluster as error:
+        raise HttpError(404, str(error)) from None
+    except ClusterUnreachable as error:
+        raise HttpError(502, str(error)) from None
+    notify(origin_of(request), "rewind_channel", body.topic, body.channel)
     return {"outcome": entry.outcome, "results": entry.results}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from ninja import Schema
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PastDatetime, field_validator
 
 from aionsq.cluster import Action, Result
 from cluster.rows import ChannelRow, NodeRow, TopicRow
@@ -38,6 +39,19 @@ class ActionIn(Schema):
 class TombstoneIn(Schema):
     topic: Name
     node: str = Field(max_length=300, description="a node's id")
+
+
+class RewindIn(Schema):
+    topic: Name
+    channel: Name
+    since: PastDatetime = Field(description="with its zone; what was published since then is delivered again")
+
+    @field_validator("since")
+    @classmethod
+    def _has_zone(cls, since: datetime) -> datetime:
+        if since.tzinfo is None:
+            raise ValueError("the time needs its zone, such as Z or +02:00")
+        return since
 
 
 class ActionOut(Schema):

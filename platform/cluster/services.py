@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from asgiref.sync import async_to_sync
@@ -44,10 +45,23 @@ def tombstone(*, user: User, topic: str, node: str, address: str, remote_address
     )
 
 
+def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_address: str) -> AuditEntry:
+    """Have a channel given again what it was given since then, on every node, and return the audit entry.
+
+    Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
+    """
+    require(user, Permission.ACT, topic=topic)
+    moment = since.astimezone(UTC).isoformat()
+    results = async_to_sync(actions.rewind)(selectors.cluster(), topic, channel, moment)
+    return write_down(
+        user=user, action="rewind", topic=topic, channel=channel, results=results, remote_address=remote_address
+    )
+
+
 def write_down(
     *,
     user: User,
-    action: Action | Literal["tombstone", "publish"],
+    action: Action | Literal["tombstone", "publish", "rewind"],
     topic: str,
     channel: str | None,
     results: list[Result],

@@ -331,3 +331,47 @@ async def test_a_node_that_answers_nonsense_is_one_that_failed(fleet: Fleet, go_
     assert ended.status == 1
     assert ended.errors == f"nsq topics: nsqd 127.0.0.1:{alpha.port}: 200 the answer makes no sense\n"
     assert {row["name"]: row["depth"] for row in ended.document["topics"]} == {"broken": 0, "sound": 7}
+
+
+async def test_a_channel_is_rewound_on_every_node(fleet: Fleet) -> None:
+    """What was emptied by mistake is there again; how much, and since when, is told of each node."""
+    assert (await fleet.nsq("channels", "empty", "orders", "billing", "--yes")).status == 0
+    done = await fleet.nsq("channels", "rewind", "orders", "billing", "--since=1h")
+    assert done.status == 0, done.errors
+    assert done.output.startswith(
+        f"channel billing of topic orders: rewound on {fleet.nodes[0]} (3 messages, the oldest"
+    )
+    for broker in range(2):
+        by_name = {each["channel_name"]: each["depth"] for each in (await fleet.stats(broker))["orders"]["channels"]}
+        assert by_name == {"archive": 3, "billing": 3}
+    missing = await fleet.nsq("channels", "rewind", "orders", "none", "--since=1h")
+    assert (missing.status, missing.errors.count("\n")) == (1, 1)
+    assert "no node of the cluster has channel none of topic orders" in missing.errors
+
+
+async def test_a_go_fleet_is_not_rewound(go_fleet: GoCluster) -> None:
+    """It keeps nothing that was finished, which is said of each node."""
+    for node in go_fleet.nodes:
+        node.topic("orders")
+        node.channel("orders", "billing")
+    flag = f"--lookupd-http-address={go_fleet.registry.address}"
+    refused = await nsq("channels", "rewind", "orders", "billing", "--since=1h", flag)
+    assert refused.status == 1
+    assert refused.errors.count("this nsqd cannot rewind") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["rewind", "orders", "billing"], "rewind to when?"),
+        (["rewind", "orders", "billing", "--since=yesterday"], "'yesterday' is neither a duration"),
+        (["rewind", "orders", "billing", "--since=2026-11-22T06:30:00"], "needs its zone"),
+        (["pause", "orders", "billing", "--since=1h"], "--since goes with rewind"),
+        (["rewind", "orders", "--since=1h"], "rewind which channel?"),
+    ],
+)
+async def test_a_rewinding_that_makes_no_sense_is_one_line(words: list[str], reason: str) -> None:
+    """And a usage error; nobody is asked."""
+    refused = await nsq("channels", *words)
+    assert (refused.status, refused.output, refused.errors.count("\n")) == (2, "", 1)
+    assert reason in refused.errors

@@ -176,3 +176,23 @@ def test_the_audit_page_is_filtered(live, stack):
     expect(page.get_by_text("No entry is like that")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
     expect(entries.first).to_be_visible()
+
+
+def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
+    """How far back is chosen, or a point in time; what comes of it is told node by node."""
+    stack.command("/topic/create", topic="regret")
+    stack.command("/channel/create", topic="regret", channel="all")
+    stack.publish("regret", 7)
+    stack.command("/channel/empty", topic="regret", channel="all")
+    page = live("/topics/regret/all")
+    page.get_by_role("button", name="Rewind").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Back to").select_option("A point in time…")
+    dialog.get_by_role("button", name="Rewind channel").click()
+    expect(dialog.get_by_role("alert")).to_have_text("A date and a time are needed.")
+    dialog.get_by_label("Back to").select_option("10 minutes ago")
+    confirm(page, "Rewind channel")
+    expect(dialog.get_by_role("row").filter(has_text="done")).to_contain_text("7 messages, the oldest of")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_label("Numbers of this channel")).to_contain_text("7")
+    expect(last_entry(page, "regret")).to_contain_text("rewind")

@@ -224,6 +224,8 @@ class GoNode(Upstream):
     def post(self, path: str, query: dict[str, str]) -> tuple[int, str]:
         topic = self.topics.get(query.get("topic", ""))
         kind, verb = path.strip("/").split("/")
+        if verb not in ("create", "delete", "empty", "pause", "unpause"):
+            return 404, "NOT_FOUND"
         if kind == "topic" and verb == "create":
             self.topic(query["topic"])
             return 200, ""

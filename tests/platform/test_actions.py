@@ -241,3 +241,32 @@ def test_a_topic_is_taken_off_one_node(go_cluster, operator):
     assert operator.request("GET", "audit").json()["entries"][0]["action"] == "tombstone"
     stranger = operator.request("POST", "tombstones", {"topic": "orders", "node": "127.0.0.1:1"})
     assert stranger.status_code == 404
+
+
+def rewind(browser: Any, since: str, channel: str = "billing") -> Any:
+    return browser.request("POST", "rewinds", {"topic": "orders", "channel": channel, "since": since})
+
+
+def test_gos_nodes_cannot_rewind_and_say_so(go_cluster, operator):
+    """Each is named with the reason; nothing was done, and the attempt is in the audit log."""
+    for node in go_cluster.nodes:
+        node.topic("orders")
+        node.channel("orders", "billing")
+    told = rewind(operator, "2026-01-01T00:00:00Z").json()
+    assert told["outcome"] == "failed"
+    assert {each["detail"] for each in told["results"]} == {
+        "this nsqd cannot rewind (Go's keeps nothing that was finished)"
+    }
+    entry = operator.request("GET", "audit").json()["entries"][0]
+    assert (entry["action"], entry["channel"], entry["outcome"]) == ("rewind", "billing", "failed")
+
+
+@pytest.mark.parametrize(
+    ("since", "reason"), [("2026-01-01T00:00:00", "zone"), ("9999-01-01T00:00:00Z", "past"), ("yesterday", "datetime")]
+)
+def test_a_time_to_rewind_to_is_past_and_has_its_zone(since, reason, go_cluster, operator):
+    """Anything else is refused by name, and no node is asked."""
+    response = rewind(operator, since)
+    assert response.status_code == 422
+    assert "since" in response.json()["message"]
+    assert reason in response.json()["message"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -126,3 +128,24 @@ def test_a_killed_broker_is_down_then_back_with_its_messages(
     dead.start()
     wait_until(lambda: node()["state"] == "up", "the broker up again")
     wait_until(lambda: channel_row()["depth"] == 20, "its messages")
+
+
+def test_a_channel_is_given_again_what_was_thrown_away(cluster, operator):
+    """On every node, since a time; the answer says how much and since when, and so does the audit log."""
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", 3)
+    asked = {"topic": "orders", "channel": "billing"}
+    operator.request("POST", "actions", {"action": "empty", **asked})
+    since = datetime.now(UTC) - timedelta(minutes=10)
+    told = operator.request("POST", "rewinds", {**asked, "since": since.isoformat()}).json()
+    assert told["outcome"] == "done"
+    assert [each["node"] for each in told["results"]] == sorted(broker.address for broker in cluster.brokers)
+    for each in told["results"]:
+        assert re.fullmatch(r"3 messages, the oldest of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", each["detail"])
+    for broker in cluster.brokers:
+        (channel,) = broker.topics()["orders"]["channels"]
+        assert channel["depth"] == 3
+    entry = operator.request("GET", "audit").json()["entries"][0]
+    assert (entry["action"], entry["outcome"], entry["results"]) == ("rewind", "done", told["results"])
+    again = operator.request("POST", "rewinds", {**asked, "channel": "none", "since": since.isoformat()})
+    assert again.status_code == 404

@@ -33,6 +33,7 @@ import type {
   Published,
   PublishRequest,
   Result,
+  RewindRequest,
   RulePreview,
   Run,
   Schedule,
@@ -129,6 +130,9 @@ export const act = (action: ActionRequest): Promise<ActionOutcome> => request('P
 
 /** Take a topic off one node. */
 export const tombstone = (topic: string, node: string): Promise<ActionOutcome> => request('POST', 'tombstones', { topic, node });
+
+/** Have a channel delivered again what it was given since a time. */
+export const rewind = (since: RewindRequest): Promise<ActionOutcome> => request('POST', 'rewinds', since);
 
 export const publish = (message: PublishRequest): Promise<Published> => request('POST', 'messages', message);
 

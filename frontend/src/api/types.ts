@@ -93,6 +93,7 @@ export type Delta = {
 export type Clients = { topic: string; channel: string; clients: ClientRow[] };
 
 export type PublishRequest = Schemas['PublishIn'];
+export type RewindRequest = Schemas['RewindIn'];
 export type Published = Schemas['PublishOut'];
 export type Peeked = Schemas['PeekOut'];
 export type PeekedMessage = Schemas['PeekedMessage'];
