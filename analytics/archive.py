@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analytics.files import Folder
@@ -51,12 +51,16 @@ class ArchiveWriter:
         On return they are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
         written, and OSError if the disk refuses; the archive then has each hour's file whole or not at all.
         """
-        hours: dict[datetime, list[Sample]] = defaultdict(list)
-        for sample in samples:
-            hours[sample.taken_at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)].append(sample)
-        tables = {hour: as_table(rows) for hour, rows in sorted(hours.items())}
-        for hour, table in tables.items():
-            first = min(sample.taken_at for sample in hours[hour]).astimezone(UTC)
+        if samples:
+            self.write_table(as_table(samples))
+
+    def write_table(self, samples: pa.Table) -> None:
+        """As :meth:`write`, of rows of ARROW_SCHEMA."""
+        taken_at = samples["taken_at"]
+        hours = pc.floor_temporal(taken_at, unit="hour")
+        for hour in sorted(pc.unique(hours).to_pylist()):
+            table = samples.filter(pc.equal(hours, hour))
+            first: datetime = pc.min(table["taken_at"]).as_py()
             name = f"{first:%M%S}-{secrets.token_hex(8)}.parquet"
             if self._remote is not None:
                 self._write_remote(self._remote, table, hour, name)
