@@ -20,7 +20,8 @@ from alerts.readings import (
     subject_of,
 )
 from alerts.standing import Event, Standing, step
-from cluster.picture import Picture, Row, Rows
+from cluster.picture import Picture
+from cluster.table import Row, Table
 
 logger = logging.getLogger(__name__)
 
@@ -224,8 +225,8 @@ class Engine:
             elif event is Event.RESOLVED:
                 yield self._over(following, key, Alert.Resolution.CLEARED, now)
 
-    def _match(self, following: Following, rows: Rows) -> None:
-        following.keys = [key for key, _ in following.matching.subjects(rows)]
+    def _match(self, following: Following, rows: Table) -> None:
+        following.keys = [*following.matching.subjects(rows)]
         wanted, places = set(following.keys), enumerate(rows)
         following.places = np.array([place for place, key in places if key in wanted], dtype=np.intp)
         following.generation = self._generations[following.rule.watched.scope]
@@ -278,7 +279,7 @@ class Engine:
         if is_over or now - standing.known > FORGOTTEN_S:
             yield self._over(following, key, Alert.Resolution.GONE, now)
 
-    def _drop_others(self, following: Following, rows: Rows, now: float) -> Iterator[Resolved]:
+    def _drop_others(self, following: Following, rows: Table, now: float) -> Iterator[Resolved]:
         """What the rule's patterns leave out by now, though it is there."""
         matching = set(following.keys)
         for key in [key for key in following.standings if key in rows and key not in matching]:

@@ -6,7 +6,7 @@ so such a sum is taken without it, and as a lower bound: enough to be above a th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import cached_property
 from re import compile as regular_expression
@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from alerts.catalogue import Kind, Metric
-from cluster.picture import Picture, Row, Rows
+from cluster.picture import Picture
+from cluster.table import Row, Table
 
 
 class Watch(Protocol):
@@ -46,42 +47,46 @@ class Sight:
 
     def __init__(self, picture: Picture, unsettled: Collection[str] = ()) -> None:
         self.picture = picture
-        self.silent = {key for key, row in picture.nodes.items() if row["state"] == "down"} | set(unsettled)
-        self.without_rates = self.silent | {key for key, row in picture.nodes.items() if row["publish_rate"] is None}
+        self.silent = {row["id"] for row in picture.nodes.rows if row["state"] == "down"} | set(unsettled)
+        self.without_rates = self.silent | {row["id"] for row in picture.nodes.rows if row["publish_rate"] is None}
 
-    def rows(self, scope: str) -> Rows:
+    def rows(self, scope: str) -> Table:
         return {"channel": self.picture.channels, "topic": self.picture.topics, "node": self.picture.nodes}[scope]
 
     @cached_property
     def backlogs(self) -> dict[str, int]:
         """Of each topic, what waits in its channels."""
         found: dict[str, int] = {}
-        for row in self.picture.snapshot["channels"]:
-            found[row["topic"]] = found.get(row["topic"], 0) + row["depth"]
+        columns = self.picture.channels.columns
+        for topic, depth in zip(columns.get("topic", ()), columns.get("depth", ()), strict=True):
+            found[topic] = found.get(topic, 0) + depth
         return found
 
     @cached_property
     def heard_backlogs(self) -> dict[str, int]:
         """The same, of the nodes that are not silent."""
         found: dict[str, int] = {}
-        for row in self.picture.snapshot["channels"]:
+        for row in self.picture.channels.rows:
             depth = sum(share["depth"] for share in row["nodes"] if share["node"] not in self.silent)
             found[row["topic"]] = found.get(row["topic"], 0) + depth
         return found
 
     def column(self, metric: Metric) -> np.ndarray:
         """What each row shows of the metric, in their order, with the shares of silent nodes; NaN: it shows nothing."""
-        rows = self.rows(metric.scope).values()
-        values: list[float | None]
+        rows = self.rows(metric.scope)
+        values: Sequence[float | None]
         if metric.scope == "node":
-            values = [self.read(metric, row).value for row in rows]
+            values = [self.read(metric, row).value for row in rows.rows]
+        elif not rows:
+            values = []
         elif metric.kind is Kind.AGE:
-            values = [age_s(row) for row in rows]
+            told = (rows.columns[name] for name in ("oldest_age_ms", "depth", "in_flight_count"))
+            values = [age_s(*figures) for figures in zip(*told, strict=True)]
         elif metric.scope == "topic" and metric.name == "depth":
-            values = [row["depth"] + self.backlogs.get(row["name"], 0) for row in rows]
+            columns = zip(rows.columns["name"], rows.columns["depth"], strict=True)
+            values = [depth + self.backlogs.get(name, 0) for name, depth in columns]
         else:
-            name = metric.field
-            values = [row[name] for row in rows]
+            values = rows.columns[metric.field]
         return np.array(values, dtype=np.float64)
 
     def read(self, metric: Metric, row: Row) -> Reading:
@@ -95,7 +100,7 @@ class Sight:
         if blind and any(share["node"] in blind for share in shares):
             return self._without(metric, row)
         if metric.kind is Kind.AGE:
-            return Reading(age_s(row))
+            return Reading(age_s(row["oldest_age_ms"], row["depth"], row["in_flight_count"]))
         if metric.scope == "topic" and metric.name == "depth":
             return Reading(row["depth"] + self.backlogs.get(row["name"], 0))
         return Reading(row[metric.field])
@@ -120,12 +125,11 @@ class Sight:
         return UNKNOWN
 
 
-def age_s(row: Row) -> float | None:
+def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> float | None:
     """Of the oldest unfinished message, in seconds; zero where nothing waits, None of a node that does not tell."""
-    age_ms: float | None = row["oldest_age_ms"]
-    if age_ms is not None:
-        return age_ms / 1000
-    return 0.0 if row["depth"] == row["in_flight_count"] == 0 else None
+    if oldest_age_ms is not None:
+        return oldest_age_ms / 1000
+    return 0.0 if depth == in_flight_count == 0 else None
 
 
 def is_beyond(watch: Watch, reading: Reading) -> bool | None:
@@ -161,17 +165,17 @@ class Matching:
         self._node = matcher(watch.node_pattern)
         self._known: dict[str, bool] = {}
 
-    def subjects(self, rows: Rows) -> Iterator[tuple[str, Row]]:
-        """Key and row of each."""
+    def subjects(self, rows: Table) -> Iterator[str]:
+        """Their keys."""
         known = self._known
         if len(known) > 2 * len(rows) + 1000:
             known.clear()  # of names that are long gone
-        for key, row in rows.items():
+        for place, key in enumerate(rows):
             matches = known.get(key)
             if matches is None:
-                matches = known[key] = self._matches(row)
+                matches = known[key] = self._matches(rows.row(place))
             if matches:
-                yield key, row
+                yield key
 
     def _matches(self, row: Row) -> bool:
         if self._scope == "node":

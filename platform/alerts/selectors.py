@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-import orjson
 from django.db.models import Count, Q, QuerySet
 from django.http import Http404
 from django.utils import timezone
@@ -16,7 +15,6 @@ from alerts.models import Alert, Notifier, Rule, Severity, Silence
 from alerts.readings import Matching, Sight, Watch, is_beyond, subject_of
 from alerts.schemas import alert_detail
 from cluster import selectors as cluster_selectors
-from cluster.picture import Picture
 
 PREVIEWED = 100
 
@@ -136,12 +134,14 @@ class NoPicture(Exception):
 
 def preview(watch: Watch) -> dict[str, Any]:
     """What the rule would say of the newest picture. Raises NoPicture."""
-    kept = cluster_selectors.snapshot_json()
-    if kept is None:
+    picture = cluster_selectors.picture()
+    if picture is None:
         raise NoPicture("there is no picture of the cluster yet: is the collector running?")
-    sight = Sight(Picture(orjson.loads(kept)))
+    sight = Sight(picture)
+    rows = sight.rows(watch.watched.scope)
     found: list[dict[str, Any]] = []
-    for _, row in Matching(watch).subjects(sight.rows(watch.watched.scope)):
+    for key in Matching(watch).subjects(rows):
+        row = rows[key]
         reading = sight.read(watch.watched, row)
         subject = subject_of(watch.watched.scope, row)
         found.append({**subject._asdict(), "value": reading.value, "beyond": is_beyond(watch, reading)})

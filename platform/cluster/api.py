@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
@@ -24,11 +25,11 @@ router = Router(tags=["cluster"])
 @router.get("snapshot", auth=needs(Permission.VIEW), response={200: SnapshotOut, 401: Message, 503: Message})
 def snapshot(request: HttpRequest) -> HttpResponse:
     """The whole picture, as of the collector's last beat."""
-    kept = selectors.snapshot_json()
-    if kept is None:
+    picture = selectors.picture()
+    if picture is None:
         raise HttpError(503, "there is no picture of the cluster yet: is the collector running?")
-    # As the collector wrote it: it has the schema's shape already, and may be megabytes.
-    return HttpResponse(kept, content_type="application/json")
+    # It has the schema's shape already, and may be megabytes.
+    return HttpResponse(orjson.dumps(picture.snapshot), content_type="application/json")
 
 
 @router.post(

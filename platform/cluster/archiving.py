@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from analytics.schema import Percentile, Sample
-from cluster.snapshot import NodeView, Reading
-from cluster.stats import ChannelStats, TopicStats
+import pyarrow as pa
+
+from cluster.reading import NodeView
+from cluster.samples import samples_of
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ KEPT_BATCHES = 30
 
 
 class Writer(Protocol):
-    def write(self, samples: Sequence[Sample]) -> None: ...
+    def write_table(self, samples: pa.Table) -> None: ...
 
 
 class Archiving:
@@ -30,7 +30,7 @@ class Archiving:
     def __init__(self, open_writer: Callable[[], Writer]) -> None:
         self._open_writer = open_writer
         self._writer: Writer | None = None
-        self._waiting: deque[list[Sample]] = deque()
+        self._waiting: deque[pa.Table] = deque()
         self._archived: dict[str, float] = {}
         self._due = 0.0
         self._work: asyncio.Task[None] | None = None
@@ -45,17 +45,17 @@ class Archiving:
 
     def take(self, views: Sequence[NodeView]) -> None:
         """Queue the readings that no batch holds yet, and start writing."""
-        batch: list[Sample] = []
+        taken: list[pa.Table] = []
         for view in views:
             reading = view.latest
             if reading is not None and self._archived.get(view.node.id) != reading.read_at:
                 self._archived[view.node.id] = reading.read_at
-                batch.extend(samples_of(view.node.id, reading))
-        if batch:
-            self._waiting.append(batch)
+                taken.append(samples_of(view.node.id, reading))
+        if taken:
+            self._waiting.append(pa.concat_tables(taken))
         if len(self._waiting) > KEPT_BATCHES:
             lost = self._waiting.popleft()
-            logger.error("samples given up: the archive cannot be written", extra={"samples": len(lost)})
+            logger.error("samples given up: the archive cannot be written", extra={"samples": lost.num_rows})
         if self._waiting and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._write_waiting())
 
@@ -70,7 +70,7 @@ class Archiving:
             try:
                 await asyncio.to_thread(self._write, batch)
             except ValueError:  # trying again would not make it fit
-                logger.exception("samples given up: they do not fit the archive", extra={"samples": len(batch)})
+                logger.exception("samples given up: they do not fit the archive", extra={"samples": batch.num_rows})
             except Exception as error:  # whatever the disk has to say
                 self._waiting.appendleft(batch)
                 if not self._failing:
@@ -82,66 +82,7 @@ class Archiving:
                     logger.info("the archive can be written again")
                 self._failing = False
 
-    def _write(self, batch: list[Sample]) -> None:
+    def _write(self, batch: pa.Table) -> None:
         if self._writer is None:
             self._writer = self._open_writer()
-        self._writer.write(batch)
-
-
-def samples_of(node: str, reading: Reading) -> Iterator[Sample]:
-    """One row per topic and one per channel."""
-    for topic in reading.stats.topics:
-        yield topic_sample(node, reading, topic)
-        for channel in topic.channels:
-            yield channel_sample(node, reading, topic, channel)
-
-
-def topic_sample(node: str, reading: Reading, topic: TopicStats) -> Sample:
-    return Sample(
-        taken_at=datetime.fromtimestamp(reading.taken_at, UTC),
-        node=node,
-        boot_id=reading.stats.boot,
-        started_at=datetime.fromtimestamp(reading.stats.start_time, UTC),
-        topic=topic.topic_name,
-        depth=topic.depth,
-        backend_depth=topic.backend_depth,
-        client_count=sum(channel.client_count for channel in topic.channels),
-        message_count=topic.message_count,
-        message_bytes=topic.message_bytes,
-        oldest_unfinished_age_ns=topic.oldest_unfinished_age_ns,
-        percentiles=percentiles(topic) if reading.stats.boot_id is None else None,
-    )
-
-
-def channel_sample(node: str, reading: Reading, topic: TopicStats, channel: ChannelStats) -> Sample:
-    histogram = channel.latency_histogram
-    return Sample(
-        taken_at=datetime.fromtimestamp(reading.taken_at, UTC),
-        node=node,
-        boot_id=reading.stats.boot,
-        started_at=datetime.fromtimestamp(reading.stats.start_time, UTC),
-        topic=topic.topic_name,
-        channel=channel.channel_name,
-        depth=channel.depth,
-        backend_depth=channel.backend_depth,
-        in_flight_count=channel.in_flight_count,
-        deferred_count=channel.deferred_count,
-        client_count=channel.client_count,
-        message_count=channel.message_count,
-        requeue_count=channel.requeue_count,
-        timeout_count=channel.timeout_count,
-        finish_count=histogram.zero_count + sum(histogram.counts) if histogram else None,
-        oldest_unfinished_age_ns=channel.oldest_unfinished_age_ns,
-        hist_zero_count=histogram.zero_count if histogram else None,
-        hist_offset=histogram.offset if histogram else None,
-        hist_counts=histogram.counts if histogram else None,
-        percentiles=percentiles(channel) if histogram is None else None,
-    )
-
-
-def percentiles(figures: TopicStats | ChannelStats) -> list[Percentile] | None:
-    """nsqd's own, where it is configured to keep any."""
-    latency = figures.e2e_processing_latency
-    if latency is None or not latency.percentiles:
-        return None
-    return [Percentile(entry.quantile, int(entry.value)) for entry in latency.percentiles]
+        self._writer.write_table(batch)

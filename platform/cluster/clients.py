@@ -13,8 +13,9 @@ from asgiref.sync import async_to_sync
 from cluster import selectors, upstream
 from cluster.node import Node
 from cluster.poller import NodePoller
+from cluster.reading import NodeView
 from cluster.rows import ClientRow
-from cluster.snapshot import NodeView, client_rows
+from cluster.watched import client_rows
 
 KEPT_S = 3.0
 """So long an answer serves everybody who asks: typing into a search is one question to the nodes, not ten."""
@@ -72,7 +73,7 @@ def _rows_of(view: NodeView, *, now: float) -> list[FoundClient]:
         return []
     return [
         FoundClient(**row, topic=topic, channel=channel)
-        for topic, channel in view.latest.channels
+        for topic, channel in view.latest.channels.keys
         for row in client_rows([view], topic, channel, now=now)
     ]
 

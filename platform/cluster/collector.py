@@ -16,7 +16,6 @@ from collections.abc import Sequence
 
 import aiohttp
 import httpx
-import orjson
 import uvloop
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -26,16 +25,18 @@ from redis.exceptions import RedisError
 from analytics.archive import ArchiveWriter
 from cluster import metrics, store, upstream
 from cluster.archiving import Archiving
-from cluster.delta import delta
+from cluster.delta import Deltas
 from cluster.directory import Directory
+from cluster.drawing import Drawing
 from cluster.history import Recorder
 from cluster.latency import LatencyWindow
 from cluster.listening import Listener, Listeners
 from cluster.live import Message, tell
-from cluster.picture import EVERYTHING, Picture
+from cluster.picture import EVERYTHING, NOTHING, Picture
 from cluster.poller import Pollers
+from cluster.reading import NodeView
 from cluster.rows import Clients
-from cluster.snapshot import NodeView, build_snapshot, client_rows
+from cluster.watched import client_rows
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Collector:
         self.archiving = archiving
         self.pollers = Pollers()
         self.latencies = LatencyWindow()
+        self.drawing = Drawing(self.latencies)
         self.views: list[NodeView] = []
         self.picture: Picture | None = None
         self.recorder = Recorder()
@@ -105,8 +107,8 @@ class Collector:
             logger.warning("another collector is at work; standing by")
         if at_work and (self._standing_by or self.picture is None):
             # Versions go on from the picture that browsers may hold.
-            kept = await self.redis.get(store.SNAPSHOT)
-            self.picture = Picture(orjson.loads(kept)) if kept else None
+            kept = await self.redis.get(store.PICTURE)
+            self.picture = Picture.kept(kept) if kept else None
         self._standing_by = not at_work
         return at_work
 
@@ -125,9 +127,8 @@ class Collector:
                 self._observed[view.node.id] = view.latest.read_at
                 self.latencies.observe(view.node.id, view.latest.stats, view.latest.read_at)
         before, after = self.picture, self._drawn()
-        told: list[tuple[str, Message]] = [
-            (view.group, delta(before or NOTHING, after, view)) for view in (EVERYTHING, *views)
-        ]
+        deltas = Deltas(before or NOTHING, after)
+        told: list[tuple[str, Message]] = [(view.group, deltas.of(view)) for view in (EVERYTHING, *views)]
         for channel in watched:
             clients = client_rows(self.views, channel.topic, channel.name, now=time.time())
             shown: Clients = {"type": "clients", "topic": channel.topic, "channel": channel.name, "clients": clients}
@@ -137,31 +138,25 @@ class Collector:
         await tell(self.redis, told)
         self.picture = after
         addresses = {view.node.id: view.node.address for view in self.views}
-        await store.keep_snapshot(
-            self.redis, after.snapshot, addresses, registries, metrics.collector_text(), has_all=has_all
-        )
+        await store.keep_picture(self.redis, after, addresses, registries, metrics.collector_text(), has_all=has_all)
         self.listeners.beat(after, before)
         if heard_all:  # a depth without that of a node not yet asked is no history
             await store.keep_history(self.redis, self.recorder.beat(after))
         self.archiving.beat(self.views, now=time.monotonic())
 
     def _drawn(self) -> Picture:
-        before = self.picture
-        after = Picture(
-            build_snapshot(
-                self.views,
-                self.latencies,
-                self.directory.registered,
-                version=before.version + 1 if before else 1,
-                taken_at_ms=time.time_ns() // 1_000_000,
-            )
+        after = self.drawing.draw(
+            self.views,
+            self.directory.registered,
+            version=self.picture.version + 1 if self.picture else 1,
+            taken_at_ms=time.time_ns() // 1_000_000,
         )
         self._count(after)
         return after
 
     @staticmethod
     def _count(picture: Picture) -> None:
-        up = sum(row["state"] == "up" for row in picture.nodes.values())
+        up = picture.nodes.columns.get("state", []).count("up")
         metrics.nodes.labels("up").set(up)
         metrics.nodes.labels("down").set(len(picture.nodes) - up)
         metrics.topics.set(len(picture.topics))
@@ -198,9 +193,6 @@ class Collector:
             await self.listeners.finish()
             with contextlib.suppress(RedisError, OSError):
                 await store.release_collector(self.redis, self.holder)
-
-
-NOTHING = Picture({"version": 0, "taken_at": 0, "nodes": [], "topics": [], "channels": []})
 
 
 async def collect(stop: asyncio.Event) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cluster.picture import EVERYTHING, KINDS, Picture, Row, Rows, View, columns, shares
-from cluster.rows import Changes, Delta
+from cluster.picture import EVERYTHING, Picture, View
+from cluster.rows import Changes, Columns, Delta
+from cluster.table import Table
 
 NUMBERS = {
     "nodes": ("topic_count", "channel_count", "client_count", "depth", "publish_rate", "finish_rate"),
@@ -58,66 +59,84 @@ WORDS = {
     "topics": ("name", "paused"),
     "channels": ("name", "paused"),
 }
-NUMBERS_OF, WORDS_OF = ({kind: itemgetter(*names) for kind, names in fields.items()} for fields in (NUMBERS, WORDS))
-PLACE = itemgetter("node", "paused")
+NO_ROWS = Table("nodes", {})
 
 
-def delta(before: Picture, after: Picture, view: View = EVERYTHING) -> Delta:
-    """What a browser that holds ``before`` needs to hold ``after``, as far as it looks.
+class Deltas:
+    """What browsers that hold ``before`` need to hold ``after``, each as far as it looks."""
 
-    Whoever looks at everything is not told how the shares of single nodes change: they are half of all there is to
-    tell, and no page shows them of more than one topic or node.
-    """
-    was, now = before.rows(view), after.rows(view)
-    nodes, topics, channels = (changes(kind, was[kind], now[kind], with_shares=view != EVERYTHING) for kind in KINDS)
-    return {
-        "type": "delta",
-        "version": after.version,
-        "base": before.version,
-        "taken_at": after.taken_at,
-        "nodes": nodes,
-        "topics": topics,
-        "channels": channels,
-    }
+    def __init__(self, before: Picture, after: Picture) -> None:
+        self._before = before
+        self._after = after
+        self._nodes = changes(before.nodes, after.nodes, with_shares=False)  # the same for all
+
+    def of(self, view: View) -> Delta:
+        """Whoever looks at everything is not told how the shares of single nodes change: they are half of all there is
+        to tell, and no page shows them of more than one topic or node."""
+        was, now = self._before.part(view), self._after.part(view)
+        topics, channels = (
+            changes(was[kind], now[kind], with_shares=view != EVERYTHING) for kind in ("topics", "channels")
+        )
+        return {
+            "type": "delta",
+            "version": self._after.version,
+            "base": self._before.version,
+            "taken_at": self._after.taken_at,
+            "nodes": self._nodes,
+            "topics": topics,
+            "channels": channels,
+        }
 
 
-def changes(kind: str, before: Rows, after: Rows, *, with_shares: bool) -> Changes:
+def changes(before: Table, after: Table, *, with_shares: bool) -> Changes:
     """New rows, and those whose words changed, whole; of the others the columns in which any of them changed."""
-    words, numbers = WORDS_OF[kind], NUMBERS_OF[kind]
-    with_shares = with_shares and kind != "nodes"
-    put: list[Row] = []
-    keys: list[str] = []
-    was: list[tuple[Any, ...]] = []
-    now: list[tuple[Any, ...]] = []
-    shared: list[Row] = []
-    shares_changed = False
-    for key, row in after.items():
-        old = before.get(key)
-        if old is None or words(old) != words(row) or (kind != "nodes" and places(old) != places(row)):
-            put.append(row)
-            continue
-        old_numbers, new_numbers = numbers(old), numbers(row)
-        differs = with_shares and old["nodes"] != row["nodes"]
-        if differs or old_numbers != new_numbers:
-            shares_changed = shares_changed or differs
-            keys.append(key)
-            was.append(old_numbers)
-            now.append(new_numbers)
-            shared.append(row)
-    changed: dict[str, list[Any]] = {
-        name: list(new)
-        for name, old_column, new in zip(NUMBERS[kind], zip(*was, strict=True), zip(*now, strict=True), strict=False)
-        if old_column != new
-    }
-    if shares_changed:
-        changed["nodes"] = [shares(row) for row in shared]
-    return {
-        "put": columns(put),
-        "set": {"keys": keys, **changed} if changed else {},
-        "drop": [key for key in before if key not in after],
-    }
+    drop: list[str] = []
+    stay: Sequence[int] = range(len(after))
+    was, now = before, after
+    if before.names != after.names:
+        drop = [key for key in before if key not in after.places]
+        stay = [place for place, key in enumerate(after) if key in before.places]
+        now = after.only(stay)
+        was = before.only([before.places[key] for key in now])
+    if anew := reworded(was, now):
+        rest = [place for place in range(len(now)) if place not in anew]
+        stay = [stay[place] for place in rest]
+        was, now = was.only(rest), now.only(rest)
+    put = after.only(sorted({*range(len(after))}.difference(stay))) if len(stay) < len(after) else NO_ROWS
+    return {"put": put.columns, "set": renumbered(was, now, with_shares=with_shares), "drop": drop}
 
 
-def places(row: Row) -> list[Any]:
-    """Which nodes hold it, and which of them paused it."""
-    return [*map(PLACE, row["nodes"])]
+def reworded(was: Table, now: Table) -> set[int]:
+    """The places of rows whose words changed, or which nodes hold them, or which of these paused them."""
+    anew: set[int] = set()
+    if len(now):
+        for name in WORDS[now.kind]:
+            anew.update(differing(was.columns[name], now.columns[name]))
+        anew.update(differing(was.held_by, now.held_by))
+    return anew
+
+
+def renumbered(was: Table, now: Table, *, with_shares: bool) -> Columns:
+    """The columns in which a number changed, of the rows in which one did; and which rows these are."""
+    if not len(now):
+        return {}
+    names = (*NUMBERS[now.kind], "nodes") if with_shares else NUMBERS[now.kind]
+    places: set[int] = set()
+    changed: list[str] = []
+    for name in names:
+        old, new = was.columns[name], now.columns[name]
+        if old != new:
+            changed.append(name)
+            if len(places) < len(now):
+                places.update(differing(old, new))
+    if not changed:
+        return {}
+    told = now if len(places) == len(now) else now.only(sorted(places))
+    return {"keys": [*told], **{name: told.columns[name] for name in changed}}
+
+
+def differing(was: Sequence[Any], now: Sequence[Any]) -> Iterable[int]:
+    """Where two columns differ."""
+    if was == now:
+        return ()
+    return [place for place, (old, new) in enumerate(zip(was, now, strict=True)) if old != new]

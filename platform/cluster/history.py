@@ -10,16 +10,19 @@ the reader passes it over. A series of a channel takes 17 kB; one that is writte
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cluster.figures import Floats
 from cluster.picture import Picture
 from cluster.store import HISTORY
+from cluster.table import Table
 
 STEP_S = 10
 RECORDS = 360
@@ -54,8 +57,6 @@ RATES: Mapping[str, tuple[str, ...]] = {
 }
 """What a record tells as the mean since the one before."""
 METRICS: Mapping[str, tuple[str, ...]] = {scope: (*GAUGES[scope], *RATES[scope]) for scope in GAUGES}
-LAYOUTS = {scope: struct.Struct(f"<I{len(metrics)}f") for scope, metrics in METRICS.items()}
-NAN = float("nan")
 
 
 class Write(NamedTuple):
@@ -66,13 +67,37 @@ class Write(NamedTuple):
     record: bytes
 
 
-@dataclass(slots=True)
-class _Means:
-    """Rates since the last record: their sums, and how many of each were known."""
+class Series(NamedTuple):
+    """Names of one scope, and a column of what is known of them for each of the scope's gauges and rates."""
 
-    sums: list[float]
-    known: list[int]
-    seen: int = 0
+    names: Sequence[str]
+    gauges: Floats
+    rates: Floats
+
+
+@dataclass
+class _Means:
+    """Rates since the last record of each key: their sums, and how many of each were known."""
+
+    keys: Sequence[str]
+    due: NDArray[np.int64]
+    """At which second of STEP_S each is."""
+    sums: Floats
+    known: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, keys: Sequence[str], rates: int) -> _Means:
+        due = np.array([crc32(key.encode()) % STEP_S for key in keys], np.int64)
+        return cls(keys, due, np.zeros((len(keys), rates)), np.zeros((len(keys), rates), np.int64))
+
+    def moved(self, keys: Sequence[str]) -> _Means:
+        """The same for these keys, of which some may be new; what is known of others is dropped."""
+        after = _Means.of(keys, self.sums.shape[1])
+        places = {key: place for place, key in enumerate(self.keys)}
+        found = np.array([places.get(key, -1) for key in keys], np.int64)
+        stay = found >= 0
+        after.sums[stay], after.known[stay] = self.sums[found[stay]], self.known[found[stay]]
+        return after
 
 
 @dataclass
@@ -81,8 +106,8 @@ class Recorder:
     all of them."""
 
     _means: dict[str, _Means] = field(default_factory=dict)
+    _names: dict[str, Sequence[str]] = field(default_factory=dict)
     _at: int = 0
-    _beats: int = 0
 
     def beat(self, picture: Picture) -> list[Write]:
         """The records that are due since the last beat."""
@@ -92,58 +117,72 @@ class Recorder:
         if now < self._at:
             due = set(range(STEP_S))
         self._at = now
-        self._beats += 1
-        writes: list[Write] = []
-        for scope, name, row in series(picture):
-            key = key_of(scope, name)
-            means = self._means.get(key)
-            rates = RATES[scope]
-            if means is None:
-                means = self._means[key] = _Means([0.0] * len(rates), [0] * len(rates))
-            means.seen = self._beats
-            for place, metric in enumerate(rates):
-                rate = row[metric]
-                if rate is not None:
-                    means.sums[place] += rate
-                    means.known[place] += 1
-            if crc32(key.encode()) % STEP_S in due:
-                writes.append(self._record(scope, key, row, means, now))
-        if len(self._means) > len(writes) and self._beats % RECORDS == 0:
-            self._means = {key: means for key, means in self._means.items() if means.seen == self._beats}
-        return writes
+        return [write for scope, told in series(picture).items() for write in self._told(scope, told, due, now)]
 
-    def _record(self, scope: str, key: str, row: Mapping[str, Any], means: _Means, now: int) -> Write:
-        values = [NAN if (value := row[name]) is None else value for name in GAUGES[scope].values()]
-        values += [total / count if count else NAN for total, count in zip(means.sums, means.known, strict=True)]
-        means.sums = [0.0] * len(means.sums)
-        means.known = [0] * len(means.known)
-        layout = LAYOUTS[scope]
-        return Write(key, now // STEP_S % RECORDS * layout.size, layout.pack(now, *values))
+    def _told(self, scope: str, told: Series, due: set[int], now: int) -> list[Write]:
+        means = self._means.get(scope) or _Means.of([], len(RATES[scope]))
+        if told.names != self._names.get(scope):
+            self._names[scope] = told.names
+            means = means.moved([key_of(scope, name) for name in told.names])
+        self._means[scope] = means
+        means.sums += np.nan_to_num(told.rates)
+        means.known += ~np.isnan(told.rates)
+        places = np.flatnonzero(np.isin(means.due, [*due]))
+        with np.errstate(invalid="ignore"):
+            mean = np.where(means.known[places] > 0, means.sums[places] / means.known[places], np.nan)
+        means.sums[places] = means.known[places] = 0
+        records = np.zeros(len(places), layout_of(scope))
+        records["at"] = now
+        records["values"] = np.hstack([told.gauges[places], mean])
+        size = records.dtype.itemsize
+        offset, written = now // STEP_S % RECORDS * size, records.tobytes()
+        return [
+            Write(means.keys[place], offset, written[number * size : (number + 1) * size])
+            for number, place in enumerate(places.tolist())
+        ]
 
 
-def series(picture: Picture) -> Iterator[tuple[Scope, str, Mapping[str, Any]]]:
-    """Scope, name and figures of all there is. A topic's ``backlog`` is what waits in it and in its channels."""
-    backlog: dict[str, int] = {}
-    finish: dict[str, float] = {}
-    total = {"depth": 0, "in_flight": 0, "clients": 0, "publish_rate": 0.0, "finish_rate": 0.0}
-    for key, channel in picture.channels.items():
-        topic = channel["topic"]
-        backlog[topic] = backlog.get(topic, 0) + channel["depth"]
-        if channel["finish_rate"] is not None:
-            finish[topic] = finish.get(topic, 0.0) + channel["finish_rate"]
-        total["in_flight"] += channel["in_flight_count"]
-        total["clients"] += channel["client_count"]
-        yield "channel", key, channel
-    for name, topic in picture.topics.items():
-        waiting = topic["depth"] + backlog.get(name, 0)
-        total["depth"] += waiting
-        total["publish_rate"] += topic["publish_rate"] or 0.0
-        total["finish_rate"] += finish.get(name, 0.0)
-        yield "topic", name, {**topic, "backlog": waiting, "finish_rate": finish.get(name)}
-    for name, node in picture.nodes.items():
-        if node["state"] == "up":
-            yield "node", name, node
-    yield "cluster", "", total
+def series(picture: Picture) -> dict[Scope, Series]:
+    """All there is. A topic's ``backlog`` is what waits in it and in its channels."""
+    channels, topics = picture.channels, picture.topics
+    nodes = picture.nodes.only([place for place, row in enumerate(picture.nodes.rows) if row["state"] == "up"])
+    of_topic = np.array([topics.places.get(topic, -1) for topic in channels.columns.get("topic", ())], np.int64)
+    backlog, finish, known = values(topics, "depth"), np.zeros(len(topics)), np.zeros(len(topics), bool)
+    finished = values(channels, "finish_rate")
+    np.add.at(backlog, of_topic, values(channels, "depth"))
+    np.add.at(finish, of_topic, np.nan_to_num(finished))
+    known[of_topic[~np.isnan(finished)]] = True
+    own = {"backlog": backlog, "finish_rate": np.where(known, finish, np.nan)}
+    total = [
+        backlog.sum(),
+        values(channels, "in_flight_count").sum(),
+        values(channels, "client_count").sum(),
+    ]
+    rates = [np.nansum(values(topics, "publish_rate")), finish.sum()]
+    return {
+        "channel": of_scope("channel", channels),
+        "topic": of_scope("topic", topics, own),
+        "node": of_scope("node", nodes),
+        "cluster": Series([""], np.array([total]), np.array([rates])),
+    }
+
+
+def of_scope(scope: Scope, table: Table, own: Mapping[str, Floats] = MappingProxyType({})) -> Series:
+    """``own`` are columns that the table does not have."""
+
+    def columns(names: Iterable[str]) -> Floats:
+        return np.column_stack([own[name] if name in own else values(table, name) for name in names])
+
+    return Series(table.names, columns(GAUGES[scope].values()), columns(RATES[scope]))
+
+
+def values(table: Table, name: str) -> Floats:
+    """A column, NaN where nothing is known."""
+    return np.array(table.columns.get(name, ()), np.float64)
+
+
+def layout_of(scope: str) -> np.dtype[np.void]:
+    return np.dtype([("at", "<u4"), ("values", "<f4", (len(METRICS[scope]),))])
 
 
 def key_of(scope: str, name: str) -> str:
@@ -153,7 +192,7 @@ def key_of(scope: str, name: str) -> str:
 def read(scope: str, ring: bytes, now: int) -> tuple[list[int], dict[str, list[float | None]]]:
     """Times, oldest first, in unix seconds, and a column for each of the scope's metrics."""
     metrics = METRICS[scope]
-    kind = np.dtype([("at", "<u4"), ("values", "<f4", (len(metrics),))])
+    kind = layout_of(scope)
     records = np.frombuffer(ring[: len(ring) // kind.itemsize * kind.itemsize], kind)
     at = records["at"].astype(np.int64)
     fresh = records[(at > now - HOUR_S) & (at <= now + STEP_S)]

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.stats import LatencyHistogram, NodeStats
+from cluster.histograms import Histograms
+from cluster.stats import NodeStats
 from nsqwire.histogram import MAX_BUCKETS, midpoint
 
 WINDOW_S = 60.0
@@ -56,10 +56,10 @@ class _Node:
     """One life of a node's process, and what it told last: a count for each of ``cells``."""
 
     boot: str
-    keys: list[Key] = field(default_factory=list)
+    keys: Sequence[Key] = field(default_factory=list)
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    """Each channel's first bucket and number of buckets, as told."""
+    offsets: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     cells: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     slots: deque[_Slot] = field(default_factory=deque)
@@ -81,12 +81,6 @@ class LatencyWindow:
 
     def observe(self, node: str, stats: NodeStats, now: float) -> None:
         """Take a node's reading at ``now``, in seconds on any clock that does not step back."""
-        told = [
-            (topic.topic_name, channel.channel_name, channel.latency_histogram)
-            for topic in stats.topics
-            for channel in topic.channels
-            if channel.latency_histogram is not None
-        ]
         before = self._nodes.get(node)
         # All that a restarted node has counted is new, and so is all of a channel that its last reading did not have:
         # their base is empty. Of a node just met, or met again, we cannot tell: its base is what it shows first.
@@ -99,7 +93,7 @@ class LatencyWindow:
             before = self._nodes[node] = _Node(stats.boot)
             # Nodes close their slots at different beats, not all at one.
             before.slots.append(_Slot(now - len(self._nodes) % SLOT_S))
-        cells, counts = self._read_answer(before, told, now)
+        cells, counts = self._read_answer(before, stats.histograms, now)
         if met:
             before.cells, before.counts = cells, counts
         finished = self._finished(before, cells, counts)
@@ -135,36 +129,28 @@ class LatencyWindow:
                 self._read[rows, number] = np.where(everything > 0, np.round(value, 3), np.nan)
         self._dirty[dirty] = False
 
-    def percentiles_ms(self, topic: str, channel: str) -> Sequence[float | None]:
-        """Milliseconds at each of QUANTILES over all nodes, as last settled; None where nothing was finished."""
-        return self.percentiles_of([(topic, channel)])[0]
-
-    def percentiles_of(self, channels: Sequence[Key]) -> list[Sequence[float | None]]:
-        """As :meth:`percentiles_ms`, of each channel."""
+    def percentiles_ms(self, channels: Sequence[Key]) -> NDArray[np.float64]:
+        """Of each channel, milliseconds at each of QUANTILES over all nodes, as last settled; NaN where nothing was
+        finished."""
         rows = np.array([self._rows.get(key, -1) for key in channels], np.int64)
-        values = self._read[rows]
-        nothing = (rows < 0) | np.isnan(values[:, 0])
-        unknown = [None] * len(QUANTILES)
-        return [unknown if none else told for none, told in zip(nothing.tolist(), values.tolist(), strict=True)]
+        found: NDArray[np.float64] = self._read[rows]
+        found[rows < 0] = np.nan
+        return found
 
-    def _read_answer(
-        self, node: _Node, told: Sequence[tuple[str, str, LatencyHistogram]], now: float
-    ) -> tuple[Ints, Ints]:
-        """Cells and counts of an answer. The cells are the same object as long as they are the same."""
-        keys = [(topic, channel) for topic, channel, _ in told]
-        spans = [(histogram.offset, len(histogram.counts)) for _, _, histogram in told]
-        if keys != node.keys:
-            self._follow(node, keys, now)
-        elif spans == node.spans:
-            return node.cells, _flat(told)
-        node.spans = spans
-        firsts, lengths = np.array(spans, np.int64).reshape(-1, 2).T
-        starts = np.cumsum(lengths) - lengths
-        bases = (node.rows << COLUMN_BITS) + firsts + 1 - starts
-        cells = np.repeat(bases, lengths) + np.arange(int(lengths.sum()))
-        return np.concatenate([node.rows << COLUMN_BITS, cells]), _flat(told)
+    def _read_answer(self, node: _Node, told: Histograms, now: float) -> tuple[Ints, Ints]:
+        """Cells and counts of an answer: the zeros of each channel, then each channel's buckets. The cells are the same
+        object as long as they are the same."""
+        counts = np.concatenate([told.zeros, told.counts])
+        if told.keys != node.keys:
+            self._follow(node, told.keys, now)
+        elif np.array_equal(told.offsets, node.offsets) and np.array_equal(told.lengths, node.lengths):
+            return node.cells, counts
+        node.offsets, node.lengths = told.offsets, told.lengths
+        bases = (node.rows << COLUMN_BITS) + told.offsets + 1 - (told.ends - told.lengths)
+        cells = np.repeat(bases, told.lengths) + np.arange(len(told.counts))
+        return np.concatenate([node.rows << COLUMN_BITS, cells]), counts
 
-    def _follow(self, node: _Node, keys: list[Key], now: float) -> None:
+    def _follow(self, node: _Node, keys: Sequence[Key], now: float) -> None:
         """Give each channel its row; take those back that no node has any more."""
         node.keys = keys
         held = {key for each in self._nodes.values() for key in each.keys}
@@ -237,9 +223,3 @@ class LatencyWindow:
         for cells, counts in zip(slot.cells, slot.counts, strict=True):
             np.subtract.at(self._total.reshape(-1), cells, counts)
             self._dirty[cells >> COLUMN_BITS] = True
-
-
-def _flat(told: Sequence[tuple[str, str, LatencyHistogram]]) -> Ints:
-    """All counts in the order of the cells: the zeros of each channel, then each channel's buckets."""
-    zeros = (histogram.zero_count for _, _, histogram in told)
-    return np.fromiter(chain(zeros, chain.from_iterable(histogram.counts for _, _, histogram in told)), np.int64)

@@ -1,18 +1,20 @@
-"""A snapshot with its rows by key, the parts of it that a browser may look at, and both as columns."""
+"""What the collector drew in one beat, the parts of it that a browser may look at, and how it is kept and told."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
-from cluster.rows import ChannelRow, Columns, Snapshot
+import orjson
 
-Row = Mapping[str, Any]
-Rows = Mapping[str, Row]
-KINDS = ("nodes", "topics", "channels")
+from cluster.rows import Snapshot
+from cluster.table import Kind, Table
+
+KINDS: Sequence[Kind] = ("nodes", "topics", "channels")
 
 
 class View(NamedTuple):
@@ -37,42 +39,54 @@ EVERYTHING = View()
 
 
 class Picture:
-    """A snapshot, its rows by key: a node's id, a topic's name, a channel's ``topic/name``."""
+    """Version, time in unix milliseconds, and a table of each kind."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self.version = snapshot["version"]
-        self.taken_at = snapshot["taken_at"]
-        self.nodes: Rows = {row["id"]: row for row in snapshot["nodes"]}
-        self.topics: Rows = {row["name"]: row for row in snapshot["topics"]}
-        self.channels: Rows = {f"{row['topic']}/{row['name']}": row for row in snapshot["channels"]}
+    def __init__(self, version: int, taken_at: int, tables: Mapping[Kind, Table]) -> None:
+        self.version = version
+        self.taken_at = taken_at
+        self.tables = tables
+        self.nodes, self.topics, self.channels = (tables[kind] for kind in KINDS)
+
+    @classmethod
+    def of_message(cls, message: Mapping[str, Any]) -> Picture:
+        """From what :meth:`message` made of it."""
+        return cls(message["version"], message["taken_at"], {kind: Table(kind, message[kind]) for kind in KINDS})
+
+    @classmethod
+    def kept(cls, text: bytes | str) -> Picture:
+        """From Redis."""
+        return cls.of_message(orjson.loads(text))
 
     @cached_property
-    def _by_topic(self) -> dict[str, dict[str, ChannelRow]]:
-        found: dict[str, dict[str, ChannelRow]] = defaultdict(dict)
-        for row in self.snapshot["channels"]:
-            found[row["topic"]][f"{row['topic']}/{row['name']}"] = row
-        return found
+    def _by_topic(self) -> dict[str, range]:
+        """Of each topic, the places of its channels: they stand together."""
+        topics = self.channels.columns.get("topic", [])
+        bounds = [place for place, topic in enumerate(topics) if place == 0 or topic != topics[place - 1]]
+        return {topics[begin]: range(begin, end) for begin, end in pairwise([*bounds, len(topics)])}
 
     @cached_property
-    def _by_node(self) -> dict[str, tuple[dict[str, Row], dict[str, Row]]]:
-        """Of each node, the topics and the channels that it holds."""
-        found: dict[str, tuple[dict[str, Row], dict[str, Row]]] = defaultdict(lambda: ({}, {}))
-        for place, rows in enumerate((self.topics, self.channels)):
-            for key, row in rows.items():
-                for share in row["nodes"]:
-                    found[share["node"]][place][key] = row
+    def _by_node(self) -> dict[str, tuple[list[int], list[int]]]:
+        """Of each node, the places of the topics and of the channels that it holds."""
+        found: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for number, table in enumerate((self.topics, self.channels)):
+            for place, holders in enumerate(table.held_by):
+                for node, _ in holders:
+                    found[node][number].append(place)
         return found
 
-    def rows(self, view: View) -> dict[str, Rows]:
-        """The rows of a view by kind and key."""
-        topics, channels = self.topics, self.channels
+    def part(self, view: View) -> Mapping[Kind, Table]:
+        """As far as ``view`` goes."""
+        topics: Sequence[int]
+        channels: Sequence[int]
         if view.topic is not None:
-            row = topics.get(view.topic)
-            topics, channels = {view.topic: row} if row else {}, self._by_topic.get(view.topic, {})
+            place = self.topics.places.get(view.topic)
+            topics = range(0) if place is None else range(place, place + 1)
+            channels = self._by_topic.get(view.topic, range(0))
         elif view.node is not None:
-            topics, channels = self._by_node.get(view.node, ({}, {}))
-        return {"nodes": self.nodes, "topics": topics, "channels": channels}
+            topics, channels = self._by_node.get(view.node, ([], []))
+        else:
+            return self.tables
+        return {"nodes": self.nodes, "topics": self.topics.only(topics), "channels": self.channels.only(channels)}
 
     def message(self, view: View) -> dict[str, Any]:
         """What a browser that looks at ``view`` is told first (docs/architecture.md, Websocket)."""
@@ -81,22 +95,14 @@ class Picture:
             "version": self.version,
             "taken_at": self.taken_at,
             "view": view.told(),
-            **{kind: columns(rows.values()) for kind, rows in self.rows(view).items()},
+            **{kind: table.columns for kind, table in self.part(view).items()},
         }
 
-
-def columns(rows: Iterable[Row]) -> Columns:
-    """Rows, which all have the same fields, as a list for each field; empty for no rows."""
-    held = list(rows)
-    if not held:
-        return {}
-    made: Columns = {name: [row[name] for row in held] for name in held[0]}
-    if "nodes" in made:
-        made["nodes"] = [shares(row) for row in held]
-    return made
+    @property
+    def snapshot(self) -> Snapshot:
+        """All of it as rows, for who asks over the API."""
+        rows: dict[str, Any] = {kind: table.rows for kind, table in self.tables.items()}
+        return cast(Snapshot, {"version": self.version, "taken_at": self.taken_at, **rows})
 
 
-def shares(row: Row) -> list[list[Any]]:
-    """Each node's share of a topic or channel: its values alone, in the order that cluster.rows declares them."""
-    found: Sequence[Mapping[str, Any]] = row["nodes"]
-    return [list(share.values()) for share in found]
+NOTHING = Picture(0, 0, {kind: Table(kind, {}) for kind in KINDS})

@@ -11,7 +11,7 @@ import aiohttp
 from cluster import metrics, upstream
 from cluster.directory import reason_of
 from cluster.node import Node
-from cluster.snapshot import NodeView, Reading
+from cluster.reading import NodeView, Reading
 from cluster.stats import Malformed, parse_stats
 
 PATIENCE_S = 3.0

@@ -5,52 +5,39 @@ All that is true of a channel over several such nodes is that its percentile lie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from cluster.latency import QUANTILES, Key
-from cluster.stats import NodeStats
+import numpy as np
 
-Range = list[float]
+from cluster.figures import Floats, Key
+from cluster.layout import Layout
+
+Range: TypeAlias = list[float]
 """Lowest and highest, in ms."""
-UNKNOWN: Sequence[Range | None] = (None,) * len(QUANTILES)
 
 
-class Ranges:
-    """Of each channel, at each of QUANTILES, what the nodes' own percentiles span."""
-
-    def __init__(self, answers: Iterable[NodeStats]) -> None:
-        self._found: dict[Key, list[Range | None]] = {}
-        for stats in answers:
-            for topic in stats.topics:
-                for channel in topic.channels:
-                    latency = channel.e2e_processing_latency
-                    if channel.latency_histogram is None and latency is not None and latency.percentiles_or_null:
-                        own = {each.quantile: each.value / 1e6 for each in latency.percentiles_or_null}
-                        if latency.count != 0:
-                            self._widen((topic.topic_name, channel.channel_name), own)
-
-    def _widen(self, key: Key, own: Mapping[float, float]) -> None:
-        found = self._found.setdefault(key, [*UNKNOWN])
-        for place, quantile in enumerate(QUANTILES):
-            value = own.get(quantile)
-            if value is not None:
-                found[place] = wider(found[place], short(value))
-
-    def of(self, key: Key, merged_ms: Sequence[float | None]) -> Sequence[Range | None]:
-        """With what was merged from the other nodes' histograms; None where no node tells percentiles of its own."""
-        found = self._found.get(key)
-        if found is None:
-            return UNKNOWN
-        return [
-            one if one is None or merged is None else wider(one, merged)
-            for one, merged in zip(found, merged_ms, strict=True)
-        ]
+def ranges(layout: Layout[Key], own_ms: Floats, merged_ms: Floats) -> list[Range | None]:
+    """Of each row at one quantile, with what was merged from the other nodes' histograms; None where no node tells
+    percentiles of its own. ``own_ms`` are those of each share, ``merged_ms`` of each row; NaN: nothing is told."""
+    lowest = np.full(len(layout.keys), np.nan)
+    highest = lowest.copy()
+    if len(layout.held):
+        lowest[layout.held] = np.fmin.reduceat(own_ms, layout.starts)
+        highest[layout.held] = np.fmax.reduceat(own_ms, layout.starts)
+    lowest, highest = short(lowest), short(highest)
+    found = ~np.isnan(lowest)
+    lowest, highest = np.fmin(lowest, merged_ms), np.fmax(highest, merged_ms)
+    return [
+        [low, high] if known else None
+        for known, low, high in zip(found.tolist(), lowest.tolist(), highest.tolist(), strict=True)
+    ]
 
 
-def wider(found: Range | None, value: float) -> Range:
-    return [value, value] if found is None else [min(found[0], value), max(found[1], value)]
-
-
-def short(value: float) -> float:
+def short(values: Floats) -> Floats:
     """Three digits: a range is no exact thing, and is sent to every browser."""
-    return float(f"{value:.3g}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 2 - np.floor(np.log10(values))
+    digits = np.where(np.isfinite(digits), digits, 0.0)
+    # Divided by a power of ten, a whole number becomes the one with the fewest digits; multiplied by 0.01 it does not.
+    small, large = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
+    return np.asarray(np.round(values * small / large) * large / small, np.float64)

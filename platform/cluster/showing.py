@@ -10,14 +10,14 @@ import orjson
 from redis.asyncio import Redis
 
 from cluster import store
-from cluster.picture import Picture, View
+from cluster.picture import EVERYTHING, Picture, View
 
 SENT_AT_ONCE = 8
 """Whole pictures under way to browsers. Hundreds may come back in one second, when the web process restarts."""
 PATIENCE_S = 2.0
 """After so long a browser that is slow to take its picture no longer holds up those that wait for theirs."""
 VERSION_BYTES = 64
-"""A kept snapshot begins with its version and its time."""
+"""A kept picture begins with its version and its time."""
 
 
 class Showing:
@@ -43,14 +43,14 @@ class Showing:
         return version
 
     async def _text(self, redis: Redis, view: View) -> tuple[int, str | None]:
-        begins = await redis.getrange(store.SNAPSHOT, 0, VERSION_BYTES - 1)
+        begins = await redis.getrange(store.PICTURE, 0, VERSION_BYTES - 1)
         if not begins:
             return 0, None
         if begins != self._begins or self._picture is None:
-            kept = cast(bytes, await redis.get(store.SNAPSHOT))
-            self._picture = Picture(orjson.loads(kept))
+            kept = cast(bytes, await redis.get(store.PICTURE))
+            self._picture = Picture.kept(kept)
             self._begins = kept[:VERSION_BYTES]
-            self._texts.clear()
+            self._texts = {EVERYTHING: kept.decode()}
         text = self._texts.get(view)
         if text is None:
             text = self._texts[view] = orjson.dumps(self._picture.message(view)).decode()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Literal
 
-from msgspec import DecodeError, Meta, Struct, ValidationError, field
+import numpy as np
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
+from cluster.histograms import Histograms, read_counts
 from nsqwire.histogram import MAX_BUCKETS
 
 
@@ -69,11 +72,8 @@ class LatencyHistogram(_Answer, kw_only=True):
     scale: Literal[5]
     zero_count: Count
     offset: Bucket
-    counts: Annotated[list[Count], Meta(max_length=MAX_BUCKETS)]
-
-    def __post_init__(self) -> None:
-        if self.offset + len(self.counts) > MAX_BUCKETS:
-            raise ValueError(f"offset {self.offset} and {len(self.counts)} counts are beyond bucket {MAX_BUCKETS - 1}")
+    counts: Raw
+    """A list of counts, which :attr:`NodeStats.histograms` reads."""
 
 
 class _Figures(_Answer, kw_only=True):
@@ -100,11 +100,6 @@ class ChannelStats(_Figures, kw_only=True):
     def clients(self) -> list[ClientStats]:
         return self.clients_or_null or []
 
-    @property
-    def finished(self) -> int:
-        """Messages that left the channel for good: all it got, less what it still holds."""
-        return self.message_count - self.depth - self.in_flight_count - self.deferred_count
-
 
 class TopicStats(_Figures, kw_only=True):
     topic_name: str
@@ -116,7 +111,7 @@ class TopicStats(_Figures, kw_only=True):
         return self.channels_or_null or []
 
 
-class NodeStats(_Answer, kw_only=True):
+class NodeStats(Struct, kw_only=True, dict=True):
     """One node's answer. ``boot`` names the life of its process: counters start again with it."""
 
     version: str
@@ -133,14 +128,56 @@ class NodeStats(_Answer, kw_only=True):
     def boot(self) -> str:
         return self.boot_id or str(self.start_time)
 
+    @cached_property
+    def histograms(self) -> Histograms:
+        """Raises ValidationError."""
+        told = [
+            (topic.topic_name, channel.channel_name, channel.latency_histogram)
+            for topic in self.topics
+            for channel in topic.channels
+            if channel.latency_histogram is not None
+        ]
+        offsets = np.array([histogram.offset for _, _, histogram in told], np.int64)
+        try:
+            lengths, counts = read_counts([histogram.counts for _, _, histogram in told])
+        except ValueError:
+            _complain(self.topics)
+            raise ValidationError("Counts that no histogram has") from None
+        if (offsets + lengths).max(initial=0) > MAX_BUCKETS:
+            _complain(self.topics)
+        zeros = np.array([histogram.zero_count for _, _, histogram in told], np.int64)
+        return Histograms([(topic, channel) for topic, channel, _ in told], zeros, offsets, lengths, counts)
+
 
 _decoder = Decoder(NodeStats)
+_counts = Decoder(list[Annotated[int, Meta(ge=0, lt=2**63 - 1)]])
+
+
+def _complain(topics: list[TopicStats]) -> None:
+    """Raise ValidationError that names the first histogram which is none."""
+    for number, topic in enumerate(topics):
+        for place, channel in enumerate(topic.channels):
+            histogram = channel.latency_histogram
+            if histogram is None:
+                continue
+            where = f"$.topics[{number}].channels[{place}].latency_histogram"
+            try:
+                counts = _counts.decode(histogram.counts)
+            except ValidationError as error:
+                problem, _, path = str(error).partition(" - at ")
+                raise ValidationError(f"{problem} - at `{where}.counts{path.strip('`').removeprefix('$')}`") from None
+            if histogram.offset + len(counts) > MAX_BUCKETS:
+                raise ValidationError(
+                    f"offset {histogram.offset} and {len(counts)} counts are beyond bucket {MAX_BUCKETS - 1}"
+                    f" - at `{where}`"
+                )
 
 
 def parse_stats(body: bytes | bytearray) -> NodeStats:
     """Read the body of a 200. Raises Malformed."""
     try:
-        return _decoder.decode(body)
+        stats = _decoder.decode(body)
+        _ = stats.histograms  # read now, so that nobody else meets one that is none
     except ValidationError as error:
         # "Expected `int`, got `str` - at `$.topics[0].depth`" as "topics.0.depth: Expected `int`, got `str`"
         problem, _, path = str(error).partition(" - at ")
@@ -148,3 +185,4 @@ def parse_stats(body: bytes | bytearray) -> NodeStats:
         raise Malformed(f"cannot read its /stats: {where + ': ' if where else ''}{problem}") from None
     except DecodeError as error:
         raise Malformed(f"cannot read its /stats: Invalid JSON: {error}") from None
+    return stats

@@ -11,7 +11,6 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 from django.conf import settings
@@ -19,6 +18,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from cluster import store
+from cluster.rows import Columns
+from cluster.table import SHARES
 from nsqadmin.reads import count_shape
 from nsqwire.http import Response, encode_without_floats, json_response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
@@ -78,10 +79,10 @@ class Picture:
         if state is None or not state.all_up:
             return None
         if self._counter_of != state.version:
-            kept = await self._get(store.SNAPSHOT)
+            kept = await self._get(store.PICTURE)
             if kept is None:
                 return None
-            self._counter = counter_answer(orjson.loads(kept))
+            self._counter = counter_answer(orjson.loads(kept)["channels"])
             self._counter_of = state.version
         return self._counter
 
@@ -128,13 +129,14 @@ def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
     )
 
 
-def counter_answer(picture: dict[str, Any]) -> Response:
+def counter_answer(channels: Columns) -> Response:
+    """``channels`` are those of the picture."""
+    count = SHARES["channels"].index("message_count")
+    columns = zip(*(channels.get(name, ()) for name in ("topic", "name", "nodes")), strict=True)
     stats = {
-        f"{channel['topic']}:{channel['name']}:{node['node']}": count_shape(
-            node["node"], channel["topic"], channel["name"], node["message_count"]
-        )
-        for channel in picture["channels"]
-        for node in channel["nodes"]
+        f"{topic}:{name}:{share[0]}": count_shape(share[0], topic, name, share[count])
+        for topic, name, shares in columns
+        for share in shares
     }
     # Whole numbers alone, and much of it: the fast encoder.
     return Response(200, encode_without_floats({"stats": stats, "message": ""}), (JSON_HEADER, NSQ_HEADER))

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -22,6 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from bench.ports import free_port
+from cluster.picture import Picture
 from tests.database import url_of
 from tests.platform.callers import Caller, maker
 from tests.platform.go_nsq import GoCluster
@@ -162,11 +163,11 @@ def collect(transactional_db: None, redis: Redis, settings: Any, tmp_path: Path)
 
 @pytest.fixture
 def picture(redis: Redis) -> Callable[[], dict[str, Any] | None]:
-    """Reads the snapshot that the collector keeps."""
+    """Reads the picture that the collector keeps, as rows."""
 
     def read() -> dict[str, Any] | None:
-        kept = redis.get("nsq:snapshot")
-        return json.loads(kept) if kept else None
+        kept = redis.get("nsq:picture")
+        return cast(dict[str, Any], Picture.kept(kept).snapshot) if kept else None
 
     return read
 

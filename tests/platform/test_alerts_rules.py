@@ -16,6 +16,7 @@ from alerts.models import Rule
 from alerts.readings import Reading, Subject, is_beyond
 from alerts.standing import GAP_S, Event, Standing, step
 from cluster.picture import Picture
+from tests.platform.pictures import picture_of
 
 # ---- one subject
 
@@ -149,13 +150,13 @@ def picture(
     *channels: dict[str, Any], topics: Sequence[dict[str, Any]] = (), nodes: dict[str, dict[str, Any]] | None = None
 ) -> Picture:
     nodes = {ALPHA: {}, BETA: {}} if nodes is None else nodes
-    return Picture(
+    return picture_of(
         {
             "version": 1,
             "taken_at": 0,
-            "nodes": [{"id": name} | NODE | row for name, row in nodes.items()],  # type: ignore[list-item]
-            "topics": list(topics),  # type: ignore[typeddict-item]
-            "channels": list(channels),  # type: ignore[typeddict-item]
+            "nodes": [{"id": name} | NODE | row for name, row in nodes.items()],
+            "topics": list(topics),
+            "channels": list(channels),
         }
     )
 

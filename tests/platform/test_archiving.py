@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from analytics.schema import Sample
 from cluster.archiving import KEPT_BATCHES, Archiving
 from cluster.node import Node
-from cluster.snapshot import NodeView, Reading
+from cluster.reading import NodeView, Reading
+from cluster.samples import samples_of
 from cluster.stats import parse_stats
 
 
@@ -25,11 +27,11 @@ class Shelf:
         self.gate = threading.Event()
         self.gate.set()
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write_table(self, samples: pa.Table) -> None:
         assert self.gate.wait(30)
         if self.errors:
             raise self.errors.pop(0)
-        self.written += [sample.depth for sample in samples]
+        self.written += samples["depth"].to_pylist()
 
 
 @pytest.fixture
@@ -93,3 +95,77 @@ async def test_a_slow_disk_delays_no_beat_and_fills_no_memory(archiving, shelf, 
     # The first was being written all the time; of those that waited, the oldest went.
     assert shelf.written == [0, *range(5, KEPT_BATCHES + 5)]
     assert "samples given up" in caplog.text
+
+
+# ---- what a batch holds
+
+
+def rows_of(*topics: dict[str, Any], **node: Any) -> list[dict[str, Any]]:
+    answer = {"version": "1", "start_time": 1_600_000_000, "topics": list(topics)} | node
+    stats = parse_stats(json.dumps(answer).encode())
+    return samples_of("n:1", Reading(stats, read_at=0.0, taken_at=1_700_000_000.5)).to_pylist()
+
+
+def histogram(*counts: int, offset: int = 640, zero_count: int = 0) -> dict[str, Any]:
+    return {"scale": 5, "zero_count": zero_count, "offset": offset, "counts": list(counts)}
+
+
+def test_a_node_of_ours_is_archived_with_its_histograms():
+    """A row for each topic, then one for each channel; what one of them does not tell is null, or zero where it counts
+    nothing."""
+    channels = [
+        {"channel_name": "busy", "depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3}
+        | {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "client_count": 7}
+        | {"oldest_unfinished_age_ns": 8, "latency_histogram": histogram(3, 0, 70, zero_count=2)},
+        {"channel_name": "new", "depth": 0, "message_count": 0, "client_count": 1, "latency_histogram": histogram()},
+    ]
+    topic = {"topic_name": "t", "depth": 9, "backend_depth": 8, "message_count": 99, "message_bytes": 999}
+    [of_topic, busy, new] = rows_of(topic | {"channels": channels}, boot_id="b1")
+    same = {"node": "n:1", "boot_id": "b1", "topic": "t", "percentiles": None}
+    same |= {
+        "taken_at": datetime(2023, 11, 14, 22, 13, 20, 500_000, UTC),
+        "started_at": datetime(2020, 9, 13, 12, 26, 40, 0, UTC),
+    }
+    nothing = dict.fromkeys(
+        ("hist_zero_count", "hist_offset", "hist_counts", "finish_count", "oldest_unfinished_age_ns")
+    )
+    zero = dict.fromkeys(
+        ("depth", "backend_depth", "in_flight_count", "deferred_count", "client_count", "message_count")
+        + ("message_bytes", "requeue_count", "timeout_count"),
+        0,
+    )
+    figures = {"depth": 9, "backend_depth": 8, "message_count": 99, "message_bytes": 999, "client_count": 8}
+    assert of_topic == same | zero | nothing | {"channel": None} | figures
+    figures = {"depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3, "client_count": 7}
+    figures |= {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "oldest_unfinished_age_ns": 8}
+    counted = {"hist_zero_count": 2, "hist_offset": 640, "hist_counts": [3, 0, 70], "finish_count": 75}
+    assert busy == same | zero | {"channel": "busy"} | figures | counted
+    counted = {"hist_zero_count": 0, "hist_offset": 640, "hist_counts": [], "finish_count": 0}
+    assert new == same | zero | nothing | {"channel": "new", "client_count": 1} | counted
+
+
+def test_a_go_node_is_archived_with_the_percentiles_it_tells():
+    """Of the topic and of channels; null where it keeps none. Its boot is named by its start."""
+
+    def latency(*values: float) -> dict[str, Any]:
+        told = [{"quantile": q, "value": value} for q, value in zip((0.99, 0.5), values, strict=False)]
+        return {"e2e_processing_latency": {"count": 1, "percentiles": told}}
+
+    channels = [
+        {"channel_name": name, "depth": 0, "message_count": 0} | told
+        for name, told in (("a", latency(7e6, 2e6)), ("b", {}), ("c", latency(5.5)))
+    ]
+    rows = rows_of({"topic_name": "t", "depth": 0, "message_count": 0, "channels": channels} | latency(9e6))
+    assert [row["percentiles"] for row in rows] == [
+        [{"quantile": 0.99, "value_ns": 9_000_000}],
+        [{"quantile": 0.99, "value_ns": 7_000_000}, {"quantile": 0.5, "value_ns": 2_000_000}],
+        None,
+        [{"quantile": 0.99, "value_ns": 5}],
+    ]
+    assert {row["boot_id"] for row in rows} == {"1600000000"}
+    assert {row["hist_counts"] is None for row in rows} == {True}
+
+
+def test_a_node_without_topics_adds_nothing():
+    """Nor does it keep the others from the archive."""
+    assert rows_of(boot_id="b") == []

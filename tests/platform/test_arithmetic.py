@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.delta import delta
+from cluster.delta import Deltas
+from cluster.drawing import Drawing
 from cluster.latency import QUANTILES, LatencyWindow
 from cluster.node import Node
 from cluster.picture import EVERYTHING, Picture, View
-from cluster.snapshot import NodeView, Reading, build_snapshot
+from cluster.reading import NodeView, Reading
 from cluster.stats import Malformed, NodeStats, parse_stats
 from nsqwire.histogram import RELATIVE_ERROR, Histogram
 from tests.platform.browser import Browser
+from tests.platform.pictures import picture_of
 
 MS = 1_000_000
 
@@ -85,7 +87,7 @@ def view(now: Reading, before: Reading | None, error: str | None = None) -> Node
 
 
 def picture(*views: NodeView) -> Any:
-    return build_snapshot(views, LatencyWindow(), {}, version=1, taken_at_ms=0)
+    return Drawing(LatencyWindow()).draw(views, {}, version=1, taken_at_ms=0).snapshot
 
 
 def test_finished_messages_are_those_that_left_the_channel():
@@ -158,7 +160,7 @@ def test_a_range_holds_what_other_nodes_histograms_say_too():
         NodeView(node=Node(id=name, address=""), error=None, latest=Reading(told, read_at=1.0, taken_at=0))
         for name, told in (("a", after), ("b", go_stats(12)))
     ]
-    row = build_snapshot(views, window, {}, version=1, taken_at_ms=0)["channels"][0]
+    row = Drawing(window).draw(views, {}, version=1, taken_at_ms=0).snapshot["channels"][0]
     assert row["p99_ms"] == about(2000)
     assert row["p99_range_ms"] == [12.0, row["p99_ms"]]
 
@@ -180,7 +182,7 @@ def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Picture:
     def shares(row: Any, of: Any) -> list[Any]:
         return [row["nodes"][0] | {"node": name, "paused": paused, "depth": depth} for name, paused, depth in of]
 
-    return Picture(
+    return picture_of(
         {
             "version": version,
             "taken_at": version,
@@ -219,12 +221,12 @@ def test_a_picture_and_its_delta_make_the_next_picture(before, after, looked_at)
     are not kept up for those who look at everything."""
     held = Browser()
     held.take(json.loads(json.dumps(before.message(looked_at))))
-    change = json.loads(json.dumps(delta(before, after, looked_at)))
-    for kind, told in before.rows(looked_at).items():
-        same = {key for key, row in told.items() if after.rows(looked_at)[kind].get(key) == row}
+    change = json.loads(json.dumps(Deltas(before, after).of(looked_at)))
+    for kind, told in before.part(looked_at).items():
+        same = {key for key, row in told.items() if after.part(looked_at)[kind].get(key) == row}
         assert not same & {*change[kind]["set"].get("keys", [])}
     held.take(change)
-    for kind, expected in after.rows(looked_at).items():
+    for kind, expected in after.part(looked_at).items():
         if looked_at == EVERYTHING:
             expected = {key: row | {"nodes": held.rows[kind][key].get("nodes")} for key, row in expected.items()}
         assert {key: row | {"nodes": row.get("nodes")} for key, row in held.rows[kind].items()} == {
@@ -238,7 +240,11 @@ def test_a_picture_and_its_delta_make_the_next_picture(before, after, looked_at)
 
 def quantile(window: LatencyWindow, q: float = 0.5) -> float | None:
     window.settle()
-    return window.percentiles_ms("t", "c")[QUANTILES.index(q)]
+    return percentiles(window, "c")[QUANTILES.index(q)]
+
+
+def percentiles(window: LatencyWindow, channel: str) -> list[float | None]:
+    return [None if value != value else value for value in window.percentiles_ms([("t", channel)])[0].tolist()]
 
 
 def about(value: float) -> Any:
@@ -345,9 +351,7 @@ def test_percentiles_are_those_of_the_merged_histogram(finished):
     window.settle()
     for name in "cde":
         expected = everything[name].quantiles(QUANTILES)
-        assert window.percentiles_ms("t", name) == [
-            v if v is None else pytest.approx(v / 1e6, abs=0.0006) for v in expected
-        ]
+        assert percentiles(window, name) == [v if v is None else pytest.approx(v / 1e6, abs=0.0006) for v in expected]
 
 
 # ---- what nodes answer
@@ -358,7 +362,18 @@ def test_percentiles_are_those_of_the_merged_histogram(finished):
     [
         ({"scale": 4, "zero_count": 0, "offset": 0, "counts": []}, "scale"),
         ({"scale": 5, "zero_count": -1, "offset": 0, "counts": []}, "zero_count"),
-        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [1, -1]}, "counts.1"),
+        (
+            {"scale": 5, "zero_count": 0, "offset": 0, "counts": [1, -1]},
+            "topics.0.channels.0.*counts.1: Expected `int`",
+        ),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [1, 2.5]}, "counts.1"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [2**63 - 1]}, "counts.0"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [10**30]}, "counts.0"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": [[1, 2], 3]}, "counts.0"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": "12"}, "counts: Expected `array`"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": 12}, "counts: Expected `array`"),
+        ({"scale": 5, "zero_count": 0, "offset": 2000, "counts": [1] * 20}, "beyond bucket"),
+        ({"scale": 5, "zero_count": 0, "offset": 0, "counts": None}, "counts: Expected `array`"),
         ({"scale": 5, "zero_count": 0, "offset": 0}, "counts"),
         ("none", "latency_histogram"),
     ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cluster import history
 from cluster.history import HOUR_S, METRICS, RECORDS, STEP_S, Recorder
 from cluster.picture import Picture
+from tests.platform.pictures import picture_of
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +31,7 @@ def picture(second: int, depth: int = 7, rate: float | None = 2.0, topics: int =
         "nodes": [],
     }
     rows: Any = [row | {"name": f"t{number}"} for number in range(topics)]
-    return Picture({"version": second, "taken_at": second * 1000, "nodes": [], "topics": rows, "channels": []})
+    return picture_of({"version": second, "taken_at": second * 1000, "nodes": [], "topics": rows, "channels": []})
 
 
 def play(recorder: Recorder, rings: dict[str, bytearray], drawn: Picture) -> int:

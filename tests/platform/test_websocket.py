@@ -205,23 +205,26 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
         assert kinds == {"delta"}
 
 
+def snapshot(version: int, nodes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A picture as the collector keeps it, with nothing in it but ``nodes``."""
+    picture = {"type": "snapshot", "version": version, "taken_at": version, "view": {}}
+    return picture | {"nodes": nodes or {}, "topics": {}, "channels": {}}
+
+
 def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis):
     """What it is too slow for is dropped, not kept; when it reads again it is sent the newest picture."""
     from cluster.live import broadcast
     from cluster.picture import EVERYTHING
 
-    def snapshot(version: int) -> dict[str, Any]:
-        return {"version": version, "taken_at": version, "nodes": [], "topics": [], "channels": []}
-
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
 
     def beat(version: int, padding: int = 0) -> None:
-        redis.set("nsq:snapshot", json.dumps(snapshot(version)))
+        redis.set("nsq:picture", json.dumps(snapshot(version)))
         changes = same | {"put": {"id": ["x" * padding]}} if padding else same
         delta = snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
         broadcast(EVERYTHING.group, delta | {"type": "delta", "base": version - 1})
 
-    redis.set("nsq:snapshot", json.dumps(snapshot(0)))
+    redis.set("nsq:picture", json.dumps(snapshot(0)))
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     narrow.connect(("127.0.0.1", web.port))
@@ -248,8 +251,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
     from cluster.picture import View
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
-    picture = {"version": 1, "taken_at": 1, "nodes": [], "topics": [], "channels": []}
-    redis.set("nsq:snapshot", json.dumps(picture))
+    redis.set("nsq:picture", json.dumps(snapshot(1)))
     views = [View(topic=f"topic-{number}") for number in range(60)]
     with ExitStack() as opened:
         browsers = [opened.enter_context(join()) for _ in views]
@@ -257,7 +259,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
             live.send(type="view", topic=view.topic)
             while live.next("snapshot")["view"] != view.told():
                 pass
-        redis.set("nsq:snapshot", json.dumps(picture | {"version": 2}))
+        redis.set("nsq:picture", json.dumps(snapshot(2)))
         web.process.send_signal(signal.SIGSTOP)
         try:
             for view in views:
@@ -283,10 +285,10 @@ def test_a_silent_collector_ends_no_websocket(join):
 
 def test_a_large_picture_reaches_the_browser(join, redis):
     """Thousands of channels are more than a megabyte, which is as much as a browser may send."""
-    node = {"id": "n:1", "hostname": "h" * 3_000_000}
-    redis.set("nsq:snapshot", json.dumps({"version": 1, "taken_at": 1, "nodes": [node], "topics": [], "channels": []}))
+    node = {"id": ["n:1"], "hostname": ["h" * 3_000_000]}
+    redis.set("nsq:picture", json.dumps(snapshot(3, nodes=node)))
     with join() as live:
-        assert live.next("snapshot")["nodes"]["hostname"] == [node["hostname"]]
+        assert live.next("snapshot")["nodes"]["hostname"] == node["hostname"]
         live.socket.send("x" * 2_000_000)
         with pytest.raises(ConnectionClosed):
             live.next("error")

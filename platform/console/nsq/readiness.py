@@ -15,7 +15,7 @@ from console.nsq.ports import Address
 Ready = Callable[[], Awaitable[bool]]
 
 PROBE_SECONDS = 2.0
-SNAPSHOT_KEY = "nsq:snapshot"
+STATE_KEY = "nsq:state"
 PID_FILE = "NSQ_PID_FILE"
 
 
@@ -39,15 +39,15 @@ def redis_ping(url: str) -> Ready:
 
 
 def snapshot_taken(redis_url: str) -> Ready:
-    """The collector works when the snapshot in Redis is another than the one found first."""
+    """The collector works when the picture in Redis is another than the one found first."""
     first: list[object] = []
 
     async def ready() -> bool:
         async with Redis.from_url(redis_url, socket_timeout=PROBE_SECONDS) as client:
-            snapshot = await client.get(SNAPSHOT_KEY)
+            state = await client.get(STATE_KEY)
         if not first:
-            first.append(snapshot)
-        return snapshot is not None and snapshot != first[0]
+            first.append(state)
+        return state is not None and state != first[0]
 
     return ready
 

@@ -1,0 +1,74 @@
+"""Rows of one kind by their keys, held as columns: so they are drawn, told and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from cluster.rows import ChannelNode, Columns, TopicNode
+
+Kind: TypeAlias = Literal["nodes", "topics", "channels"]
+Row: TypeAlias = Mapping[str, Any]
+SHARES: Mapping[str, Sequence[str]] = {
+    "topics": [*TopicNode.__annotations__],
+    "channels": [*ChannelNode.__annotations__],
+}
+"""What each node's share of a topic or channel is told as: its values alone, in this order."""
+
+
+class Table(Mapping[str, Row]):
+    """A row is put together only for who asks for it. Keys: a node's id, a topic's name, a channel's ``topic/name``."""
+
+    def __init__(self, kind: Kind, columns: Columns, keys: Sequence[str] | None = None) -> None:
+        """``columns`` hold a list for each field, all equally long; none where there are no rows."""
+        self.kind = kind
+        self.columns = columns
+        self.names: Sequence[str] = keys_of(kind, columns) if keys is None else keys
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __getitem__(self, key: str) -> Row:
+        return self.row(self.places[key])
+
+    def row(self, place: int) -> Row:
+        found = {name: column[place] for name, column in self.columns.items()}
+        if self.kind != "nodes":
+            names = SHARES[self.kind]
+            found["nodes"] = [dict(zip(names, share, strict=True)) for share in found["nodes"]]
+        return found
+
+    @property
+    def rows(self) -> list[Row]:
+        return [self.row(place) for place in range(len(self))]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        return {key: place for place, key in enumerate(self.names)}
+
+    @cached_property
+    def held_by(self) -> list[list[tuple[str, bool]]]:
+        """Of each row, the nodes that hold it, and whether they paused it."""
+        return [[(share[0], share[1]) for share in shares] for shares in self.columns.get("nodes", ())]
+
+    def only(self, places: Sequence[int]) -> Table:
+        """The rows in these places; quickly, if these are a range."""
+        if not places:
+            return Table(self.kind, {}, [])
+        if isinstance(places, range):
+            cut = slice(places.start, places.stop)
+            return Table(self.kind, {name: column[cut] for name, column in self.columns.items()}, self.names[cut])
+        columns = {name: [column[place] for place in places] for name, column in self.columns.items()}
+        return Table(self.kind, columns, [self.names[place] for place in places])
+
+
+def keys_of(kind: Kind, columns: Columns) -> Sequence[str]:
+    if not columns:
+        return []
+    if kind == "channels":
+        return [f"{topic}/{name}" for topic, name in zip(columns["topic"], columns["name"], strict=True)]
+    return columns["id" if kind == "nodes" else "name"]
