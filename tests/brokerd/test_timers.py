@@ -117,6 +117,32 @@ def test_a_step_of_the_wall_clock_moves_nothing_that_is_due(node: Node, step_s: 
     ]
 
 
+@pytest.mark.parametrize("step_s", [0, -HOUR_S, HOUR_S])
+def test_after_a_reboot_the_wall_clock_says_what_is_due(
+    node: Node, monkeypatch: pytest.MonkeyPatch, step_s: int
+) -> None:
+    """The monotonic clock begins anew; also where the wall clock had been stepped before the machine went down."""
+    topic = node.broker.topic("t")
+    topic.channel("c")
+    topic.publish([b"soon"], defer_ms=100_000)
+    topic.publish([b"meanwhile"], defer_ms=20_000)
+    node.wall += step_s
+    node.pass_until(node.now + 10)
+    topic.publish([b"late"], defer_ms=3_000_000)  # the broker learns of the step
+    node.kill()
+    monkeypatch.setattr("brokerd.broker.boot_id", lambda: "another")
+    node.now, node.wall = 5.0, node.wall + 30  # 40 s after the publish
+    node.open()
+    got = node.consumer("t", "c")
+    node.pass_until(5.0 + HOUR_S)
+    first = {body: at for at, attempts, body in got if attempts == 1}
+    assert first == {
+        b"meanwhile": 5.0,
+        b"soon": pytest.approx(5.0 + 60, abs=1e-3),
+        b"late": pytest.approx(5.0 + 3000 - 30, abs=1e-3),
+    }
+
+
 def test_a_real_broker_with_many_channels_is_never_early(tmp_path: Path) -> None:
     """Two thousand channels with deferrals, thirty of them watched; how late they come is printed, not judged."""
     topics, names = [f"t{i}" for i in range(20)], [f"c{i}" for i in range(100)]
