@@ -59,7 +59,7 @@ def _may_run(job: str, by: User) -> None:
 def _queued(run: ReportRun, by: User, remote_address: str) -> ReportRun:
     with transaction.atomic():
         run.save()
-        record(user=by, action="run report", subject=f"run {run.pk}: {run.job}", remote_address=remote_address)
+        record(user=by, action="run report", subject=f"{run.job}, run {run.pk}", remote_address=remote_address)
         transaction.on_commit(partial(_enqueue, run.pk))
     run.refresh_from_db()
     return run
@@ -82,7 +82,7 @@ def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
     selectors.run(run_id)
     with changing(run_id) as run:
         run.request_cancel(at=now())
-        record(user=by, action="cancel report", subject=f"run {run_id}: {run.job}", remote_address=remote_address)
+        record(user=by, action="cancel report", subject=f"{run.job}, run {run_id}", remote_address=remote_address)
     if run.report_id is not None and not run.is_unfinished:
         tasks.start_next(run.report_id)
     return run
