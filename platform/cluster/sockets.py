@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 
 from channels.auth import get_user
@@ -24,16 +25,16 @@ SIGN_IN_CHECKED_EVERY_S = 30.0
 class SignedInSocket(AsyncWebsocketConsumer):
     """Whose it is, is looked at when it opens and again every half minute that something is sent."""
 
-    sign_in_checked_at = 0.0
+    sign_in_check_due = 0.0
 
     async def signed_in_lately(self) -> bool:
         """Whether this is still somebody who may look; asks again when the last answer is old."""
-        fresh = time.monotonic() - self.sign_in_checked_at <= SIGN_IN_CHECKED_EVERY_S
-        return fresh or await self.still_signed_in()
+        return time.monotonic() < self.sign_in_check_due or await self.still_signed_in()
 
     async def still_signed_in(self) -> bool:
         """Look again whether this is somebody who may look; close the socket if not."""
-        self.sign_in_checked_at = time.monotonic()
+        # Hundreds that came in the same second, as after a restart, do not all ask the database before one message.
+        self.sign_in_check_due = time.monotonic() + SIGN_IN_CHECKED_EVERY_S * random.uniform(0.5, 1)
         user = await self.user()
         if user is not None and self.may_stay(user):
             return True
