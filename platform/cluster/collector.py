@@ -78,6 +78,7 @@ class Collector:
         """When the reading of each node was read that the latencies have taken."""
         self._standing_by = False
         self._failing = False
+        self._sweep_due = 0.0
 
     async def beat(self) -> None:
         """Ask, draw, tell. Raises nothing: a beat that fails is logged, the first of a row of them in full."""
@@ -173,6 +174,12 @@ class Collector:
                 logger.exception("discovery failed")
             await asyncio.sleep(DISCOVERY_S)
 
+    def _sweep(self, now: float) -> None:
+        """Free what refers to itself, now and then, while nobody waits for an answer or a change."""
+        if now >= self._sweep_due:
+            gc.collect()
+            self._sweep_due = now + SWEEP_S
+
     async def run(self, stop: asyncio.Event) -> None:
         """Beat once a second until told to stop. A beat that took too long delays the next; none is made up for."""
         discovery = asyncio.create_task(self.discover())
@@ -181,6 +188,7 @@ class Collector:
             while not stop.is_set():
                 metrics.beat_lateness_seconds.observe(max(0.0, time.monotonic() - due))
                 await self.beat()
+                self._sweep(time.monotonic())
                 due = max(due + BEAT_S, time.monotonic())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, due - time.monotonic())):
@@ -225,17 +233,8 @@ async def collect_until_signalled() -> None:
     stop = asyncio.Event()
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, stop.set)
-    sweeping = asyncio.create_task(sweep())
     await collect(stop)
-    sweeping.cancel()
     logger.info("stopped")
-
-
-async def sweep() -> None:
-    """Free what refers to itself."""
-    while True:
-        await asyncio.sleep(SWEEP_S)
-        gc.collect()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -70,6 +70,7 @@ class NodePoller:
         else:
             self.earlier = self.latest if self.error is None else None
             self.latest = Reading(stats, read_at=time.monotonic(), taken_at=time.time())
+            self.latest.work_out()
             self.error = None
         metrics.polls.labels("failed" if self.error else "answered").inc()
 

@@ -40,6 +40,10 @@ class Reading:
         self.read_at = read_at
         self.taken_at = taken_at
 
+    def work_out(self) -> None:
+        """What every beat asks of it, while others are still waited for."""
+        _ = self.topics, self.channels, self.own_percentiles_ms
+
     @cached_property
     def held(self) -> list[ChannelStats]:
         """All channels, topic by topic."""
