@@ -16,6 +16,7 @@ import numpy as np
 
 from alerts.catalogue import Kind, Metric
 from cluster.picture import Picture
+from cluster.rows import Columns
 from cluster.table import Row, Table
 
 
@@ -173,16 +174,16 @@ class Matching:
         for place, key in enumerate(rows):
             matches = known.get(key)
             if matches is None:
-                matches = known[key] = self._matches(rows.row(place))
+                matches = known[key] = self._matches(rows.columns, place)
             if matches:
                 yield key
 
-    def _matches(self, row: Row) -> bool:
+    def _matches(self, columns: Columns, place: int) -> bool:
         if self._scope == "node":
-            return bool(self._node(row["id"]) or self._node(row["hostname"]))
+            return bool(self._node(columns["id"][place]) or self._node(columns["hostname"][place]))
         if self._scope == "topic":
-            return bool(self._topic(row["name"]))
-        return bool(self._topic(row["topic"]) and self._channel(row["name"]))
+            return bool(self._topic(columns["name"][place]))
+        return bool(self._topic(columns["topic"][place]) and self._channel(columns["name"][place]))
 
 
 def subject_of(scope: str, row: Row) -> Subject:

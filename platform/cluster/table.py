@@ -18,12 +18,14 @@ SHARES: Mapping[str, Sequence[str]] = {
 
 
 class Table(Mapping[str, Row]):
-    """A row is put together only for who asks for it. Keys: a node's id, a topic's name, a channel's ``topic/name``."""
+    """A row is put together when somebody first asks for it. Keys: a node's id, a topic's name, a channel's
+    ``topic/name``."""
 
     def __init__(self, kind: Kind, columns: Columns, keys: Sequence[str] | None = None) -> None:
         """``columns`` hold a list for each field, all equally long; none where there are no rows."""
         self.kind = kind
         self.columns = columns
+        self._rows: dict[int, dict[str, Any]] = {}
         self.names: Sequence[str] = keys_of(kind, columns) if keys is None else keys
 
     def __len__(self) -> int:
@@ -36,10 +38,12 @@ class Table(Mapping[str, Row]):
         return self.row(self.places[key])
 
     def row(self, place: int) -> Row:
-        found = {name: column[place] for name, column in self.columns.items()}
-        if self.kind != "nodes":
-            names = SHARES[self.kind]
-            found["nodes"] = [dict(zip(names, share, strict=True)) for share in found["nodes"]]
+        found = self._rows.get(place)
+        if found is None:
+            found = self._rows[place] = {name: column[place] for name, column in self.columns.items()}
+            if self.kind != "nodes":
+                names = SHARES[self.kind]
+                found["nodes"] = [dict(zip(names, share, strict=True)) for share in found["nodes"]]
         return found
 
     @property
