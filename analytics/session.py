@@ -27,6 +27,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     # The default of 200 is for a cluster: here each empty partition costs a task.
     "spark.sql.shuffle.partitions": "8",
+    # The files of rollups, an hour each, would be looked up by a task each.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 # A report over a laptop's archive is over before the optimising compiler has earned back what it costs; over a day of a
 # thousand channels, it halves the time.
@@ -45,6 +47,8 @@ _SETTINGS = {
     # Readings are gathered by series and hour, and a file has as many of those as an hour has channels: with more than
     # these, all readings would be sorted first. What a task holds is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # Java interprets a method of more than 8,000 bytes for ever. Spark compiles a plan in smaller ones if told of it.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
 

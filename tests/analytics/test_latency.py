@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from analytics.schema import Percentile, Sample
+from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, UPPER_BOUNDS, Histogram
 
 pytestmark = pytest.mark.spark
 
@@ -92,6 +93,37 @@ def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
     everything = [latency for broker in brokers for _, latency in broker.raw["t", "c"]]
     assert row["p99_ms"] == pytest.approx(percentile(everything, 990) / 1e6, rel=0.011)
     assert row["p99_ms"] > 800
+
+
+def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):
+    """Empty, all at once, nothing but zeros, the highest bucket there is, counts of a year at full speed."""
+    from analytics.transforms.histograms import HISTOGRAM
+    from analytics.transforms.latency import with_percentiles
+
+    rng = random.Random(9)
+    histograms = [Histogram(), Histogram(7), Histogram(0, {MAX_BUCKETS - 1: 1}), Histogram(5, {FIRST_BUCKET: 1 << 44})]
+    for _ in range(60):
+        buckets = rng.sample(range(FIRST_BUCKET, MAX_BUCKETS), rng.randrange(1, 200))
+        histogram = Histogram(rng.choice([0, 0, rng.randrange(1, 999)]))
+        histogram.counts |= {bucket: rng.choice([1, 2, rng.randrange(1, 1 << 40)]) for bucket in buckets}
+        histograms.append(histogram)
+    dense = [histogram.to_json() for histogram in histograms]
+    rows = spark.createDataFrame(
+        [(n, (h["zero_count"], h["offset"], h["counts"])) for n, h in enumerate(dense)], f"n int, histogram {HISTOGRAM}"
+    )
+
+    told = sorted(with_percentiles(rows, 1).collect(), key=lambda row: row["n"])
+
+    for histogram, row in zip(histograms, told, strict=True):
+        expected = histogram.quantiles([permille / 1000 for permille in PERMILLES.values()])
+        assert row["count"] == histogram.count
+        assert [row[name] for name in PERMILLES] == [
+            None if value is None else pytest.approx(value / 1e6) for value in expected
+        ]
+        assert (row["max_ms"] is None) == (not histogram.count)
+        if histogram.counts:
+            # A bound is told exactly, and not as the whole nanosecond below it.
+            assert row["max_ms"] == pytest.approx(UPPER_BOUNDS[max(histogram.counts)] / 1e6, rel=1e-3)
 
 
 def test_the_past_of_a_broker_nobody_watched_is_not_put_into_the_first_window(
