@@ -21,6 +21,8 @@ from bench.simulated import TOPIC_NODES
 
 VERSION = re.compile(rb'"version":(\d+)')
 HEAD_BYTES = 200
+TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
+"""Opcodes of frames."""
 SETTLE_SECONDS = 60.0
 
 
@@ -79,9 +81,12 @@ class Watcher(asyncio.Protocol):
         place = 0
         while (frame := frame_at(held, place)) is not None:
             begin, place, opcode = frame
-            if opcode == 8:
+            if opcode == CLOSE:
                 raise BenchError(f"the web process closed a websocket: {bytes(held[begin:place])!r}")
-            self.take(bytes(held[begin:place]))
+            if opcode == PING:  # a web process hangs up on who does not answer
+                self.write(PONG, bytes(held[begin:place]))
+            else:
+                self.take(bytes(held[begin:place]))
         del held[:place]
 
     def take(self, text: bytes) -> None:
@@ -110,10 +115,13 @@ class Watcher(asyncio.Protocol):
             self.seen.ages_ms.append(now_ms - stamps[0] / TOPIC_NODES)
 
     def send(self, message: dict) -> None:
-        payload = json.dumps(message).encode()
+        self.write(TEXT, json.dumps(message).encode())
+
+    def write(self, opcode: int, payload: bytes) -> None:
+        """One frame of at most 125 bytes."""
         mask = os.urandom(4)
         masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
-        self.transport.write(struct.pack(">BB", 0x81, 0x80 | len(payload)) + mask + masked)
+        self.transport.write(struct.pack(">BB", 0x80 | opcode, 0x80 | len(payload)) + mask + masked)
 
 
 def frame_at(held: bytearray, place: int) -> tuple[int, int, int] | None:

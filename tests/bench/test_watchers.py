@@ -1,0 +1,33 @@
+"""Browsers as the platform's benchmark plays them."""
+
+from __future__ import annotations
+
+import threading
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+from bench.watchers import watch
+
+
+def test_a_watcher_answers_pings():
+    """As a browser does: a web process hangs up on one that does not, and a slow run would be left without any."""
+    answered: list[bool] = []
+
+    def tell(browser: ServerConnection) -> None:
+        browser.send('{"type":"snapshot","version":1}')
+        answered.append(browser.ping().wait(timeout=10))
+        try:
+            browser.recv()
+        except ConnectionClosed:
+            return
+
+    with serve(tell, "127.0.0.1", 0) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            seen, _ = watch(server.socket.getsockname(), "", [None], 0.1)
+        finally:
+            server.shutdown()
+            serving.join()
+    assert (answered, seen.closed) == ([True], 0)
