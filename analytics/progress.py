@@ -66,19 +66,24 @@ class Progress:
         tracker = context.statusTracker()
         finished = threading.Event()
 
+        stages_of: dict[int, list[int]] = {}
+        done: dict[int, int] = {}
+
         def report() -> None:
-            stages = 0.0
-            tasks = completed = 0
-            seen: set[int] = set()
+            # Each question is a round trip to the JVM: what cannot change any more is asked once.
             for job_id in tracker.getJobIdsForGroup(_JOB_GROUP):
-                job = tracker.getJobInfo(job_id)
-                seen.update(job.stageIds if job else ())
-            for stage_id in seen:
+                if job_id not in stages_of and (job := tracker.getJobInfo(job_id)):
+                    stages_of[job_id] = list(job.stageIds)
+            stages = float(len(done))
+            tasks = completed = sum(done.values())
+            for stage_id in {stage for known in stages_of.values() for stage in known} - done.keys():
                 info = tracker.getStageInfo(stage_id)
                 if info and info.numTasks and info.numCompletedTasks:
                     stages += info.numCompletedTasks / info.numTasks
                     tasks += info.numTasks
                     completed += info.numCompletedTasks
+                    if info.numCompletedTasks == info.numTasks:
+                        done[stage_id] = info.numTasks
             share = min(1.0, stages / expected_stages)
             self.at(start + (end - start) * share, f"{stage} ({completed} of {tasks} tasks)" if tasks else stage)
 

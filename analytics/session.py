@@ -51,6 +51,8 @@ _SETTINGS = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
+_PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
+
 
 class MasterUnreachable(Exception):
     """Nothing answers at the address in SPARK_MASTER or SPARK_REMOTE, or nothing could ask there."""
@@ -94,6 +96,9 @@ def spark_session(
         for key, value in settings.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
+        # Most of Spark's 200 would be empty, and each costs a task. Whoever chose a number keeps it.
+        if not session.sparkContext.getConf().contains(_PARTITIONS):
+            session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
         try:
             yield session
         finally:
@@ -121,7 +126,14 @@ def _at_server(remote: str, name: str) -> SparkSession:
         raise MasterUnreachable(f"the Spark Connect server {remote} cannot be reached ({error})") from None
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.appName(name).remote(remote).config("spark.sql.session.timeZone", "UTC").create()
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in _SETTINGS.items():
+        if key.startswith("spark.sql."):  # the rest is the server's
+            builder = builder.config(key, value)
+    session = builder.create()
+    if session.conf.get(_PARTITIONS) == _SPARKS_PARTITIONS:
+        session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
+    return session
 
 
 def _check_reachable(master: str) -> None:

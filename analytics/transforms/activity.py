@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
-from pyspark.storagelevel import StorageLevel
 
 from analytics.transforms import readings
 from analytics.transforms.histograms import HISTOGRAM, difference, merged
+from analytics.transforms.kept import kept
 from analytics.transforms.readings import AREAS, CONTEXT, SERIES
 from analytics.transforms.windows import covering, window_start
 
@@ -59,22 +59,21 @@ def activity(
         wanted = wanted.where(F.col("channel") == channel)
     plain = readings.plain(wanted)
     # These are read more than once, and small beside the samples.
-    sampled = readings.sampled(samples).persist(StorageLevel.MEMORY_AND_DISK)
-    stretches = readings.stretches(plain, window).persist(StorageLevel.MEMORY_AND_DISK)
-    seen = _in_contexts(sampled, contexts).persist(StorageLevel.MEMORY_AND_DISK)
+    sampled = kept(readings.sampled(samples))
+    stretches = kept(readings.stretches(plain, window))
+    seen = kept(_in_contexts(sampled, contexts))
     hours = readings.hours(seen)
-    uneasy = readings.uneasy(stretches).persist(StorageLevel.MEMORY_AND_DISK)
+    uneasy = kept(readings.uneasy(stretches))
     if uneasy.isEmpty():
         spans = readings.calm_spans(stretches, hours)
     else:
         of_calm = readings.calm_spans(stretches.join(F.broadcast(uneasy), list(SERIES), "left_anti"), hours)
         of_others = plain.join(F.broadcast(uneasy), list(SERIES), "left_semi")
         spans = of_calm.unionByName(readings.ordered_spans(of_others, hours, window))
-    ends = (
-        readings.window_ends(spans, readings.beats(seen))
-        .where((F.col(CONTEXT) == _everything()) | (F.col(CONTEXT) == F.col("window_start")))
-        .persist(StorageLevel.MEMORY_AND_DISK)
+    ends = readings.window_ends(spans, readings.beats(seen)).where(
+        (F.col(CONTEXT) == _everything()) | (F.col(CONTEXT) == F.col("window_start"))
     )
+    ends = kept(ends)
     return _by_node(_with_histograms(ends, wanted))
 
 
@@ -124,13 +123,13 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
 
 def _with_histograms(ends: DataFrame, samples: DataFrame) -> DataFrame:
     """Each row's ``histogram``: its last reading's less its base's."""
-    kept = ends.where("merged_count > 0")
-    asked = kept.select(*SERIES, F.col("last_at").alias("at")).union(
+    merging = ends.where("merged_count > 0")
+    asked = merging.select(*SERIES, F.col("last_at").alias("at")).union(
         # Mostly another window's last reading, but the hour before a rollup's is not among the windows.
-        kept.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
+        merging.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
     )
     hashed = asked.select(_hash(F.col("at")))
-    read = (
+    read = kept(
         samples.where(_taken_within(asked))
         .where("hist_counts is not null and channel is not null")
         # A hash in a broadcast lets the scan drop what nobody asks for as it reads; one too many does no harm.
@@ -148,7 +147,6 @@ def _with_histograms(ends: DataFrame, samples: DataFrame) -> DataFrame:
             ).alias("read")
         )
         .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
-        .persist(StorageLevel.MEMORY_AND_DISK)
     )
     lasts = read.withColumnsRenamed({"taken_at": "last_at", "histogram": "reading"})
     bases = read.withColumnsRenamed({"taken_at": "base_at", "histogram": "base"})
