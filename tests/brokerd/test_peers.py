@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import socketserver
@@ -37,6 +38,10 @@ class FakeLookup:
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
+                with contextlib.suppress(ConnectionResetError):  # a peer that gives up may be gone before it has read
+                    self.converse()
+
+            def converse(self) -> None:
                 fake.connections += 1
                 fake.open.append(self.connection)
                 if self.rfile.read(4) != b"  V1":
