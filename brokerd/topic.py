@@ -214,11 +214,11 @@ class Topic:
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
         """The deferred publishes from ``start`` to ``end`` that channels step over; not those that were emptied."""
-        for commit in self.log.deferred_from(start):
-            for seq in range(max(start, commit.first_seq), min(end, commit.next_seq)):
-                emptied = any(first <= seq < stop for first, stop in self._holes)
-                if self.skips.count_between(seq, seq + 1) and not emptied:
+        while (skip := self.skips.next_from(start)) is not None and skip[0] < end:
+            for seq in range(max(start, skip[0]), min(end, skip[1])):
+                if not any(first <= seq < stop for first, stop in self._holes):
                     yield seq
+            start = skip[1]
 
     @property
     def holes(self) -> list[tuple[int, int]]:

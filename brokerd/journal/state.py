@@ -71,8 +71,8 @@ class ChannelState:
         """Deliver again from ``head`` on; ``(first seq, count)`` of what waits aside is delivered from there too."""
         self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
         for first, count in forgotten:
-            for seq in [seq for seq in self.aside if first <= seq < first + count]:
-                del self.aside[seq]
+            for seq in range(first, first + count):
+                self.aside.pop(seq, None)
         self.head, self.delivered = head, Delivered(head)
 
     def unfinished(self) -> dict[int, tuple[int, int]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ from xxhash import xxh3_64_intdigest
 _FIELDS = struct.Struct(">QQqQIII")
 _CHECK = struct.Struct(">I")
 RECORD_BYTES = _FIELDS.size + _CHECK.size
+_DEFER_MS = range(36, 40)
+"""Where its bytes are in a record."""
 _FIRST_BYTES = 4096
 
 
@@ -144,6 +147,18 @@ class CommitIndex:
             else:
                 high = middle
         return low
+
+    def deferred_from(self, position: int) -> Iterator[Commit]:
+        """The records from ``position`` on that have a ``defer_ms``.
+
+        Mostly there are none among very many, so its bytes are looked at first, without a record made of any.
+        """
+        start, end = position * RECORD_BYTES, self._count * RECORD_BYTES
+        if any(self._map[start + byte : end : RECORD_BYTES].strip(b"\0") for byte in _DEFER_MS):
+            for each in range(position, self._count):
+                commit = self[each]
+                if commit.defer_ms:
+                    yield commit
 
     def _grow(self) -> None:
         size = 2 * self._size

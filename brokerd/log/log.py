@@ -132,10 +132,7 @@ class Log:
         """The batches at or above ``seq`` that were published to be delivered later."""
         for segment in self.segments:
             if segment.next_seq > seq:
-                for position in range(segment.commits.find(seq), len(segment.commits)):
-                    commit = segment.commits[position]
-                    if commit.defer_ms:
-                        yield commit
+                yield from segment.commits.deferred_from(segment.commits.find(seq))
 
     def drop_below(self, seq: int) -> None:
         """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays.
