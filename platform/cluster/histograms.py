@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
 from msgspec import Raw
-from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
+from cluster.figures import Ints
+
 LARGEST = 2**63 - 1
 """Also what numpy makes of anything larger."""
 
