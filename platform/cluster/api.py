@@ -13,7 +13,6 @@ from ninja.errors import HttpError
 from accounts.auth import caller, needs
 from accounts.roles import Permission
 from accounts.schemas import Message
-from aionsq.cluster import ClusterUnreachable, NotInCluster
 from cluster import selectors, services
 from cluster.holders import address_of_node, holders
 from cluster.notification import notify, notify_all, origin_of
@@ -39,18 +38,13 @@ def snapshot(request: HttpRequest) -> HttpResponse:
 )
 def actions(request: HttpRequest, body: ActionIn) -> dict[str, Any]:
     """Pause, unpause, empty, delete or create a topic or channel, everywhere it is."""
-    try:
-        entry = services.act(
-            user=caller(request),
-            action=body.action,
-            topic=body.topic,
-            channel=body.channel,
-            remote_address=request.META.get("REMOTE_ADDR", ""),
-        )
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except ClusterUnreachable as error:
-        raise HttpError(502, str(error)) from None
+    entry = services.act(
+        user=caller(request),
+        action=body.action,
+        topic=body.topic,
+        channel=body.channel,
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
     notify_all(origin_of(request), body.action, body.topic, body.channel)
     return {"outcome": entry.outcome, "results": entry.results}
 
@@ -62,18 +56,13 @@ def actions(request: HttpRequest, body: ActionIn) -> dict[str, Any]:
 )
 def rewind(request: HttpRequest, body: RewindIn) -> dict[str, Any]:
     """Have a channel given again what it was given since then, on every node that still keeps it."""
-    try:
-        entry = services.rewind(
-            user=caller(request),
-            topic=body.topic,
-            channel=body.channel,
-            since=body.since,
-            remote_address=request.META.get("REMOTE_ADDR", ""),
-        )
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except ClusterUnreachable as error:
-        raise HttpError(502, str(error)) from None
+    entry = services.rewind(
+        user=caller(request),
+        topic=body.topic,
+        channel=body.channel,
+        since=body.since,
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
     notify(origin_of(request), "rewind_channel", body.topic, body.channel)
     return {"outcome": entry.outcome, "results": entry.results}
 
@@ -86,17 +75,12 @@ def rewind(request: HttpRequest, body: RewindIn) -> dict[str, Any]:
 def tombstone(request: HttpRequest, body: TombstoneIn) -> dict[str, Any]:
     """Take a topic off one node: consumers are no longer sent there, and the node deletes it."""
     known = selectors.cluster()
-    try:
-        entry = services.tombstone(
-            user=caller(request),
-            topic=body.topic,
-            node=body.node,
-            address=address_of_node(known, async_to_sync(holders)(known, body.topic), body.node),
-            remote_address=request.META.get("REMOTE_ADDR", ""),
-        )
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except ClusterUnreachable as error:
-        raise HttpError(502, str(error)) from None
+    entry = services.tombstone(
+        user=caller(request),
+        topic=body.topic,
+        node=body.node,
+        address=address_of_node(known, async_to_sync(holders)(known, body.topic), body.node),
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
     notify(origin_of(request), "tombstone_topic_producer", body.topic, node=body.node)
     return {"outcome": entry.outcome, "results": entry.results}

@@ -6,15 +6,12 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
-from ninja.errors import HttpError
 from pydantic import Field
 
 from accounts.auth import caller, needs
 from accounts.roles import Permission
 from accounts.schemas import Message
-from aionsq.cluster import ClusterUnreachable, NotInCluster
 from cluster import peeking, publishing
-from cluster.holders import NodeFailed
 from cluster.schemas import Name
 
 router = Router(tags=["messages"])
@@ -45,22 +42,15 @@ class PeekOut(Schema):
 @router.post("messages", auth=needs(Permission.PUBLISH), response={200: PublishOut, 413: Message, **FAILURES})
 def publish(request: HttpRequest, body: PublishIn) -> dict[str, Any]:
     """Publish one or many messages, all to one node; 5 MiB together, and at most 100 of them if deferred."""
-    try:
-        done = publishing.publish(
-            user=caller(request),
-            topic=body.topic,
-            texts=body.bodies,
-            given=body.format,
-            defer_ms=body.defer_ms,
-            node=body.node,
-            remote_address=request.META.get("REMOTE_ADDR", ""),
-        )
-    except publishing.CannotPublish as error:
-        raise HttpError(422, str(error)) from None
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except publishing.NotTaken as error:
-        raise HttpError(502, str(error)) from None
+    done = publishing.publish(
+        user=caller(request),
+        topic=body.topic,
+        texts=body.bodies,
+        given=body.format,
+        defer_ms=body.defer_ms,
+        node=body.node,
+        remote_address=request.META.get("REMOTE_ADDR", ""),
+    )
     return {"node": done["node"], "count": done["count"], "size": done["size"]}
 
 
@@ -75,20 +65,15 @@ def peek(
     max_body_bytes: int = Query(1024, ge=0, le=4096),
 ) -> peeking.Peeked:
     """What a channel holds on all its nodes; nothing is delivered, counted or delayed by it."""
-    try:
-        return peeking.peek(
-            user=caller(request),
-            topic=topic,
-            channel=channel,
-            state=state,
-            limit=limit,
-            offset=offset,
-            max_body_bytes=max_body_bytes,
-        )
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except ClusterUnreachable as error:
-        raise HttpError(502, str(error)) from None
+    return peeking.peek(
+        user=caller(request),
+        topic=topic,
+        channel=channel,
+        state=state,
+        limit=limit,
+        offset=offset,
+        max_body_bytes=max_body_bytes,
+    )
 
 
 @router.get("messages/{id}", auth=needs(Permission.READ), response={200: peeking.PeekedMessage, **FAILURES})
@@ -102,11 +87,6 @@ def message(
     place: int = Query(0, ge=0, le=1_000_000, description="where it was seen on its node"),
 ) -> peeking.PeekedMessage:
     """One of them with the first 64 KiB of its body."""
-    try:
-        return peeking.whole(
-            user=caller(request), topic=topic, channel=channel, state=state, node=node, place=place, wanted=id
-        )
-    except NotInCluster as error:
-        raise HttpError(404, str(error)) from None
-    except (ClusterUnreachable, NodeFailed) as error:
-        raise HttpError(502, str(error)) from None
+    return peeking.whole(
+        user=caller(request), topic=topic, channel=channel, state=state, node=node, place=place, wanted=id
+    )

@@ -18,12 +18,15 @@ from accounts.audit_api import router as audit_router
 from accounts.auth import needs
 from accounts.people_api import router as people_router
 from accounts.roles import Permission
+from aionsq.cluster import ClusterUnreachable, NotInCluster
 from alerts.api import router as alerts_router
 from cluster.api import router as cluster_router
 from cluster.bulk_api import router as bulk_router
 from cluster.clients_api import router as clients_router
 from cluster.history_api import router as history_router
+from cluster.holders import NodeFailed
 from cluster.messages_api import router as messages_router
+from cluster.publishing import CannotPublish, NotTaken
 from nsqadmin.graphs_api import router as graphs_router
 from reports.api import router as reports_router
 
@@ -74,6 +77,23 @@ def on_denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
 @api.exception_handler(Http404)
 def on_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
     return refuse(request, 404, str(error) or "there is nothing here")
+
+
+@api.exception_handler(NotInCluster)
+def on_not_in_cluster(request: HttpRequest, error: NotInCluster) -> HttpResponse:
+    return refuse(request, 404, str(error))
+
+
+@api.exception_handler(ClusterUnreachable)
+@api.exception_handler(NodeFailed)
+@api.exception_handler(NotTaken)
+def on_failed_node(request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotTaken) -> HttpResponse:
+    return refuse(request, 502, str(error))
+
+
+@api.exception_handler(CannotPublish)
+def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
+    return refuse(request, 422, str(error))
 
 
 @api.exception_handler(ValidationError)
