@@ -146,13 +146,10 @@ class Broker:
         """Drop the topic, its channels and its messages, and close their clients. Raises TopicNotFound."""
         topic = self.find_topic(name)
         del self.topics[name]
-        for channel in list(topic.channels.values()):
-            channel.gone = True
-            for client in list(channel.clients.values()):
-                client.hang_up()
-            channel.clients.clear()
-            self.registration_changed("unregister", name, channel.name)
-        topic.channels.clear()
+        channels = list(topic.channels)
+        topic.detach()
+        for channel in channels:
+            self.registration_changed("unregister", name, channel)
         if topic.log.directory is not None:
             doomed = topic.log.directory.with_name(topic.log.directory.name + DELETED)
             topic.log.directory.rename(doomed)
@@ -284,7 +281,11 @@ class Broker:
             self._restore_topic(topic_state)
         by_number = {topic.number: topic for topic in self.topics.values()}
         for channel_state in state.channels.values():
-            self._restore_channel(by_number[channel_state.topic], channel_state)
+            topic = by_number.get(channel_state.topic)
+            if topic is None:
+                logger.warning("channel %s of a topic that is not there is left out", channel_state.name)
+            else:
+                self._restore_channel(topic, channel_state)
         for number, topic in by_number.items():
             known = state.topics[number]
             topic.recover_skips([*known.holes, *topic.log.gaps()], known.deferred_end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,8 @@ class Topic:
         self.id_head = id_head(broker.node_id, number)
         self.timers = broker.timers
         self.topology = broker.topology
-        self.journal = broker.journal_append
+        self.journal: Callable[[bytes], None] = _keep_nothing if self.ephemeral else broker.journal_append
+        """Keeps a change of the topic or of one of its channels; a topic that is ephemeral or deleted keeps none."""
         self.clock = broker.clock
         self.wake = broker.wake
         self.max_msg_timeout = broker.settings.max_msg_timeout.total_seconds()
@@ -186,7 +187,7 @@ class Topic:
             for channel in self.channels.values():
                 channel.defer(first_seq, count, now + defer_ms / 1000)
         self._unrouted.clear()
-        self._journal_own(records.topic_routed(self.number, self.log.next_seq))
+        self.journal(records.topic_routed(self.number, self.log.next_seq))
 
     @property
     def deferred_end(self) -> int:
@@ -231,14 +232,14 @@ class Topic:
         """Let new messages wait in the topic."""
         if not self.paused:
             self._routed_end, self.paused = self.routed_end, True
-            self._journal_own(records.topic_paused(self.number, True, self._routed_end))
+            self.journal(records.topic_paused(self.number, True, self._routed_end))
 
     def unpause(self) -> None:
         """Let messages go to the channels again."""
         if self.paused:
             self.paused = False
             self._route_deferred()
-            self._journal_own(records.topic_paused(self.number, False, self._routed_end))
+            self.journal(records.topic_paused(self.number, False, self._routed_end))
             self._journal_routed()
             for channel in self.channels.values():
                 self.wake(channel)
@@ -266,7 +267,7 @@ class Topic:
         self._routed_end = end
         for channel in self.channels.values():
             channel.counted_from += end - start
-        self._journal_own(records.topic_emptied(self.number, start, end))
+        self.journal(records.topic_emptied(self.number, start, end))
         self.release()
 
     # -- channels -------------------------------------------------------------------------------------------------
@@ -284,6 +285,20 @@ class Topic:
             self.channels_changed()
             self._broker.registration_changed("register", self.name, name)
         return channel
+
+    def detach(self) -> None:
+        """Disconnect the clients of a topic that is deleted.
+
+        Whoever still refers to it (a timer, an answer from nsqlookupd) finds no channels, and writes no records.
+        """
+        for channel in self.channels.values():
+            channel.gone = True
+            for client in list(channel.clients.values()):
+                client.hang_up()
+            channel.clients.clear()
+        self.channels.clear()
+        self.listening.clear()
+        self.journal = _keep_nothing
 
     def find_channel(self, name: str) -> Channel:
         """Return the channel. Raises ChannelNotFound."""
@@ -305,7 +320,7 @@ class Topic:
         if not channel.ephemeral:
             self.journal(records.channel_deleted(channel.number, self._routed_end))
         else:
-            self._journal_own(records.topic_paused(self.number, self.paused, self._routed_end))
+            self.journal(records.topic_paused(self.number, self.paused, self._routed_end))
         self.channels_changed()
         self._broker.registration_changed("unregister", self.name, name)
         self.release()
@@ -320,7 +335,7 @@ class Topic:
     def _journal_routed(self) -> None:
         """Ephemeral channels leave no record of what they were given: where there are no others, the topic does."""
         if self._only_ephemeral and not self.paused and not self._held:
-            self._journal_own(records.topic_paused(self.number, False, self.routed_end))
+            self.journal(records.topic_paused(self.number, False, self.routed_end))
 
     def left(self, channel: Channel) -> None:
         """A client left ``channel``: an ephemeral one goes with its last."""
@@ -401,9 +416,9 @@ class Topic:
                 channel.copy_below(end, frames)
             self.release()
 
-    def _journal_own(self, record: bytes) -> None:
-        if not self.ephemeral:
-            self.journal(record)
+
+def _keep_nothing(record: bytes) -> None:
+    """The journal of a topic that does not survive a restart."""
 
 
 def id_head(node_id: int, number: int) -> bytes:

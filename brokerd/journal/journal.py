@@ -14,6 +14,7 @@ thread; the changes since are in the new generation's journal, and those before 
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import struct
@@ -25,8 +26,10 @@ from pathlib import Path
 from xxhash import xxh3_64, xxh3_64_hexdigest, xxh3_64_intdigest
 
 from brokerd.journal.records import KINDS, OF_MESSAGES
-from brokerd.journal.state import NodeState
+from brokerd.journal.state import Inapplicable, NodeState
 from brokerd.log.log import sync_directory
+
+logger = logging.getLogger("brokerd")
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 CHECKPOINT = "checkpoint"
@@ -43,7 +46,7 @@ Background = Callable[[Callable[[], None], Callable[[BaseException | None], None
 
 
 class CorruptState(Exception):
-    """The checkpoint, or a journal record that checks, cannot be used; the text names the file and the reason."""
+    """The checkpoint cannot be used; the text names the file and the reason."""
 
 
 def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
@@ -66,16 +69,13 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
             raise CorruptState(f"{checkpoint} cannot be read: {error}") from error
     later = (int(path.suffix[1:]) for path in directory.glob("journal.*") if path.suffix[1:].isdigit())
     for each in sorted(each for each in later if each >= generation):
-        _replay(directory / f"journal.{each}", state, oddities, follows=each > generation)
+        _replay(directory / f"journal.{each}", state, oddities)
         generation = max(generation, each)
     return state, generation, oddities
 
 
-def _replay(journal: Path, state: NodeState, oddities: list[str], *, follows: bool) -> None:
-    """Apply a journal's records. Damaged ones are passed over, and so is what makes no sense without them.
-
-    One that ``follows`` another may miss the end of that: a loss of power can take it without a trace.
-    """
+def _replay(journal: Path, state: NodeState, oddities: list[str]) -> None:
+    """Apply a journal's records. Those that are damaged or cannot be applied are passed over, and counted."""
     damaged = passed_over = 0
     for record in _records(journal.read_bytes()):
         if record is None:
@@ -83,12 +83,11 @@ def _replay(journal: Path, state: NodeState, oddities: list[str], *, follows: bo
             continue
         try:
             state.apply(record)
-        except (KeyError, struct.error, UnicodeDecodeError, IndexError) as error:
-            if not damaged and not follows:
-                raise CorruptState(f"{journal}: {record[:40]!r} cannot be applied: {error!r}") from error
+        except Inapplicable as error:
+            logger.debug("%s: %s", journal, error)
             passed_over += 1
     if damaged or passed_over:
-        oddities.append(f"{journal}: damaged in {damaged} places; {passed_over} later records depended on what is lost")
+        oddities.append(f"{journal}: damaged in {damaged} places; {passed_over} records cannot be applied")
 
 
 def _records(data: bytes) -> Iterator[bytes | None]:

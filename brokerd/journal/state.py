@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 from brokerd.clock import KeptClock
 from brokerd.journal import records
 from brokerd.journal.records import RANGE
+
+
+class Inapplicable(Exception):
+    """A record that cannot be applied to the state; the text shows the record and the reason."""
 
 
 class Delivered:
@@ -106,12 +111,20 @@ class NodeState:
         """How many data directories of nsqd were taken over."""
         self.clock: KeptClock | None = None
         """How the due times are to be read; None: as Unix time."""
+        self._topic_numbers: dict[str, int] = {}
+        self._channel_numbers: dict[tuple[int, str], int] = {}
 
     def apply(self, record: bytes) -> None:
         """Take one change; taking it twice is taking it once, since a checkpoint may hold the first record behind it.
 
-        Raises KeyError, struct.error or UnicodeDecodeError for one that makes no sense.
+        Raises Inapplicable, with nothing changed, for one that names an unknown topic or channel or makes no sense.
         """
+        try:
+            self._apply(record)
+        except (KeyError, struct.error, UnicodeDecodeError) as error:
+            raise Inapplicable(f"{record[:40]!r}: {error!r}") from error
+
+    def _apply(self, record: bytes) -> None:
         kind = record[0]
         if kind in records.OF_MESSAGES:
             number = records.CHANNEL.unpack_from(record)[1]
@@ -137,13 +150,9 @@ class NodeState:
     def _apply_rare(self, kind: int, record: bytes) -> None:
         if kind == records.TOPIC_CREATED:
             _, number, routed_end = records.TOPIC_HEAD.unpack_from(record)
-            name = record[records.TOPIC_HEAD.size :].decode()
-            self.topics[number] = TopicState(number, name, routed_end)
-            self.next_topic = number + 1
+            self._create_topic(TopicState(number, record[records.TOPIC_HEAD.size :].decode(), routed_end))
         elif kind == records.TOPIC_DELETED:
-            _, number = records.TOPIC.unpack(record)
-            self.topics.pop(number, None)
-            self.channels = {key: channel for key, channel in self.channels.items() if channel.topic != number}
+            self._delete_topic(records.TOPIC.unpack(record)[1])
         elif kind == records.TOPIC_PAUSED:
             _, number, paused, routed_end = records.TOPIC_GATE.unpack(record)
             self.topics[number].paused = bool(paused)
@@ -159,13 +168,11 @@ class NodeState:
             self.topics[number].deferred_end = max(self.topics[number].deferred_end, end)
         elif kind == records.CHANNEL_CREATED:
             _, topic, number, head = records.CHANNEL_HEAD.unpack_from(record)
-            name = record[records.CHANNEL_HEAD.size :].decode()
-            self.channels[number] = ChannelState(number, topic, name, head)
-            self.next_channel = number + 1
+            self._create_channel(ChannelState(number, topic, record[records.CHANNEL_HEAD.size :].decode(), head))
         elif kind == records.CHANNEL_DELETED:
             _, number, routed_end = records.CHANNEL_GATE.unpack(record)
             gone = self.channels.pop(number, None)
-            if gone is not None:
+            if gone is not None and gone.topic in self.topics:
                 self.topics[gone.topic].routed_end = routed_end
         elif kind == records.CHANNEL_PAUSED:
             _, number, paused = records.CHANNEL_FLAG.unpack(record)
@@ -185,6 +192,30 @@ class NodeState:
                 self.clock = self.clock._replace(wall_offset_ns=records.OFFSET.unpack(record)[1])
         else:
             raise KeyError(f"no record of kind {kind}")
+
+    def _create_topic(self, topic: TopicState) -> None:
+        """A topic that has its name or its number is gone, even if the record of its deletion was lost."""
+        older = self.topics.get(self._topic_numbers.get(topic.name, -1))
+        if older is not None and older.name == topic.name:
+            self._delete_topic(older.number)
+        if topic.number in self.topics:
+            self._delete_topic(topic.number)
+        self.topics[topic.number] = topic
+        self._topic_numbers[topic.name] = topic.number
+        self.next_topic = topic.number + 1
+
+    def _delete_topic(self, number: int) -> None:
+        self.topics.pop(number, None)
+        self.channels = {key: channel for key, channel in self.channels.items() if channel.topic != number}
+
+    def _create_channel(self, channel: ChannelState) -> None:
+        """Another one of its topic and name is gone, even if the record of its deletion was lost."""
+        older = self.channels.get(self._channel_numbers.get((channel.topic, channel.name), -1))
+        if older is not None and (older.topic, older.name) == (channel.topic, channel.name):
+            del self.channels[older.number]
+        self.channels[channel.number] = channel
+        self._channel_numbers[channel.topic, channel.name] = channel.number
+        self.next_channel = channel.number + 1
 
     def to_lines(self) -> Iterator[str]:
         """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel."""
@@ -225,11 +256,13 @@ class NodeState:
                 state.channels[data["channel"]] = ChannelState(
                     data["channel"], data["of"], data["name"], data["head"], data["paused"], aside
                 )
+                state._channel_numbers[data["of"], data["name"]] = data["channel"]
             elif "topic" in data:
                 holes = [(start, end) for start, end in data["holes"]]
                 state.topics[data["topic"]] = TopicState(
                     data["topic"], data["name"], data["routed_end"], data["paused"], holes, data["deferred_end"]
                 )
+                state._topic_numbers[data["name"]] = data["topic"]
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
                 state.imports = data["imports"]

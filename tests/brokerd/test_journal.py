@@ -76,6 +76,50 @@ def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> 
     assert len(unfinished - owed) <= 1
 
 
+def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path) -> None:
+    """Whatever the record says of an unknown topic or channel: recovery says so in one line, and the rest holds."""
+    journal = written(tmp_path)
+    strays = [
+        records.topic_paused(5, True, 1),
+        records.topic_routed(5, 1),
+        records.topic_emptied(5, 0, 1),
+        records.channel_paused(50, True),
+        records.channel_emptied(50, 1),
+        records.channel_rewound(50, 0, []),
+        records.delivered(50, 1),
+        records.finished(50, [(0, 1)]),
+        records.waiting(50, 0, 1, 0),
+        records.skipped(50, 0, 1),
+        bytes([records.TOPIC_PAUSED]),
+    ]
+    for stray in strays:
+        journal.append(stray)
+    harmless = [records.topic_deleted(5), records.channel_deleted(50, 1)]
+    for record in harmless:
+        journal.append(record)
+    state, _, [oddity] = recover(tmp_path)
+    assert f"damaged in 0 places; {len(strays)} records cannot be applied" in oddity
+    assert state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
+
+
+def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:
+    """Of two topics with one name, or one number, the later is the one that is there; channels likewise."""
+    journal = Journal(tmp_path, 0, NodeState, fail)
+    for record in (
+        records.topic_created(0, 0, "t"),
+        records.channel_created(0, 0, 0, "c"),
+        records.topic_created(1, 0, "t"),
+        records.channel_created(1, 1, 0, "c"),
+        records.channel_created(1, 2, 5, "c"),
+        records.topic_created(2, 0, "u"),
+        records.topic_created(2, 0, "v"),
+    ):
+        journal.append(record)
+    state, _, _ = recover(tmp_path)
+    assert {number: topic.name for number, topic in state.topics.items()} == {1: "t", 2: "v"}
+    assert {number: (each.topic, each.head) for number, each in state.channels.items()} == {2: (1, 5)}
+
+
 def test_a_damaged_checkpoint_is_told_and_nothing_is_touched(tmp_path: Path) -> None:
     """The error names the file; a second look finds everything as it was."""
     written(tmp_path)

@@ -247,6 +247,24 @@ def test_a_registry_that_does_not_say_a_topics_channels_holds_it_up_for_a_moment
         broker.wait_for_log("WARNING: failed to query nsqlookupds for channels to pre-create for topic t")
 
 
+def test_a_topic_that_is_deleted_while_lookup_is_asked_leaves_nothing_behind(start_broker, lookup, connect):
+    """nsq_tail on a new topic, which is deleted before the registry has answered: after a kill the node starts."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        lookup.http_port = silent.getsockname()[1]
+        broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=200ms")
+        broker.wait_for_log(r"LOOKUPD\(.*\): peer info")
+        assert broker.request("POST", "/pub?topic=kept", b"x").text == "OK"
+        broker.wait_for_log("failed to query nsqlookupds for channels to pre-create for topic kept")
+        connect(broker).ok(b"SUB t tail#ephemeral\n")
+        assert broker.request("POST", "/topic/delete?topic=t").status == 200
+        broker.wait_for_log("failed to query nsqlookupds for channels to pre-create for topic t")
+        assert [topic["topic_name"] for topic in broker.stats()["topics"]] == ["kept"]
+        broker.kill()
+    again = start_broker(data_path=broker.data_path)
+    assert [(topic["topic_name"], topic["depth"]) for topic in again.stats()["topics"]] == [("kept", 1)]
+    assert not [line for line in again.log if "WARNING" in line or "ERROR" in line]
+
+
 IDENTITY = Identity(
     broadcast_address="b", hostname="h", http_port=1, tcp_port=2, topology_region="", topology_zone="", version="1.3.0"
 )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from brokerd.journal import records
+
 EARLY_S = 0.02
 Start = Callable[..., Any]
 
@@ -248,6 +250,27 @@ def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any
     while len(logs := list(node.data_path.glob("topics/*/*.log"))) > 1:
         assert time.monotonic() < deadline, f"segments that every channel has passed stay on the disk: {logs}"
         time.sleep(0.05)
+
+
+def test_a_topic_made_again_survives_damage_to_the_record_of_its_deletion(node: Any) -> None:
+    """Two topics of one name, as the journal has it, are no reason not to start: the later one is served whole."""
+    publisher = node.connect()
+    publisher.pub("t", b"old")
+    node.post("/channel/create", topic="t", channel="c")
+    node.post("/topic/delete", topic="t")
+    publisher.mpub("t", [b"new", b"newer"])
+    node.post("/channel/create", topic="t", channel="c")
+    node.end("SIGKILL")
+    [journal] = (path for path in node.data_path.glob("journal.*") if path.read_bytes().strip(b"\0"))
+    data = bytearray(journal.read_bytes())
+    deleted = records.topic_deleted(0)
+    data[data.index(len(deleted).to_bytes(4)) + 8] ^= 1
+    journal.write_bytes(data)
+    node.restart("SIGKILL")
+    assert node.channel("t", "c")["depth"] == 2
+    consumer = node.connect()
+    consumer.sub("t", "c", 10)
+    assert [consumer.message()[2] for _ in range(2)] == [b"new", b"newer"]
 
 
 def test_two_brokers_do_not_share_a_data_path(node: Any, start: Start) -> None:
