@@ -19,8 +19,9 @@ from bench.errors import BenchError
 from bench.measure import Options, Row
 from bench.processes import Cores, raise_descriptor_limit
 from bench.rows import ROWS, run, run_beside
-from bench.table import table
+from bench.table import table, waits_table
 
+RATES = (5_000, 20_000, 100_000, 250_000)
 FASTEST = 8_000_000
 """Messages a second we allow for when asking whether the disk has room."""
 
@@ -69,6 +70,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--topics", type=positive_count, default=1000, help="in topics and lookup (default 1,000)")
     parser.add_argument("--data-path", type=Path, help="directory whose disk to use (default: the temporary one)")
     parser.add_argument(
+        "--reference",
+        type=Path,
+        metavar="DIR",
+        help="measure the nsqd and nsqlookupd in DIR beside ours, where a row can",
+    )
+    parser.add_argument(
         "--twin",
         nargs="?",
         const="only",
@@ -77,10 +84,14 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     given = parser.parse_args()
+    given.rates = [int(word) for word in given.rows if word.isdecimal()] or list(RATES)
+    given.rows = [word for word in given.rows if not word.isdecimal()]
     if unknown := [name for name in given.rows if name not in ROWS]:
         parser.error(f"no row called {unknown[0]!r}; there are {', '.join(ROWS)}")
     if given.data_path is not None and not given.data_path.is_dir():
         parser.error(f"--data-path {given.data_path} is not a directory")
+    if given.reference is not None and not (given.reference / "nsqd").is_file():
+        parser.error(f"--reference {given.reference} has no nsqd")
     if given.batch * (given.size + 4) + 8 > 5_242_880:
         parser.error(f"a batch of {given.batch} × {given.size} B is more than the broker's 5 MiB limit on a body")
     given.rows = given.rows or list(ROWS)
@@ -104,6 +115,8 @@ def main() -> None:
         channels=given.channels,
         topics=given.topics,
         data_path=given.data_path,
+        reference=given.reference,
+        rates=given.rates,
         twin=given.twin == "only",
         cores=Cores.available(),
     )
@@ -136,6 +149,8 @@ def main() -> None:
         return
     kernel = {None: "kernel as installed", "only": "pure-Python kernel", "beside": "both kernels"}[given.twin]
     console.print(table(rows, options, kernel))
+    if (waits := waits_table(rows)) is not None:
+        console.print(waits)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bench import load, wire
 from bench.errors import BenchError
@@ -36,6 +39,10 @@ class Options:
     channels: int
     topics: int
     data_path: Path | None
+    reference: Path | None
+    """Directory of the reference's ``nsqd`` and ``nsqlookupd``; None if they are not at hand."""
+    rates: Sequence[int]
+    """Messages a second that ``latency`` asks for."""
     twin: bool
     cores: Cores
 
@@ -46,6 +53,26 @@ class Options:
     @property
     def batch_command(self) -> bytes:
         return wire.mpub(TOPIC, [self.body] * self.batch)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long something took, each time counted from when it was due. ``to_quiet`` is p99 over that of a quiet run."""
+
+    server: str
+    what: str
+    count: int
+    p50_us: float
+    p99_us: float
+    p999_us: float
+    max_us: float
+    to_quiet: float | None = None
+
+    @classmethod
+    def of(cls, server: str, what: str, waits_ns: array[int], quiet: Waits | None = None) -> Waits:
+        p50, p99, p999, most = np.percentile(np.frombuffer(waits_ns, np.int64), [50, 99, 99.9, 100]) / 1e3
+        to_quiet = None if quiet is None else float(p99) / quiet.p99_us
+        return cls(server, what, len(waits_ns), float(p50), float(p99), float(p999), float(most), to_quiet)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +105,7 @@ class Row:
     anonymous_mb: float | None = None
     also: Mapping[str, float] = field(default_factory=dict)
     """What no other row has, by its name and unit."""
+    waits: Sequence[Waits] = ()
 
     @property
     def per_second(self) -> float | None:

@@ -37,6 +37,20 @@ def pin(pid: int, cores: frozenset[int]) -> None:
         os.sched_setaffinity(pid, cores)
 
 
+@contextmanager
+def started_on(cores: frozenset[int]) -> Iterator[None]:
+    """Processes that the block starts run on ``cores`` with all their threads; no cores means anywhere."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)  # of this thread alone; a child inherits it
+    pin(0, cores)
+    try:
+        yield
+    finally:
+        pin(0, frozenset(before))
+
+
 def processor_seconds(pid: int) -> float:
     """User and system time of a process and all its threads so far."""
     times = psutil.Process(pid).cpu_times()

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from bench.admin import admin
+from bench.bystander import bystander
 from bench.crowds import idle, timers
 from bench.keeping import backlog, start, topics
 from bench.layers import layers
@@ -33,6 +34,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "start": start,
     "admin": admin,
     "lookup": lookup,
+    "bystander": bystander,
     "platform": platform,
 }
 

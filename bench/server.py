@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.errors import BenchError
-from bench.processes import Cores, anonymous_bytes, pin, processor_seconds
+from bench.processes import Cores, anonymous_bytes, pin, processor_seconds, started_on
 
 START_SECONDS = 15.0
 STOP_SECONDS = 15.0
@@ -27,23 +27,38 @@ Address = tuple[str, int]
 class Server:
     """A running server process; ``addresses`` maps ``TCP`` and ``HTTP`` to where it said it listens."""
 
-    def __init__(self, command: Sequence[str], faces: Sequence[str], environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        command: Sequence[str],
+        faces: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        program: Path | None = None,
+        cores: frozenset[int] = frozenset(),
+    ):
         """Start ``command`` and wait for a ``<face>: listening on`` line on stderr for each of ``faces``.
 
-        Raises BenchError with the process's last words when it ends, or stays silent, before that.
+        ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
+        threads run on ``cores``; an empty set means any. Raises BenchError with the process's last words when it ends,
+        or stays silent, before it listens.
         """
-        self.name = command[1] if command[0] == "-m" else command[0]
+        self.name = program.name if program else command[1] if command[0] == "-m" else command[0]
         self.addresses: dict[str, Address] = {}
+        self.data_path: Path | None = None
         self.last_words: deque[str] = deque(maxlen=20)
         path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
-        self.process = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
-        )
+        try:
+            with started_on(cores):
+                self.process = subprocess.Popen(
+                    [str(program or sys.executable), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+                )
+        except OSError as error:
+            raise BenchError(f"{self.name} cannot be started: {error.strerror}") from None
         self._listening = threading.Event()
         self._faces = frozenset(faces)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
@@ -104,7 +119,7 @@ class Server:
 
 def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
     """A brokerd on free loopback ports. ``twin`` makes it use the pure-Python kernel."""
-    return Server(
+    server = Server(
         [
             "-m",
             "brokerd",
@@ -117,6 +132,24 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
         ["TCP", "HTTP"],
         {"BROKERD_KERNEL": "python"} if twin else None,
     )
+    server.data_path = data_path
+    return server
+
+
+@contextmanager
+def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
+    """The reference's ``nsqd`` or ``nsqlookupd`` on the core that ours has otherwise."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
+        flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
+        if program.name == "nsqd":
+            flags.append(f"--data-path={data_path}")
+        server = Server(flags, ["TCP", "HTTP"], program=program, cores=cores.server)
+        try:
+            yield server
+            server.stop()
+        finally:
+            if server.process.poll() is None:
+                server.kill()
 
 
 @contextmanager

@@ -48,6 +48,22 @@ def table(rows: list[Row], options: Options, kernel: str) -> Table:
     return grid
 
 
+def waits_table(rows: list[Row]) -> Table | None:
+    """The distributions of waits that some rows have; None if none of them has one."""
+    grid = Table(title="waits, counted from when each was due", title_justify="left")
+    for heading in ("row", "wait", "server"):
+        grid.add_column(heading)
+    for heading in ("count", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "p99, quiet = 1"):
+        grid.add_column(heading, justify="right")
+    for row in rows:
+        for each in row.waits:
+            times = (each.p50_us, each.p99_us, each.p999_us, each.max_us)
+            shown = [f"{time_us / 1000:,.3f}" for time_us in times]
+            ratio = "" if each.to_quiet is None else short(each.to_quiet)
+            grid.add_row(row.name, each.what, each.server, f"{each.count:,}", *shown, ratio)
+    return grid if grid.row_count else None
+
+
 def add(grid: Table, row: Row) -> None:
     """One line, and one more for what only this row has."""
     cells = [

@@ -31,7 +31,7 @@ ROWS = [
     "admin",
     "lookup",
 ]
-"""All but the platform's, which has a test of its own."""
+"""All but those that have a test of their own."""
 SMALL = ("--messages=10000", "--connections=20", "--channels=100", "--topics=10")
 """Enough to see that a row works; its figures mean nothing."""
 
@@ -71,6 +71,20 @@ def test_every_row_reports_what_it_measured(tmp_path: Path) -> None:
     assert rows["backlog out"]["also"]["/ping after kill -9, s"] > 0
     assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bystander_is_measured_beside_nothing_and_beside_each_disturbance(tmp_path: Path) -> None:
+    """Each row has the waits of a quiet run and of the disturbed one, and says when there is no reference."""
+    done = bench("bystander", "--seconds=0.2", "--json", f"--data-path={tmp_path}", *SMALL)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    disturbances = ("req", "touch", "leave", "deflate", "checkpoint", "registry")
+    assert [row["name"] for row in rows] == [f"bystander {name}" for name in disturbances]
+    for row in rows:
+        quiet, meanwhile = row["waits"]
+        assert (quiet["what"], meanwhile["what"]) == ("quiet", "meanwhile")
+        assert 0 < meanwhile["p50_us"] <= meanwhile["p99_us"] <= meanwhile["p999_us"] <= meanwhile["max_us"]
+        assert row["what"].endswith("; no --reference")
 
 
 def test_the_platforms_row_tells_how_old_figures_are_in_a_browser() -> None:
@@ -114,11 +128,12 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, platform",
+            "timers, backlog, topics, start, admin, lookup, bystander, platform",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
         (["--data-path=/nowhere/at/all"], "--data-path /nowhere/at/all is not a directory"),
+        (["--reference=/nowhere/at/all"], "--reference /nowhere/at/all has no nsqd"),
         (["--batch=100000"], "a batch of 100000 × 200 B is more than the broker's 5 MiB limit on a body"),
         (["--twin", "pub"], "argument --twin: invalid choice: 'pub' (choose from 'only', 'beside')"),
         (["--fast"], "unrecognized arguments: --fast"),

@@ -1,0 +1,197 @@
+"""The rows about a client that has to wait while a broker, or the registry, is busy with others."""
+
+from __future__ import annotations
+
+import socket
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bench import disturbances, load, paced, registry, wire
+from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS
+from bench.measure import Options, Row, Waits, create_work
+from bench.paced import Talk
+from bench.processes import LoadProcesses, started_on
+from bench.server import Server, brokerd, reference
+
+RATE = 500
+"""Commands a second of the bystander. A stall of 10 ms is waited for by five of them."""
+SETTLE_SECONDS = 1.0
+"""How long the bystander goes on behind a disturbance, which may be answered before its work is done."""
+CONSUMERS = 50
+SET_ASIDE = 1_000_000
+TOPICS_OF_A_PEER = 100_000
+NOP_BYTES = 1_000_000_000
+BYSTANDERS_TOPIC = "bystander"
+
+Disturbance = Callable[[], None]
+Scene = Callable[[Options, LoadProcesses, Server, ExitStack], Disturbance]
+"""Prepares a server, as long as the stack is open, and returns what is then done to it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one bystander saw, and what the disturbance took."""
+
+    waits: list[Waits]
+    seconds: float
+    processor_seconds: float
+
+
+def holding(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> disturbances.Holders:
+    """Consumers of one channel that each have RDY's count of messages in flight."""
+    create_work(server)
+    consumers = min(CONSUMERS, options.connections)
+    commands = -(-consumers * disturbances.HELD // options.batch)
+    processes.run(load.publish, server.tcp, options.batch_command, options.batch, 60.0, commands)
+    return stack.enter_context(disturbances.holders(server.tcp, consumers, options.size))
+
+
+def requeueing(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    return holding(options, processes, server, stack).requeue
+
+
+def touching(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    return holding(options, processes, server, stack).touch
+
+
+def leaving(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    return holding(options, processes, server, stack).leave
+
+
+def _nop_bytes(options: Options) -> int:
+    return min(NOP_BYTES, 100 * options.backlog)
+
+
+def inflating(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    connections = min(CONSUMERS, options.connections)
+    return stack.enter_context(disturbances.deflated_nops(server.tcp, connections, _nop_bytes(options))).send
+
+
+def deferring(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    create_work(server)
+    set_aside = min(SET_ASIDE, options.backlog)
+    deferrals = disturbances.Deferrals(stack.enter_context(disturbances.publisher(server.tcp)), server.data_path)
+    deferrals.publish(set_aside)
+    return lambda: deferrals.publish_until_checkpoint(set_aside)
+
+
+def disconnecting(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> Disturbance:
+    names = [f"topic{i:06}" for i in range(min(TOPICS_OF_A_PEER, 100 * options.topics))]
+    peer = ExitStack()
+    stack.enter_context(peer)
+    registry.Fleet(server.tcp, 1, names, peer).register()
+    return peer.close
+
+
+TO_BROKER = Talk(
+    greeting=wire.MAGIC + wire.identify(client_id="bystander", heartbeat_interval=-1),
+    greeted=wire.OK,
+    command=wire.pub(BYSTANDERS_TOPIC, bytes(16)),
+    answer=wire.OK,
+)
+TO_REGISTRY = Talk(greeting=registry.MAGIC, greeted=b"", command=b"PING\n", answer=registry.OK)
+
+SCENES: dict[str, tuple[str, Scene]] = {
+    "req": ("{consumers} consumers × 2,500 REQ 0", requeueing),
+    "touch": ("{consumers} consumers × 2,500 TOUCH", touching),
+    "leave": ("{consumers} consumers with 2,500 in flight leave", leaving),
+    "deflate": ("{consumers} deflated connections send {nop_mb:,} MB of NOP in a thousandth of that", inflating),
+    "checkpoint": ("a checkpoint with {set_aside:,} set aside", deferring),
+}
+
+
+def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    """A PUB every 2 ms, first beside nothing, then beside each disturbance; a PING for the registry."""
+    for name, (what, scene) in SCENES.items():
+        shown = what.format(
+            consumers=min(CONSUMERS, options.connections),
+            set_aside=min(SET_ASIDE, options.backlog),
+            nop_mb=_nop_bytes(options) // 1_000_000,
+        )
+        servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+            "brokerd": partial(brokerd, options.cores, options.data_path, twin=options.twin)
+        }
+        if options.reference is not None:
+            nsqd = options.reference / "nsqd"
+            servers["nsqd"] = partial(reference, nsqd, options.cores, options.data_path)
+        yield beside(name, shown, scene, TO_BROKER, servers, options, processes)
+    servers = {"lookup": partial(registry.registry, options)}
+    if options.reference is not None:
+        nsqlookupd = options.reference / "nsqlookupd"
+        servers["nsqlookupd"] = partial(reference, nsqlookupd, options.cores, options.data_path)
+    topics = min(TOPICS_OF_A_PEER, 100 * options.topics)
+    what = f"a peer with {topics:,} topics leaves the registry"
+    yield beside("registry", what, disconnecting, TO_REGISTRY, servers, options, processes)
+
+
+def beside(
+    name: str,
+    what: str,
+    scene: Scene,
+    talk: Talk,
+    servers: dict[str, Callable[[], AbstractContextManager[Server]]],
+    options: Options,
+    processes: LoadProcesses,
+) -> Row:
+    waits: list[Waits] = []
+    also: dict[str, float] = {}
+    for server_name, started in servers.items():
+        with started() as server, ExitStack() as stack:
+            disturbance = scene(options, processes, server, stack)
+            seen = disturbed(server_name, server, talk, disturbance, options, processes)
+        waits += seen.waits
+        also[f"{server_name}, processor s"] = seen.processor_seconds
+        also[f"{server_name}, s until answered"] = seen.seconds
+    without = "" if options.reference else "; no --reference"
+    return Row(name=f"bystander {name}", what=what + without, twin=options.twin, size=0, also=also, waits=waits)
+
+
+def disturbed(
+    name: str, server: Server, talk: Talk, disturbance: Disturbance, options: Options, processes: LoadProcesses
+) -> Seen:
+    with leash() as (address, accept):
+        bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
+        accept()
+        time.sleep(options.seconds)
+    quiet = Waits.of(name, "quiet", bystanding.result())
+    with leash() as (address, accept):
+        bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
+        accept()
+        before, begun = server.processor_seconds(), time.perf_counter()
+        with started_on(options.cores.load):  # what disturbs is load, too
+            disturbance()
+        seconds = time.perf_counter() - begun
+        time.sleep(SETTLE_SECONDS)
+    waits: array[int] = bystanding.result()
+    spent = server.processor_seconds() - before
+    return Seen([quiet, Waits.of(name, "meanwhile", waits, quiet)], seconds, spent)
+
+
+@contextmanager
+def leash() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
+    """Yield an address that a bystander connects to and goes on until that connection ends, with the block.
+
+    The function beside it returns once the bystander has come.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(SILENCE_SECONDS)
+        held: list[socket.socket] = []
+
+        def accept() -> None:
+            if not held:
+                try:
+                    held.append(listening.accept()[0])
+                except TimeoutError:
+                    raise BenchError("the bystander did not come") from None
+
+        try:
+            yield listening.getsockname(), accept
+        finally:
+            accept()
+            for sock in held:
+                sock.close()

@@ -1,0 +1,168 @@
+"""What some clients do that could keep all others waiting."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from bench import load, wire
+from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS, Deflated, Layer, connect, upgraded
+from bench.measure import CHANNEL, TOPIC
+from bench.paced import answered
+
+HELD = 2500
+"""Messages in flight with each consumer: the largest RDY that a broker allows where nothing else is set."""
+UNKNOWN_FIN = b"FIN 0000000000000000\n"
+"""Answered by an error frame, once everything before it has been worked through."""
+LONGEST_SECONDS = 10.0
+"""Behind it the connections that sent the NOPs leave, worked through or not."""
+DEFER_MS = 3_600_000
+DEFERRALS_PER_BURST = 100
+BURST_SECONDS = 0.001
+
+
+class Holders:
+    """Consumers of one channel, each with HELD messages in flight."""
+
+    def __init__(self, sockets: list[socket.socket], size: int, ids: list[np.ndarray]) -> None:
+        self._sockets = sockets
+        self._stride = wire.MESSAGE_HEADER + size
+        self._ids = ids
+
+    def _lines(self, before: bytes, behind: bytes) -> list[bytes]:
+        """For each consumer a line of every message that it holds."""
+        line = np.frombuffer(before + bytes(16) + behind, np.uint8)
+        return [
+            np.concatenate(
+                [np.tile(line[: len(before)], (HELD, 1)), ids, np.tile(line[len(before) + 16 :], (HELD, 1))], axis=1
+            ).tobytes()
+            for ids in self._ids
+        ]
+
+    def requeue(self) -> None:
+        """Give all back at once, and receive as many: they go out again right away."""
+        for sock, lines in zip(self._sockets, self._lines(b"REQ ", b" 0\n"), strict=True):
+            sock.sendall(lines)
+        missing = len(self._sockets) * HELD * self._stride
+        while missing > 0:
+            readable, _, _ = select.select(self._sockets, [], [], SILENCE_SECONDS)
+            if not readable:
+                raise BenchError(f"{missing // self._stride} messages that were requeued did not come again")
+            for sock in readable:
+                missing -= len(answered(sock.recv(1 << 20)))
+
+    def touch(self) -> None:
+        """Touch all at once, and wait until that is worked through."""
+        for sock, lines in zip(self._sockets, self._lines(b"TOUCH ", b"\n"), strict=True):
+            sock.sendall(lines + UNKNOWN_FIN)
+        for sock in self._sockets:
+            reply = b""
+            while not list(load.frames_in(reply)):
+                reply += answered(sock.recv(4096))
+            if b"E_FIN_FAILED" not in reply:
+                raise BenchError(f"the server answered {reply!r} to a TOUCH")
+
+    def leave(self) -> None:
+        """Close every connection without an answer to any message."""
+        for sock in self._sockets:
+            sock.close()
+
+
+@contextmanager
+def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Holders]:
+    """Subscribe so many consumers to the work channel, whose messages have ``size`` bytes, and fill their hands."""
+    stride = wire.MESSAGE_HEADER + size
+    identify = wire.identify(client_id="bench", heartbeat_interval=60_000, msg_timeout=900_000)
+    greeting = wire.MAGIC + identify + f"SUB {TOPIC} {CHANNEL}\nRDY {HELD}\n".encode()
+    answers = 2 * len(wire.OK)
+    with ExitStack() as stack:
+        sockets, ids = [], []
+        for _ in range(consumers):
+            sock = stack.enter_context(connect(address))
+            sock.sendall(greeting)
+            data = bytearray()
+            while len(data) < answers + HELD * stride:
+                data += answered(sock.recv(1 << 20))
+            if data[:answers] != wire.OK * 2:
+                raise BenchError(f"the server answered {bytes(data[:80])!r}")
+            frames = np.frombuffer(data, np.uint8, HELD * stride, answers).reshape(HELD, stride)
+            ids.append(frames[:, wire.ID_OFFSET : wire.ID_OFFSET + 16].copy())
+            sockets.append(sock)
+        yield Holders(sockets, size, ids)
+
+
+class Nops:
+    """Deflated connections, and what each is about to send: NOPs, a thousandth of their size when deflated."""
+
+    def __init__(self, links: list[Deflated], nbytes: int) -> None:
+        self._links = links
+        deflate = zlib.compressobj(9, wbits=-15)
+        self._packed = deflate.compress(b"NOP\n" * (nbytes // len(links) // 4)) + deflate.flush(zlib.Z_FULL_FLUSH)
+
+    def send(self) -> None:
+        """Send all, and wait until it is worked through, or LONGEST_SECONDS; then leave."""
+        end = time.perf_counter() + LONGEST_SECONDS
+        for link in self._links:
+            link.send_packed(self._packed)
+            link.sendall(wire.pub(TOPIC, bytes(16)))
+        for link in self._links:
+            link.settimeout(max(0.001, end - time.perf_counter()))
+            try:
+                load.Replies(link).wait(1)
+            except TimeoutError:
+                break
+        for link in self._links:
+            link.__exit__(None, None, None)
+
+
+@contextmanager
+def deflated_nops(address: tuple[str, int], connections: int, nbytes: int) -> Iterator[Nops]:
+    """``connections`` that are about to send ``nbytes`` of NOP between them."""
+    with ExitStack() as stack:
+        links = [stack.enter_context(upgraded(address, Layer.DEFLATE)) for _ in range(connections)]
+        yield Nops([link for link in links if isinstance(link, Deflated)], nbytes)
+
+
+@contextmanager
+def publisher(address: tuple[str, int]) -> Iterator[tuple[socket.socket, load.Replies]]:
+    sock, replies = load.publisher(address)
+    with sock:
+        yield sock, replies
+
+
+class Deferrals:
+    """Publishes that stay set aside; each is a change that the journal takes, so that checkpoints come due."""
+
+    def __init__(self, publisher: tuple[socket.socket, load.Replies], data_path: Path | None) -> None:
+        self._sock, self._replies = publisher
+        self._checkpoint = None if data_path is None else data_path / "checkpoint"
+        self._burst = wire.dpub(TOPIC, DEFER_MS, bytes(16)) * DEFERRALS_PER_BURST
+
+    def publish(self, count: int) -> None:
+        for _ in range(count // DEFERRALS_PER_BURST):
+            self._sock.sendall(self._burst)
+            self._replies.wait(DEFERRALS_PER_BURST)
+
+    def publish_until_checkpoint(self, most: int) -> None:
+        """Publish at 100,000 a second until a checkpoint has been written since, or ``most``; without one, ``most``."""
+        before = self._written()
+        due = time.perf_counter()
+        for _ in range(most // DEFERRALS_PER_BURST):
+            self.publish(DEFERRALS_PER_BURST)
+            if self._written() != before:
+                return
+            due += BURST_SECONDS
+            time.sleep(max(0.0, due - time.perf_counter()))
+
+    def _written(self) -> int:
+        if self._checkpoint is None or not self._checkpoint.exists():
+            return 0
+        return self._checkpoint.stat().st_mtime_ns

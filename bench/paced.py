@@ -1,0 +1,71 @@
+"""Load by schedule: a command goes out when it is due, however long the answers to those before it take.
+
+A wait counts from when its command was due, so a server that stops for a second shows as a second in every command
+that was due meanwhile, and not as one slow answer.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from array import array
+from dataclasses import dataclass
+
+from bench.errors import BenchError
+from bench.links import SILENCE_SECONDS, connect
+
+RECEIVE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What a client says and is answered: at first, then again and again."""
+
+    greeting: bytes
+    greeted: bytes
+    command: bytes
+    answer: bytes
+
+
+def until_released(address: tuple[str, int], talk: Talk, rate: float, leash: tuple[str, int]) -> array[int]:
+    """Send ``talk.command`` ``rate`` times a second until the connection to ``leash`` ends.
+
+    Returns the wait of each for its answer, in ns.
+    """
+    waits = array("q")
+    period_ns = int(1e9 / rate)
+    with connect(leash) as held, connect(address) as sock:
+        sock.sendall(talk.greeting)
+        greeted = b""
+        while len(greeted) < len(talk.greeted):
+            greeted += answered(sock.recv(RECEIVE_BYTES))
+        if greeted != talk.greeted:
+            raise BenchError(f"the server answered {greeted!r}")
+        begun, sent, released, rest = time.perf_counter_ns(), 0, False, b""
+        while not released or len(waits) < sent:
+            now = time.perf_counter_ns()
+            due = sent if released else (now - begun) // period_ns + 1
+            if due > sent:
+                sock.sendall(talk.command * (due - sent))
+                sent = due
+            next_ns = 1_000_000_000 if released else begun + sent * period_ns - now
+            readable, _, _ = select.select([sock] if released else [sock, held], [], [], max(0, next_ns) / 1e9)
+            now = time.perf_counter_ns()
+            if sock in readable:
+                rest += answered(sock.recv(RECEIVE_BYTES))
+                count = len(rest) // len(talk.answer)
+                if rest[: count * len(talk.answer)] != talk.answer * count:
+                    raise BenchError(f"the server answered {rest[:80]!r}")
+                rest = rest[count * len(talk.answer) :]
+                for number in range(len(waits), len(waits) + count):
+                    waits.append(now - begun - number * period_ns)
+            elif len(waits) < sent and now - begun - len(waits) * period_ns > SILENCE_SECONDS * 1e9:
+                raise BenchError(f"the server has not answered for {SILENCE_SECONDS:.0f} s")
+            released = released or held in readable
+    return waits
+
+
+def answered(data: bytes) -> bytes:
+    if not data:
+        raise BenchError("the server closed the connection")
+    return data
