@@ -22,7 +22,7 @@ from brokerd.broker import Broker, DataPathLocked
 from brokerd.journal.journal import CorruptState
 from brokerd.latency import LatencyWindows
 from brokerd.lookup_session import Identity
-from brokerd.memory import CollectorPauses
+from brokerd.memory import CollectorPauses, release_memory
 from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
 from brokerd.net.https import HTTPSProtocol, refuse_plain
@@ -36,6 +36,7 @@ from brokerd.syncer import Syncer
 from nsqwire import logs
 from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
+from nsqwire.input_budget import InputBudget
 from nsqwire.listening import Listener, ListenFailed, listen, listen_tcp
 from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION, version_text
@@ -216,7 +217,11 @@ async def _serve_on(
         ),
     )
     windows = LatencyWindows(settings.e2e_processing_latency_percentile)
-    tcp_server = await serve_tcp(broker, tcp.socket, tls, auth)
+    loop = asyncio.get_running_loop()
+    budget = InputBudget(
+        settings.max_unfinished_size, now=loop.time, call_later=loop.call_later, released=release_memory
+    )
+    tcp_server = await serve_tcp(broker, tcp.socket, budget, tls, auth)
     log.info("TCP: listening on %s", tcp.shown)
     router = broker_router(
         broker, peers, windows, ports=ports, http_port=told_http_port, hostname=hostname, pauses=pauses
@@ -224,8 +229,8 @@ async def _serve_on(
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
     plain_is_refused = settings.tls_required_code == 2
     answer = refuse_plain(https.port if https else 0) if plain_is_refused else router.answer
-    http_server = HTTPServer(answer, limits=limits)
-    https_server = HTTPServer(router.answer, limits=limits)
+    http_server = HTTPServer(answer, limits=limits, budget=budget)
+    https_server = HTTPServer(router.answer, limits=limits, budget=budget)
     accepting = []
     if http is not None:
         accepting.append(await http.serve(http_server.protocol))

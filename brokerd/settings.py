@@ -83,6 +83,11 @@ class BrokerSettings(Settings, env="BROKERD_"):
     max_msg_timeout: timedelta = setting("15m", "Longest message timeout a client can have.", min="1ms")
     max_msg_size: int = setting(1_048_576, "Largest message body.", min=1)
     max_body_size: int = setting(5_242_880, "Largest body of one command or request.", min=1)
+    max_unfinished_size: int = setting(
+        268_435_456,
+        "Largest sum of what has arrived of unfinished commands and request bodies; beyond it long ones wait.",
+        min=1,
+    )
     max_req_timeout: timedelta = setting("1h", "Longest deferral of a message.", min="0s")
     max_heartbeat_interval: timedelta = setting("60s", "Longest heartbeat interval a client can have.", min="1s")
     max_rdy_count: int = setting(2500, "Highest RDY of a client.", min=0)

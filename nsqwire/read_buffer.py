@@ -1,12 +1,14 @@
-"""Where the bytes of a conversation lie between the read that brings them and the command they belong to."""
+"""The bytes of a conversation between the read that brings them and the command they belong to."""
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Callable
 
 from nsqwire.errors import NSQError
 from nsqwire.received import Command
+from nsqwire.scan import Input
 
 SCRATCH_BYTES = 256 * 1024
 """Size of the read buffer that all connections share while they have nothing unfinished."""
@@ -14,18 +16,43 @@ SCRATCH_BYTES = 256 * 1024
 _LENGTH = struct.Struct(">i")
 _FIRST_READ_BYTES = 4 * 1024
 _LONG_COMMAND_BYTES = 16 * 1024
+_SPARE_BUFFERS = 8
+
+_spare: list[mmap.mmap] = []
+
+
+def _new_buffer(size: int) -> Input:
+    """Return a buffer that takes memory as it is filled if it is long, and gives it back as soon as it is dropped."""
+    if size <= 2 * _LONG_COMMAND_BYTES:
+        return bytearray(size)
+    if size == SCRATCH_BYTES and _spare:
+        return _spare.pop()
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a first byte would otherwise take two megabytes
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)
+    return mapped
+
+
+def _drop_buffer(buffer: Input) -> None:
+    """Keep a buffer of the usual size for the next long command: the system takes its time to give out memory."""
+    if len(buffer) == SCRATCH_BYTES and isinstance(buffer, mmap.mmap) and len(_spare) < _SPARE_BUFFERS:
+        _spare.append(buffer)
 
 
 class ReadBuffer:
-    """Bytes ``_start`` to ``_end`` of ``_buffer`` are unread; those from ``_line`` on are kept for a command that needs
-    more than there is, and goes on with ``_resume``.
+    """Bytes ``_start`` to ``_end`` of ``_buffer`` are unread. A command that needs more bytes than there are keeps
+    those from ``_line`` on and goes on with ``_resume``.
 
     ``scratch`` is a buffer that sessions of one thread share: an idle connection then owns none.
     """
 
     def __init__(self, scratch: bytearray) -> None:
+        self.unfinished_bytes = 0
+        """Bytes that have arrived of a command that is not whole, as of the last ``next_command`` that gave None."""
+        self.is_new_unfinished = False
+        """Whether that command is another one than the time before."""
         self._scratch = scratch
-        self._buffer = scratch
+        self._buffer: Input = scratch
         self._line = 0
         self._start = 0
         self._end = 0
@@ -56,11 +83,16 @@ class ReadBuffer:
     def hold(self) -> None:
         """Keep what is unread in a buffer of this session's own: others will read before it is gone on with."""
         if self._buffer is self._scratch:
-            self._move(bytearray(self._end - self._kept_from() + _FIRST_READ_BYTES))
+            self._move(_new_buffer(self._end - self._kept_from() + _FIRST_READ_BYTES))
 
     def drop_unread(self) -> None:
         """Forget what came with IDENTIFY: a client that changes to TLS or compression waits for the answer first."""
         self._start = self._end
+
+    def drop(self) -> None:
+        """Forget everything and let go of the memory: the conversation is over."""
+        self._buffer, self._line, self._start, self._end = self._scratch, 0, 0, 0
+        self._resume, self._eof_error, self._want, self.unfinished_bytes = None, None, 0, 0
 
     def _need(self, count: int, then: Callable[[], Command | None], eof_error: NSQError) -> Command | None:
         """Go on with ``then`` once ``count`` bytes are there; ``eof_error`` tells what is cut short otherwise."""
@@ -86,17 +118,21 @@ class ReadBuffer:
     def _make_room(self) -> None:
         """Leave the shared buffer if something unfinished is in it; let go of an own one that is empty."""
         kept_from = self._kept_from()
+        self.unfinished_bytes = self._end - kept_from
+        self.is_new_unfinished = kept_from > 0 or self._buffer is self._scratch
         if kept_from == self._end:
+            if self._buffer is not self._scratch:
+                _drop_buffer(self._buffer)
             self._buffer, self._line, self._start, self._end = self._scratch, 0, 0, 0
             return
         need = self._start - kept_from + max(self._want, self._end - self._start) + _FIRST_READ_BYTES
         if self._buffer is self._scratch or not need <= len(self._buffer) <= max(2 * need, SCRATCH_BYTES):
             # A client that sends long commands gets room for several at a read.
-            self._move(bytearray(max(need, SCRATCH_BYTES if self._want > _LONG_COMMAND_BYTES else 0)))
+            self._move(_new_buffer(max(need, SCRATCH_BYTES if self._want > _LONG_COMMAND_BYTES else 0)))
         elif kept_from:
             self._move(self._buffer)
 
-    def _move(self, to: bytearray) -> None:
+    def _move(self, to: Input) -> None:
         """Go on in ``to``, at its beginning."""
         kept_from = self._kept_from()
         with memoryview(to) as target, memoryview(self._buffer) as source:

@@ -5,9 +5,13 @@ A broker may hand a Session a compiled module with the same functions; this one 
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from typing import Protocol
+
+Input = bytearray | mmap.mmap
+"""A connection's input buffer."""
 
 FIN_LINE_BYTES = 21
 """``FIN ``, 16 bytes of id, newline."""
@@ -24,23 +28,23 @@ _SIZE_COUNT = struct.Struct(">ii")
 class Scanner(Protocol):
     """The functions of this module, compiled or not."""
 
-    def fin_run(self, buffer: bytearray, start: int, end: int, /) -> int: ...
-    def pub_run(self, buffer: bytearray, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
+    def fin_run(self, buffer: Input, start: int, end: int, /) -> int: ...
+    def pub_run(self, buffer: Input, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
     def mpub_run(
-        self, buffer: bytearray, start: int, end: int, max_size: int, max_body: int, /
+        self, buffer: Input, start: int, end: int, max_size: int, max_body: int, /
     ) -> tuple[int, int, int, int]: ...
     def scan_messages(
-        self, buffer: bytearray, offset: int, end: int, remaining: int, max_size: int, /
+        self, buffer: Input, offset: int, end: int, remaining: int, max_size: int, /
     ) -> tuple[int, int, int, int]: ...
 
 
-def fin_run(buffer: bytearray, start: int, end: int) -> int:
+def fin_run(buffer: Input, start: int, end: int) -> int:
     """Count the whole ``FIN`` lines that follow one another in ``buffer[start:end]``."""
     match = _FIN_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
 
 
-def pub_run(buffer: bytearray, start: int, end: int, max_size: int) -> tuple[int, int, int]:
+def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, int, int]:
     """Count the whole ``PUB`` commands with the same line that follow one another in ``buffer[start:end]``.
 
     Returns ``(line, count, offset)``: the bytes of that line, newline included; how many; and the offset behind the
@@ -52,7 +56,7 @@ def pub_run(buffer: bytearray, start: int, end: int, max_size: int) -> tuple[int
         return 0, 0, start
     line = match.group()
     length, count = len(line), 0
-    while end - start >= length + 4 and buffer.startswith(line, start, end):
+    while end - start >= length + 4 and buffer[start : start + length] == line:
         (size,) = _SIZE.unpack_from(buffer, start + length)
         if size <= 0 or size > max_size or end - start - length - 4 < size:
             break
@@ -61,7 +65,7 @@ def pub_run(buffer: bytearray, start: int, end: int, max_size: int) -> tuple[int
     return length, count, start
 
 
-def mpub_run(buffer: bytearray, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]:
+def mpub_run(buffer: Input, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]:
     """As ``pub_run``, for ``MPUB``, whose bodies are of at most ``max_body`` bytes and messages of ``max_size``.
 
     Returns ``(line, count, messages, offset)``: also how many messages there are in those ``count`` commands.
@@ -71,7 +75,7 @@ def mpub_run(buffer: bytearray, start: int, end: int, max_size: int, max_body: i
         return 0, 0, 0, start
     line = match.group()
     length, count, messages = len(line), 0, 0
-    while end - start >= length + 8 and buffer.startswith(line, start, end):
+    while end - start >= length + 8 and buffer[start : start + length] == line:
         body, held = _SIZE_COUNT.unpack_from(buffer, start + length)
         if not 0 < body <= max_body or not 0 < held <= max_mpub_messages(max_body):
             break
@@ -88,7 +92,7 @@ def max_mpub_messages(max_body: int) -> int:
 
 
 def scan_messages(
-    buffer: bytes | bytearray, offset: int, end: int, remaining: int, max_size: int
+    buffer: bytes | Input, offset: int, end: int, remaining: int, max_size: int
 ) -> tuple[int, int, int, int]:
     """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as they are in ``buffer[:end]``.
 

@@ -22,6 +22,7 @@ from brokerd.net.layers import Layers
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
 from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
+from nsqwire.input_budget import LONG_BYTES, InputBudget
 from nsqwire.read_buffer import SCRATCH_BYTES
 from nsqwire.session import HEARTBEAT_FRAME, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
@@ -79,10 +80,13 @@ class Connection(asyncio.BufferedProtocol):
         broker: Broker,
         limits: SessionLimits,
         scratch: bytearray,
+        budget: InputBudget,
         tls: NewTLS | None,
         auth: AuthServers | None,
     ) -> None:
         self.broker = broker
+        self._budget = budget
+        self._is_counted = False  # in the budget
         self.session = Session(limits, scratch=scratch, scanner=kernel)
         self.client: Client
         self.tls = tls
@@ -158,6 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting is not None:
             self._waiting.cancel()
         self._end_reset_watch()
+        self._budget.forget(self)
+        self.session.drop()
         client, channel = self.client, self.client.channel
         self.broker.clients.discard(client)
         if channel is not None:
@@ -181,6 +187,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             self._broken()
         self.flush()
+        if session.unfinished_bytes > LONG_BYTES or self._is_counted:
+            self._count_unfinished()
 
     def unpacked(self, plain: bytes) -> None:
         """Take what a layer made of the bytes that arrived."""
@@ -264,6 +272,29 @@ class Connection(asyncio.BufferedProtocol):
         if not self.holds and not self._transport.is_closing():
             self._transport.resume_reading()
 
+    def _count_unfinished(self) -> None:
+        session = self.session
+        self._is_counted = session.unfinished_bytes > LONG_BYTES and self._waiting is None and not session.closed
+        held = session.unfinished_bytes if self._is_counted else 0
+        self._budget.update(self, held, is_new=session.is_new_unfinished)
+
+    def wait_for_memory(self) -> None:
+        self.hold(Hold.MEMORY)
+
+    def memory_is_free(self) -> None:
+        if self.holds & Hold.MEMORY:
+            asyncio.get_running_loop().call_soon(self._after_memory)
+
+    def _after_memory(self) -> None:
+        if not self._budget.waits(self):
+            self._last_read = self.broker.now()
+            self.release(Hold.MEMORY)
+
+    def out_of_memory(self) -> None:
+        text = "PROTOCOL(V2): [%s] a command of which %d bytes have come kept others waiting for memory"
+        logger.error(text, self.client.remote_address, self.session.unfinished_bytes)
+        self._transport.abort()
+
     def flush(self) -> None:
         """Send the answers, and close if the session is over."""
         output = self.session.take_output()
@@ -318,8 +349,22 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat.cancel()
             self._heartbeat = None
         interval = self.session.terms.heartbeat_interval / 1000
-        if interval and not self.session.awaits_magic:
+        if self.session.awaits_magic:
+            return
+        if interval:
             self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
+        else:
+            limit = 2 * self.session.limits.identify.max_heartbeat_interval / 1000
+            self._heartbeat = asyncio.get_running_loop().call_later(limit, self._end_unfinished, limit)
+
+    def _end_unfinished(self, limit: float) -> None:
+        """Close if a command was begun that long ago and nothing has come since: heartbeats would have shown it."""
+        silent = self.broker.now() - self._last_read
+        if self.session.unfinished_bytes and silent >= limit and self._waiting is None and not self.holds:
+            logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent)
+            self._transport.abort()
+            return
+        self._heartbeat = asyncio.get_running_loop().call_later(limit / 2, self._end_unfinished, limit)
 
     def _beat(self, interval: float) -> None:
         if self._layers is None or not self._layers.in_handshake:  # that has a deadline of its own
@@ -336,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self.broker.now()
         limit = self.session.terms.heartbeat_interval / 1000
         silent = now - self._last_read
-        if limit and silent > 2 * limit and self._waiting is None:
+        if limit and silent > 2 * limit and self._waiting is None and not self.holds & Hold.MEMORY:
             return f"silent for {silent:.1f} s"
         if limit and self._blocked_since is not None and now - self._blocked_since > limit:
             return f"has not read for {limit:.1f} s"
@@ -352,7 +397,7 @@ def _shown(peer: object) -> str:
 
 
 async def serve_tcp(
-    broker: Broker, listening: socket.socket, tls: NewTLS | None, auth: AuthServers | None
+    broker: Broker, listening: socket.socket, budget: InputBudget, tls: NewTLS | None, auth: AuthServers | None
 ) -> asyncio.Server:
     """Accept V2 clients on a bound socket, TCP or Unix."""
     limits = session_limits(broker.settings)
@@ -360,7 +405,7 @@ async def serve_tcp(
     loop = asyncio.get_running_loop()
 
     def connection() -> Connection:
-        return Connection(broker, limits, scratch, tls, auth)
+        return Connection(broker, limits, scratch, budget, tls, auth)
 
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(connection, sock=listening, backlog=4096)

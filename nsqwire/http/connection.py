@@ -34,6 +34,8 @@ A client that publishes sends the same head again and again; what it means does 
 
 _METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
 _CHUNKING: Final = 8  # one-byte chunks take six bytes each; more than this times the body is no honest request
+_SMALL_PIECE_BYTES: Final = 1024
+_JOINED_BYTES: Final = 64 * 1024
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 _KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
@@ -69,9 +71,26 @@ class Connection:
         self._continue_due = False
         self._saw_connection = False
         self._too_long = False
+        self._is_new_body = True
         self._start_message()
 
     # --- the transport's side ---
+
+    def drop(self) -> None:
+        """Let go of what was received: nobody is there to be answered."""
+        self._requests.clear()
+        self._body.clear()
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes of a body that has not arrived whole."""
+        return self._body_size if self._begun and not self._deaf else 0
+
+    @property
+    def is_new_unfinished(self) -> bool:
+        """Whether ``unfinished_bytes`` was last asked for before that body began."""
+        is_new, self._is_new_body = self._is_new_body, False
+        return is_new
 
     def received(self, data: bytes) -> None:
         """Take bytes from the client; what comes after the end of the conversation is dropped."""
@@ -210,11 +229,18 @@ class Connection:
         self._body_size += len(body)
         if self._body_size > self._max_body_size:
             self._give_up_on_body()
-        self._body.append(body)
+        if self._body and len(body) < _SMALL_PIECE_BYTES:  # an object of its own would take more than its bytes
+            last = self._body[-1]
+            if isinstance(last, bytearray) and len(last) < _JOINED_BYTES:
+                last += body
+            else:
+                self._body.append(bytearray(body))
+        else:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
         body = self._body
-        request = self._request(body[0] if len(body) == 1 else b"".join(body))
+        request = self._request(b"".join(body))
         if not self._parser.should_keep_alive():
             request.closes = True
             self._deaf = True
@@ -246,8 +272,9 @@ class Connection:
     def _start_message(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._body: list[bytes] = []
+        self._body: list[bytes | bytearray] = []
         self._body_size = 0
+        self._is_new_body = True
         self._head_done = False
         self._saw_connection = False
         self._too_long = False
@@ -296,6 +323,7 @@ class Connection:
     def _fail(self, status: int, text: str) -> None:
         self._failure = Response(status, text.encode(), (TEXT_HEADER,), closes=True)
         self._deaf = True
+        self._body.clear()
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:
         self._output += [response.head, connection, _date_line()]

@@ -13,6 +13,7 @@ from nsqwire.durations import format_duration
 from nsqwire.http.connection import Connection, Limits
 from nsqwire.http.messages import Later, Request, Response
 from nsqwire.http.router import Answer
+from nsqwire.input_budget import LONG_BYTES, InputBudget
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +46,13 @@ class HTTPServer:
         limits: Limits | None = None,
         idle_timeout: float = 300.0,
         on_answered: OnAnswered | None = log_request,
+        budget: InputBudget | None = None,
     ) -> None:
+        """``budget`` bounds what unfinished request bodies take over all connections; without one, nothing does."""
         self.answer = answer
         self.limits = limits or Limits()
         self.on_answered = on_answered
+        self.budget = budget
         self.connections: set[HTTPProtocol] = set()
         self._idle_timeout = idle_timeout
         self._sweeper: asyncio.TimerHandle | None = None
@@ -100,6 +104,8 @@ class HTTPProtocol(asyncio.Protocol):
         self._last_traffic = self._loop.time()
         self._write_paused = False
         self._read_paused = False
+        self._waits_for_memory = False
+        self._is_counted = False  # in the server's budget
         self._finishing = False
         self._lost = False
         self._pending: Request | None = None  # what was taken last, while its answer is still to come
@@ -121,6 +127,8 @@ class HTTPProtocol(asyncio.Protocol):
         if self._linger is None:
             self._connection.received(data)
             self._answer_requests()
+        if self._is_counted or self._connection.unfinished_bytes > LONG_BYTES:
+            self._count_unfinished()
 
     def eof_received(self) -> bool:
         # A client may shut its side down and still wait for the answers it is owed.
@@ -140,6 +148,9 @@ class HTTPProtocol(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         # An answer being made is left to finish: what it does, such as publishing, was asked for.
         self._lost = True
+        if self._server.budget is not None:
+            self._server.budget.forget(self)
+        self._connection.drop()
         self._server.gone(self)
         if self._linger is not None:
             self._linger.cancel()
@@ -156,9 +167,37 @@ class HTTPProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def close_if_quiet(self, since: float) -> None:
-        if self._last_traffic < since and self._pending is None:
+        if self._last_traffic < since and self._pending is None and not self._waits_for_memory:
             # abort: a client that does not read would keep a polite close waiting
             self._transport.abort()
+
+    # --- the budget's side ---
+
+    def wait_for_memory(self) -> None:
+        self._waits_for_memory = True
+        self._adjust_reading()
+
+    def memory_is_free(self) -> None:
+        if self._waits_for_memory:
+            self._waits_for_memory = False
+            self._last_traffic = self._loop.time()
+            self._adjust_reading()
+
+    def out_of_memory(self) -> None:
+        size = self._connection.unfinished_bytes
+        log.error("a request of which %d bytes have come from %s kept others waiting for memory", size, self._peer)
+        self._transport.abort()
+
+    def _count_unfinished(self) -> None:
+        if self._server.budget is None or self._lost:
+            return
+        held = self._connection.unfinished_bytes
+        self._is_counted = held > LONG_BYTES and not self._transport.is_closing()
+        self._server.budget.update(self, held if self._is_counted else 0, is_new=self._connection.is_new_unfinished)
+
+    @property
+    def _peer(self) -> str:
+        return self._connection.remote_address
 
     # --- inside ---
 
@@ -218,7 +257,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._server.on_answered(request, response, time.perf_counter_ns() - started)
 
     def _adjust_reading(self) -> None:
-        pause = self._write_paused or self._connection.full
+        pause = self._write_paused or self._waits_for_memory or self._connection.full
         if pause != self._read_paused and not self._transport.is_closing():
             self._read_paused = pause
             if pause:

@@ -49,7 +49,7 @@ NSQD_FLAGS = frozenset(
     tls-min-version deflate snappy max-deflate-level enable-experiment
     """.split()  # noqa: SIM905 (sixty lines of one word each would hide them)
 )
-OUR_FLAGS = {"log-format", "retention", "retention-bytes"}
+OUR_FLAGS = {"log-format", "max-unfinished-size", "retention", "retention-bytes"}
 
 
 def test_every_flag_of_nsqd_is_known():

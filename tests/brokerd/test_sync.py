@@ -17,6 +17,7 @@ from brokerd.broker import Broker
 from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
+from nsqwire.input_budget import InputBudget
 from nsqwire.listening import listen
 
 
@@ -54,7 +55,8 @@ async def address(tmp_path: Path, disk: Disk) -> AsyncIterator[tuple[str, int]]:
         every=1, timeout=timedelta(hours=1), journal=lambda: broker.journal_paths, failed=broker.sync_failed
     )
     listener = listen("127.0.0.1:0")
-    server = await serve_tcp(broker, listener.socket, None, None)
+    budget = InputBudget(2**30, now=loop.time, call_later=loop.call_later)
+    server = await serve_tcp(broker, listener.socket, budget, None, None)
     yield listener.socket.getsockname()
     server.close()
     broker.close_clients()

@@ -1,0 +1,127 @@
+"""The bound on the unfinished input of all connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from nsqwire.input_budget import FINISH_SECONDS, FIRST, LONG_BYTES, InputBudget
+
+MEGABYTE = 1_048_576
+LIMIT = 10 * MEGABYTE
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        self._timers.append((self.now + seconds, function))
+
+    def pass_(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := [timer for timer in self._timers if timer[0] <= end]:
+            timer = min(due, key=lambda each: each[0])
+            self._timers.remove(timer)
+            self.now = timer[0]
+            timer[1]()
+        self.now = end
+
+
+class Connection:
+    """A reader that remembers what it was told."""
+
+    waits = closed = False
+
+    def wait_for_memory(self) -> None:
+        self.waits = True
+
+    def memory_is_free(self) -> None:
+        self.waits = False
+
+    def out_of_memory(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def budget(clock: Clock) -> InputBudget:
+    return InputBudget(LIMIT, now=lambda: clock.now, call_later=clock.call_later)
+
+
+@pytest.fixture
+def full(budget: InputBudget) -> list[Connection]:
+    """Connections that hold a megabyte each, together more than the limit."""
+    connections = [Connection() for _ in range(11)]
+    for connection in connections:
+        budget.update(connection, MEGABYTE)
+    return connections
+
+
+def test_nobody_waits_below_the_limit(budget: InputBudget) -> None:
+    """The bound costs nothing until it is reached."""
+    connections = [Connection() for _ in range(10)]
+    for connection in connections:
+        budget.update(connection, MEGABYTE)
+    assert not any(connection.waits for connection in connections)
+
+
+def test_over_the_limit_all_but_the_first_wait(budget: InputBudget, full: list[Connection]) -> None:
+    """Those that began first are read from, so their commands can be finished."""
+    assert [connection.waits for connection in full] == [False] * FIRST + [True] * (11 - FIRST)
+    late = Connection()
+    budget.update(late, LONG_BYTES + 1)
+    assert late.waits
+
+
+def test_short_commands_never_wait(budget: InputBudget, full: list[Connection]) -> None:
+    """Only long unfinished commands take part."""
+    short = Connection()
+    budget.update(short, LONG_BYTES)
+    assert not short.waits
+
+
+def test_the_next_goes_on_when_one_has_finished(budget: InputBudget, full: list[Connection]) -> None:
+    """They take turns in the order they came in."""
+    full.append(Connection())
+    budget.update(full[-1], 5 * MEGABYTE)
+    budget.update(full[0], 0)
+    assert [connection.waits for connection in full[1:]] == [False] * FIRST + [True] * (11 - FIRST)
+
+
+def test_another_command_of_the_same_connection_waits_behind_the_others(
+    budget: InputBudget, full: list[Connection]
+) -> None:
+    """Who sends one long command after another does not keep the others out."""
+    full.append(Connection())
+    budget.update(full[-1], 5 * MEGABYTE)
+    budget.update(full[0], MEGABYTE, is_new=True)
+    assert full[0].waits
+    assert not full[FIRST].waits
+
+
+def test_all_go_on_when_there_is_room_again(budget: InputBudget, full: list[Connection]) -> None:
+    """At three quarters of the limit."""
+    for connection in full[:4]:
+        budget.forget(connection)
+    assert not any(connection.waits for connection in full)
+    assert not budget.is_over
+
+
+def test_who_does_not_finish_is_closed_so_that_others_can(
+    budget: InputBudget, full: list[Connection], clock: Clock
+) -> None:
+    """Stalled clients cannot keep the memory: those that are read from have ten seconds each."""
+    clock.pass_(FINISH_SECONDS - 1)
+    assert not any(connection.closed for connection in full)
+    clock.pass_(2)
+    assert [connection.closed for connection in full] == [True] * FIRST + [False] * (11 - FIRST)
+    assert not any(connection.waits for connection in full[FIRST:])
