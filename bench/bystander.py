@@ -6,17 +6,17 @@ import socket
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from bench import disturbances, load, paced, registry, wire
+from bench.contenders import Contenders, contenders, registries
 from bench.errors import BenchError
 from bench.links import SILENCE_SECONDS
 from bench.measure import Options, Row, Waits, create_work
 from bench.paced import Talk
 from bench.processes import LoadProcesses, started_on
-from bench.server import Server, brokerd, reference
+from bench.server import Server
 
 RATE = 500
 """Commands a second of the bystander. A stall of 10 ms is waited for by five of them."""
@@ -113,20 +113,10 @@ def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
             set_aside=min(SET_ASIDE, options.backlog),
             nop_mb=_nop_bytes(options) // 1_000_000,
         )
-        servers: dict[str, Callable[[], AbstractContextManager[Server]]] = {
-            "brokerd": partial(brokerd, options.cores, options.data_path, twin=options.twin)
-        }
-        if options.reference is not None:
-            nsqd = options.reference / "nsqd"
-            servers["nsqd"] = partial(reference, nsqd, options.cores, options.data_path)
-        yield beside(name, shown, scene, TO_BROKER, servers, options, processes)
-    servers = {"lookup": partial(registry.registry, options)}
-    if options.reference is not None:
-        nsqlookupd = options.reference / "nsqlookupd"
-        servers["nsqlookupd"] = partial(reference, nsqlookupd, options.cores, options.data_path)
+        yield beside(name, shown, scene, TO_BROKER, contenders(options), options, processes)
     topics = min(TOPICS_OF_A_PEER, 100 * options.topics)
     what = f"a peer with {topics:,} topics leaves the registry"
-    yield beside("registry", what, disconnecting, TO_REGISTRY, servers, options, processes)
+    yield beside("registry", what, disconnecting, TO_REGISTRY, registries(options), options, processes)
 
 
 def beside(
@@ -134,7 +124,7 @@ def beside(
     what: str,
     scene: Scene,
     talk: Talk,
-    servers: dict[str, Callable[[], AbstractContextManager[Server]]],
+    servers: Contenders,
     options: Options,
     processes: LoadProcesses,
 ) -> Row:

@@ -9,6 +9,7 @@ from bench.admin import admin
 from bench.bystander import bystander
 from bench.crowds import idle, timers
 from bench.keeping import backlog, start, topics
+from bench.latency import latency
 from bench.layers import layers
 from bench.measure import Options, Row
 from bench.platform import platform
@@ -34,6 +35,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "start": start,
     "admin": admin,
     "lookup": lookup,
+    "latency": latency,
     "bystander": bystander,
     "platform": platform,
 }

@@ -50,7 +50,7 @@ def table(rows: list[Row], options: Options, kernel: str) -> Table:
 
 def waits_table(rows: list[Row]) -> Table | None:
     """The distributions of waits that some rows have; None if none of them has one."""
-    grid = Table(title="waits, counted from when each was due", title_justify="left")
+    grid = Table(title="waits", title_justify="left")
     for heading in ("row", "wait", "server"):
         grid.add_column(heading)
     for heading in ("count", "p50 ms", "p99 ms", "p99.9 ms", "max ms", "p99, quiet = 1"):

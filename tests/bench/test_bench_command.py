@@ -87,6 +87,22 @@ def test_a_bystander_is_measured_beside_nothing_and_beside_each_disturbance(tmp_
         assert row["what"].endswith("; no --reference")
 
 
+def test_latency_is_measured_at_the_rates_that_are_asked_for(tmp_path: Path) -> None:
+    """For each size and rate: how long an OK takes, how long a delivery takes, and how late the generator was."""
+    done = bench("latency", "500", "2000", "--seconds=0.2", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["name"], row["messages"]) for row in rows] == [
+        (f"latency {rate} {size} B", count)
+        for size in (16, 256, 1024)
+        for rate, count in (("500", 100), ("2,000", 400))
+    ]
+    for row in rows:
+        to_ok, to_delivery, to_sent = row["waits"]
+        assert to_ok["count"] == to_delivery["count"] == to_sent["count"] == row["messages"]
+        assert 0 < to_sent["p50_us"] < to_ok["p50_us"] <= to_ok["p99_us"] <= to_ok["p999_us"] <= to_ok["max_us"]
+
+
 def test_the_platforms_row_tells_how_old_figures_are_in_a_browser() -> None:
     """A simulated cluster, the platform on it, and browsers: first most on a topic's page, then all on everything."""
     done = bench("platform", "--json", "--connections=10", "--topics=10", "--seconds=3")
@@ -128,7 +144,7 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, bystander, platform",
+            "timers, backlog, topics, start, admin, lookup, latency, bystander, platform",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),

@@ -1,0 +1,29 @@
+"""Ours and the reference's, each started with an empty data path on the same core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from bench.measure import Options
+from bench.registry import registry
+from bench.server import Server, brokerd, reference
+
+Contenders = dict[str, Callable[[], AbstractContextManager[Server]]]
+
+
+def contenders(options: Options) -> Contenders:
+    """brokerd, and nsqd where it is at hand."""
+    found: Contenders = {"brokerd": partial(brokerd, options.cores, options.data_path, twin=options.twin)}
+    if options.reference is not None:
+        found["nsqd"] = partial(reference, options.reference / "nsqd", options.cores, options.data_path)
+    return found
+
+
+def registries(options: Options) -> Contenders:
+    """lookup, and nsqlookupd where it is at hand."""
+    found: Contenders = {"lookup": partial(registry, options)}
+    if options.reference is not None:
+        found["nsqlookupd"] = partial(reference, options.reference / "nsqlookupd", options.cores, options.data_path)
+    return found

@@ -1,0 +1,58 @@
+"""The row about how long a message takes at a given rate: to its OK, and into a consumer's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bench import flow
+from bench.contenders import contenders
+from bench.measure import CHANNEL, TOPIC, Measured, Options, Row, Waits, check_counts, create_work
+from bench.processes import LoadProcesses
+
+CONNECTIONS = 8
+SIZES = (16, 256, 1024)
+
+
+def latency(options: Options, processes: LoadProcesses) -> Iterator[Row]:
+    """PUBs of one message each by schedule, on several connections, and a consumer that finishes each."""
+    for size in SIZES:
+        for rate in options.rates:
+            yield at(rate, replace(options, size=size), processes)
+
+
+def at(rate: int, options: Options, processes: LoadProcesses) -> Row:
+    waits: list[Waits] = []
+    also: dict[str, float] = {}
+    ours: Measured | None = None
+    count = max(CONNECTIONS, int(rate * options.seconds))
+    for name, started in contenders(options).items():
+        with started() as server:
+            create_work(server)
+            before = server.processor_seconds()
+            seen = processes.run(
+                flow.flow,
+                server.tcp,
+                TOPIC,
+                CHANNEL,
+                rate=rate,
+                count=count,
+                size=options.size,
+                connections=CONNECTIONS,
+            )
+            measured = Measured(seen.load, server.processor_seconds() - before, server.anonymous_bytes())
+            check_counts(server, count, count)
+        waits += [
+            Waits.of(name, "PUB to OK", seen.to_ok_ns),
+            Waits.of(name, "due to delivered", seen.to_delivery_ns),
+            Waits.of(name, "due to sent (the generator)", seen.to_sent_ns),
+        ]
+        if ours is None:
+            ours = measured
+        else:
+            also[f"{name}, messages/s"] = measured.per_second
+            also[f"{name}, µs/msg"] = measured.us_per_message
+    assert ours is not None
+    without = "" if options.reference else "; no --reference"
+    what = f"{rate:,} PUB/s asked of {CONNECTIONS} connections, FIN each{without}"
+    return replace(ours.row(f"latency {rate:,} {options.size} B", what, options, also=also), waits=waits)
