@@ -326,7 +326,6 @@ class Broker:
                 "%s: commit records were damaged: %d written anew, %d dropped, %d messages lost", path, *repair
             )
         topic = Topic(self, state.number, state.name, log, min(max(state.routed_end, log.first_seq), log.next_seq))
-        topic.id_head = log.id_head or topic.id_head  # the node's id may be another than when they were written
         topic.paused = state.paused
         topic.check_newest()
         log.unmap()  # of thousands of topics, most are quiet

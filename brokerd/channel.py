@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from brokerd.aside import Aside, SetAside
 from brokerd.cursor import Cursor
 from brokerd.journal import records
-from brokerd.kernel.frames import seq_of
 from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
 from brokerd.topology import Locality
@@ -346,6 +345,8 @@ class Channel:
     def finish(self, client: Client, lines: memoryview, count: int, now_ns: int) -> list[FinFailed]:
         """Take ``count`` FIN lines of 21 bytes. Returns an error for each message that is not in flight with it."""
         ranges, missed = self.window.finish(lines, count, self.topic.id_head, client.number, now_ns)
+        if missed:
+            missed = self._finish_former(client, missed, ranges, now_ns)
         failures: list[FinFailed] = []
         for message_id in missed:
             try:
@@ -367,6 +368,20 @@ class Channel:
         self.offer(client)
         return failures
 
+    def _finish_former(
+        self, client: Client, missed: list[bytes], ranges: list[tuple[int, int]], now_ns: int
+    ) -> list[bytes]:
+        """Finish the messages that got their ids while the node had another one. Returns the ids of the others."""
+        topic, window = self.topic, self.window
+        foreign = [each for each in missed if each[:6] != topic.id_head]
+        for id_head in {each[:6] for each in foreign if topic.is_former_id_head(each, window.head)}:
+            lines = memoryview(b"".join(b"FIN %b\n" % each for each in missed))
+            found, missed = window.finish(lines, len(missed), id_head, client.number, now_ns)
+            ranges += found
+            if not missed:
+                break
+        return missed
+
     def requeue(self, client: Client, message_id: bytes, delay: float, now: float) -> None:
         """Have a message delivered again after ``delay`` seconds. Raises ReqFailed."""
         seq, entry = self._take_from(client, message_id, "REQ", ReqFailed)
@@ -381,7 +396,7 @@ class Channel:
 
     def touch(self, client: Client, message_id: bytes, now: float) -> None:
         """Restart a message's timeout, within the limit that counts from its sending. Raises TouchFailed."""
-        seq = seq_of(message_id, self.topic.id_head, self.window.head)
+        seq = self.topic.seq_of(message_id, self.window.head)
         sent_at = client.sent_at(seq) if seq is not None else now
         seq, entry = self._take_from(client, message_id, "TOUCH", TouchFailed)
         sent_at = entry.sent_at or sent_at
@@ -391,7 +406,7 @@ class Channel:
 
     def _held(self, client: Client, message_id: bytes) -> tuple[int, Aside]:
         """The set-aside message of this id that is in flight with ``client``. Raises _NotHeld with the reason."""
-        seq = seq_of(message_id, self.topic.id_head, self.window.head)
+        seq = self.topic.seq_of(message_id, self.window.head)
         entry = None if seq is None else self.aside.get(seq)
         if seq is not None and (self.window.holder(seq) >= 0 or (entry is not None and entry.client is not None)):
             if entry is not None and entry.client is client:
@@ -403,7 +418,7 @@ class Channel:
         self, client: Client, message_id: bytes, command: str, failed: Callable[[str], NSQError]
     ) -> tuple[int, Aside]:
         """Take a message that is in flight with ``client`` out of its hands, setting it aside if it was not yet."""
-        seq = seq_of(message_id, self.topic.id_head, self.window.head)
+        seq = self.topic.seq_of(message_id, self.window.head)
         if seq is not None and self.window.take(seq, 1, client.number):
             client.in_flight_count -= 1
             return seq, self.aside.add(seq, 1)

@@ -62,11 +62,13 @@ class Cursor:
                 return None
             segment = self._segment
             if segment is None or first >= segment.next_seq:
-                segment = self._segment = topic.log.segment_of(first)
-                self._offset = segment.offset_of(first)
-            if first < segment.checked_end:
-                break
-            topic.check_batches(segment, first)
+                segment = topic.log.segment_of(first)
+            if first >= segment.checked_end:  # before anything is read from its frames
+                topic.check_batches(segment, first)
+                continue
+            if segment is not self._segment:
+                self._segment, self._offset = segment, segment.offset_of(first)
+            break
         start = self._offset
         limit = min(limit, stop - first, segment.checked_end - first)
         count, self._offset = window.deliver(segment.map, start, segment.end, limit, MAX_RUN_BYTES, client)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from brokerd.channel import Channel
 from brokerd.journal import records
 from brokerd.kernel import append_batches, append_bodies, append_messages
+from brokerd.kernel.frames import seq_of
 from brokerd.log.log import Log
 from brokerd.log.segment import Write
 from brokerd.skips import Skips
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 KEPT_IN_MEMORY = 2
 """An ephemeral topic's newest segments; of older ones what is still needed is copied, so that they can go."""
 SIZE_BYTES = 4
-"""Of the length before each message in an MPUB body."""
+"""Length, u32, before each message of an MPUB body."""
 RELEASE_EVERY_S = 1.0
 """Where messages are kept for some time, how often it is looked whether that is over."""
 COUNT_BYTES = 4
-"""Of the number of messages at the beginning of one."""
+"""Number of messages, u32, at the start of an MPUB body."""
+ID = slice(18, 34)
+"""Where a message frame holds its id."""
 
 
 class Topic:
@@ -49,6 +52,7 @@ class Topic:
         self.message_count = 0
         self.message_bytes = 0
         self.id_head = id_head(broker.node_id, number)
+        self._former_id_heads: set[bytes] = set()
         self.timers = broker.timers
         self.topology = broker.topology
         self.journal: Callable[[bytes], None] = _keep_nothing if self.ephemeral else broker.journal_append
@@ -96,6 +100,25 @@ class Topic:
             if self._oldest[1] is not None:
                 ages.append(max(0, now_ns - self._oldest[1]))
         return max(ages, default=None)
+
+    def seq_of(self, message_id: bytes, head: int) -> int | None:
+        """The number nearest to ``head`` of the message with this id; None if no message of this topic has it."""
+        seq = seq_of(message_id, self.id_head, head)
+        if seq is None and self.is_former_id_head(message_id, head):
+            seq = seq_of(message_id, message_id[:6], head)
+        return seq
+
+    def is_former_id_head(self, message_id: bytes, head: int) -> bool:
+        """Tell whether ids that begin as this one does were given to messages while the node had another id."""
+        id_head = message_id[:6]
+        if id_head == self.id_head or id_head in self._former_id_heads:
+            return id_head != self.id_head
+        seq = seq_of(message_id, id_head, head)
+        frame = None if seq is None else self.log.frame(seq)
+        if frame is None or frame[ID] != message_id:
+            return False
+        self._former_id_heads.add(id_head)
+        return True
 
     # -- publishing -----------------------------------------------------------------------------------------------
 

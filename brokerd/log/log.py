@@ -49,12 +49,6 @@ class Log:
             log._capacity = min(2 * log.segments[-1].capacity, LAST_SEGMENT_BYTES)
         return log, repairs
 
-    @property
-    def id_head(self) -> bytes | None:
-        """What the ids of the messages that it holds begin with; None if it holds none."""
-        held = next((segment for segment in reversed(self.segments) if segment.next_seq > segment.first_seq), None)
-        return None if held is None else bytes(held.map[18:24])
-
     def gaps(self) -> list[tuple[int, int]]:
         """The ranges ``[start, end)`` that damage has taken out from between segments."""
         pairs = zip(self.segments, self.segments[1:], strict=False)

@@ -10,6 +10,9 @@ from brokerd.log.commits import Commit, CommitIndex
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 
 SEQ_MASK = (1 << 40) - 1
+TOPIC_MASK = (1 << 14) - 1
+"""The topic's part of the 24 bits that an id begins with; the others are the node's id."""
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
 class Repair(NamedTuple):
@@ -112,9 +115,10 @@ def _read_batch(
     at, seq, timestamp = start, first_seq, 0
     while at + MESSAGE_HEAD_BYTES <= limit:
         size, kind, stamp, attempts, message_id = MESSAGE_HEAD.unpack_from(log, at)
-        sound = kind == MESSAGE and attempts == 1 and message_id == id_head + b"%010x" % (seq & SEQ_MASK)
         end = at + 4 + size
-        if not sound or size < MESSAGE_HEAD_BYTES - 4 or end > limit:
+        if kind != MESSAGE or attempts != 1 or size < MESSAGE_HEAD_BYTES - 4 or end > limit:
+            break
+        if not is_id_of(message_id, seq, id_head):
             break
         if one_timestamp and seq > first_seq and stamp != timestamp:
             break
@@ -122,3 +126,11 @@ def _read_batch(
     if seq == first_seq:
         return None
     return Commit(first_seq, at, timestamp, xxh3_64_intdigest(log[start:at]), seq - first_seq, 0, at - start)
+
+
+def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
+    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, whatever the node's id was then."""
+    head = message_id[:6]
+    if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
+        return False
+    return head == id_head or (int(head, 16) ^ int(id_head, 16)) & TOPIC_MASK == 0

@@ -23,7 +23,6 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.mending import Repair, mend
-from nsqwire.frame import MESSAGE
 
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
@@ -131,8 +130,6 @@ class Segment:
             os.close(fd)
         commits = CommitIndex(path.with_suffix(".idx"), create=False)
         segment = cls(path, int(path.stem), map_, commits)
-        if SIZE.unpack_from(segment.map, 4)[0] == MESSAGE:
-            id_head = bytes(segment.map[18:24])  # the node may have had another id when it was written
         repair = mend(
             commits, commits.load(), segment.map[:found], segment.first_seq, id_head, next_first_seq=next_first_seq
         )
@@ -253,7 +250,9 @@ class Segment:
         return position == self._sound
 
     def timestamp_of(self, seq: int) -> int:
-        """When message ``seq`` was accepted, Unix nanoseconds."""
+        """When message ``seq`` was accepted, Unix nanoseconds. Before its frame is checked, its batch's time."""
+        if seq >= self.checked_end:
+            return self.commits[self.commits.find(seq)].timestamp
         return timestamp_in(self.map, self.offset_of(seq))
 
     def first_since(self, timestamp: int) -> int:
