@@ -24,6 +24,7 @@ from brokerd.log.commits import Commit
 from brokerd.log.log import Log
 from brokerd.retention import Retention
 from brokerd.settings import BrokerSettings
+from brokerd.supervisor import Supervisor
 from brokerd.syncer import Syncer
 from brokerd.timers import Handle, Timers
 from brokerd.topic import Topic, id_head, log_directory
@@ -87,7 +88,10 @@ class Broker:
         self.now = now
         self._call_soon = call_soon
         self._pending: list[Channel] = []
-        self.timers = Timers(lambda when: call_at(when, lambda: self.timers.fire(now())))
+        self.supervisor = Supervisor(lambda channel, when: self.timers.schedule(channel, when))
+        self.timers: Timers[Channel] = Timers(
+            lambda when: call_at(when, lambda: self.timers.fire(now())), self.supervisor.tick
+        )
         self._next_client = 0
         self._data_path = Path(settings.data_path or ".").resolve()
         self._lock_fd = _lock(self._data_path, settings.data_path or ".")
@@ -195,10 +199,7 @@ class Broker:
         now = self.now()
         for channel in pending:
             channel.awake = False
-            try:
-                channel.pump(now)
-            except Exception:  # a defect of ours; the other channels still get theirs
-                logger.exception("CHANNEL(%s): delivery failed", channel.name)
+            self.supervisor.deliver(channel, now)
 
     # -- what lasts -----------------------------------------------------------------------------------------------
 

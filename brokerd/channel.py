@@ -7,17 +7,15 @@ again, is set aside, with its attempts and due time, until it is finished.
 
 from __future__ import annotations
 
-import random
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from brokerd.aside import Aside, SetAside
 from brokerd.cursor import Cursor
+from brokerd.delivery import Delivery
 from brokerd.journal import records
 from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
-from brokerd.topology import Locality
 from nsqwire.errors import FinFailed, NSQError, ReqFailed, TouchFailed
 from nsqwire.histogram import Histogram
 from nsqwire.names import is_ephemeral
@@ -31,8 +29,6 @@ MIN_EVICTION_SPAN = 65_536
 """The window may always be this long, however few of its messages are still in flight."""
 RANGES_IN_A_RECORD = 10_000
 """A record of the journal has its limit."""
-ATTEMPTS = slice(16, 18)
-"""Where a message frame holds its attempts."""
 
 
 class Channel:
@@ -50,15 +46,12 @@ class Channel:
         self.cursor = Cursor(topic, head, self._skipping)
         self.window = self.cursor.window
         self.aside = SetAside()
+        self.delivery = Delivery(self)
         self.requeue_count = 0
         self.timeout_count = 0
-        self.zone_local_msg_count = self.region_local_msg_count = 0
-        self.global_msg_count = 0
         self.counted_from = head
         self.awake = False
         self.wake_at = NEVER
-        self._ready: deque[Client] = deque()
-        self._requeued_next = False
         self._oldest: tuple[int, int | None] = -1, None
         if self.ephemeral:
             topic.listening[self] = None
@@ -147,7 +140,7 @@ class Channel:
     def _set_paused(self, paused: bool) -> None:
         if self.paused != paused:
             self.paused = paused
-            self._journal(records.channel_paused(self.number, paused))
+            self.journal(records.channel_paused(self.number, paused))
 
     def empty(self) -> None:
         """Drop all that waits, is in flight or deferred."""
@@ -159,7 +152,7 @@ class Channel:
             client.runs.clear()
             client.held.clear()
             self.offer(client)
-        self._journal(records.channel_emptied(self.number, end))
+        self.journal(records.channel_emptied(self.number, end))
         self.topic.release()
 
     def go_back(self, seq: int) -> int:
@@ -183,7 +176,7 @@ class Channel:
         self.cursor.move_to(seq)
         forgotten = list(_ranges(sorted(again)))
         for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD):
-            self._journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
+            self.journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
         due = [at for at in topic.deferred_between(seq, head) if at not in self.aside]
         for at, entry in [(at, self.aside.add(at, 0)) for at in due]:
             self._requeue(at, entry)
@@ -204,6 +197,7 @@ class Channel:
 
     def unsubscribe(self, client: Client) -> None:
         """The client is gone: what it had in flight is delivered to others at once."""
+        self.delivery.remove(client)
         if self.clients.pop(client.number, None) is None:
             return
         lost = [seq for run in client.runs for seq in self._taken(run, client)]
@@ -216,61 +210,22 @@ class Channel:
         self.requeue_count += len(lost) + len(held)
         client.runs.clear()
         client.in_flight_count = 0
-        if client.is_waiting:
-            self._ready.remove(client)
-            client.is_waiting = False
         self.topic.wake(self)
 
     def offer(self, client: Client) -> None:
         """``client`` may have become able to take messages."""
-        if not client.is_waiting and client.free > 0 and not self.gone:
-            client.is_waiting = True
-            self._ready.append(client)
+        if not self.gone and self.delivery.enqueue(client):
             self.topic.listening[self] = None
             self.topic.wake(self)
-
-    @property
-    def has_ready_client(self) -> bool:
-        """True if some client waits for messages."""
-        return bool(self._ready)
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> None:
-        """Hand out what there is to the clients that can take it, in turn, in even shares."""
+        """Send the clients what they can take. Raises OSError if messages cannot be read; nothing is lost then."""
         if self.gone:
             return
-        if self.paused:
-            if self.ephemeral:
-                self.drop_beyond(self.topic.mem_queue_size)
-            return
-        head = self.window.head
-        backlog = self.cursor.backlog
-        ready, requeued = self._ready, self.aside.requeued
-        while ready and (backlog or requeued):
-            client, rivals = self.topic.topology.take_next(ready)
-            free = client.free
-            if free <= 0:
-                client.is_waiting = False
-                continue
-            share = min(free, -(-(backlog + len(requeued)) // (rivals + 1)))
-            # Requeued messages and fresh ones take turns, so that neither keeps the other waiting.
-            self._requeued_next = not self._requeued_next
-            if requeued and (self._requeued_next or not backlog):
-                for _ in range(min(share, len(requeued))):
-                    self._deliver_again(client, now)
-            else:
-                self._deliver_fresh(client, share, now)
-                backlog = self.cursor.backlog
-                self._evict()
-            if client.free > 0:
-                ready.append(client)
-            else:
-                client.is_waiting = False
-        if not backlog:
-            self.cursor.step_over_skips()
-        if self.window.head != head:
-            self._journal(records.delivered(self.number, self.window.head))
+        if not self.paused:
+            self.delivery.run(now)
         if self.ephemeral:
             self.drop_beyond(self.topic.mem_queue_size)
 
@@ -282,63 +237,10 @@ class Channel:
             self.topic.release()
 
     def _skipping(self, first: int, count: int) -> None:
-        self._journal(records.skipped(self.number, first, count))
+        self.journal(records.skipped(self.number, first, count))
         window = self.window
         if first + count - window.floor >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
             self._set_aside_below(window.head)
-
-    def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
-        run = self.cursor.next_run(limit, client.number)
-        if run is None:
-            return
-        deadline = now + client.msg_timeout
-        self._sent(client, run.end - run.first)
-        client.note_run(deadline, run.first, run.end, self.window.floor)
-        self.topic.timers.schedule(self, deadline)
-        if client.sample_rate:
-            self._send_sample(client, run.frames, run.first)
-        else:
-            client.send(run.frames)
-
-    def _sent(self, client: Client, count: int) -> None:
-        client.in_flight_count += count
-        client.message_count += count
-        if client.locality is Locality.GLOBAL:
-            self.global_msg_count += count
-        elif client.locality is Locality.REGION:
-            self.region_local_msg_count += count
-        else:
-            self.zone_local_msg_count += count
-
-    def _send_sample(self, client: Client, frames: memoryview, first: int) -> None:
-        """Send about ``sample_rate`` + 1 percent of the frames, as nsqd does; the others count as finished."""
-        at, seq = 0, first
-        while at < len(frames):
-            size = 4 + int.from_bytes(frames[at : at + 4])
-            if random.randrange(100) > client.sample_rate:
-                self.window.take(seq, 1, client.number)
-                client.in_flight_count -= 1
-                client.message_count -= 1
-                self._journal(records.finished(self.number, [(seq, 1)]))
-            else:
-                client.send(frames[at : at + size])
-            at += size
-            seq += 1
-
-    def _deliver_again(self, client: Client, now: float) -> None:
-        seq = self.aside.requeued.popleft()
-        entry = self.aside[seq]
-        frame = self.frame_of(seq)
-        if frame is None:
-            self.aside.remove(seq)
-            self._journal(records.finished(self.number, [(seq, 1)]))
-            return
-        entry.attempts = (entry.attempts + 1) & 0xFFFF
-        self._sent(client, 1)
-        self._put_in_flight(seq, entry, client, now, now + client.msg_timeout)
-        again = bytearray(frame)
-        again[ATTEMPTS] = entry.attempts.to_bytes(2)
-        client.send(bytes(again))
 
     # -- answers --------------------------------------------------------------------------------------------------
 
@@ -362,7 +264,7 @@ class Channel:
         client.finish_count += finished
         client.in_flight_count -= count - len(missed)
         if ranges:
-            self._journal(records.finished(self.number, ranges))
+            self.journal(records.finished(self.number, ranges))
             if self.window.floor >= self.topic.log.first_end:
                 self.topic.release()
         self.offer(client)
@@ -402,7 +304,7 @@ class Channel:
         sent_at = entry.sent_at or sent_at
         client.in_flight_count += 1
         deadline = min(now + client.touch_timeout, sent_at + self.topic.max_msg_timeout)
-        self._put_in_flight(seq, entry, client, sent_at, deadline)
+        self.put_in_flight(seq, entry, client, sent_at, deadline)
 
     def _held(self, client: Client, message_id: bytes) -> tuple[int, Aside]:
         """The set-aside message of this id that is in flight with ``client``. Raises _NotHeld with the reason."""
@@ -440,7 +342,7 @@ class Channel:
         self.topic.timers.schedule(self, due)
         self._journal_waiting(seq, entry)
 
-    def _put_in_flight(self, seq: int, entry: Aside, client: Client, sent_at: float, deadline: float) -> None:
+    def put_in_flight(self, seq: int, entry: Aside, client: Client, sent_at: float, deadline: float) -> None:
         self.aside.put_in_flight(seq, entry, client, sent_at, deadline)
         self.topic.timers.schedule(self, deadline)
         self._journal_waiting(seq, entry)
@@ -487,7 +389,7 @@ class Channel:
     def _taken(self, run: InFlightRun, client: Client) -> list[int]:
         return self.window.take(run.first, run.end - run.first, client.number)
 
-    def _evict(self) -> None:
+    def evict(self) -> None:
         """Set a few very old deliveries aside, so that they do not keep a window open over all that came after."""
         window = self.window
         span = window.head - window.floor
@@ -500,7 +402,7 @@ class Channel:
             client = self.clients[number]
             sent_at = client.sent_at(seq)
             self.window.take(seq, 1, number)
-            self._put_in_flight(seq, self.aside.add(seq, 1), client, sent_at, sent_at + client.msg_timeout)
+            self.put_in_flight(seq, self.aside.add(seq, 1), client, sent_at, sent_at + client.msg_timeout)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
         """Need nothing of the log below ``end`` any more but the backlog; ``frames`` are the copies that there are."""
@@ -511,7 +413,8 @@ class Channel:
 
     # -- journal --------------------------------------------------------------------------------------------------
 
-    def _journal(self, record: bytes) -> None:
+    def journal(self, record: bytes) -> None:
+        """Keep a change of this channel; one that is ephemeral or deleted leaves no record."""
         if not self.ephemeral and not self.gone:
             self.topic.journal(record)
 

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from brokerd.log.segment import Segment
     from brokerd.topic import Topic
 
-MAX_RUN_BYTES = 256 * 1024
-"""Most that one client is handed before it is seen whether its connection still takes more."""
-
 
 class Run(NamedTuple):
     """Messages that were delivered for the first time: those from number ``first`` up to ``end``, and their frames."""
@@ -52,8 +49,12 @@ class Cursor:
             offset = max(0, offset - max(0, min(start, end) - head))
             head = stop
 
-    def next_run(self, limit: int, client: int) -> Run | None:
-        """Put up to ``limit`` messages in flight with the client of this number; None if there are none."""
+    def next_run(self, limit: int, max_bytes: int, client: int) -> Run | None:
+        """Put messages in flight with the client of this number; None if there are none.
+
+        At most ``limit``, and as many as fit in ``max_bytes`` but at least one. Raises OSError, with nothing put in
+        flight, if their segment is not mapped and cannot be.
+        """
         window, topic = self.window, self._topic
         while True:
             stop = self.step_over_skips()
@@ -69,10 +70,10 @@ class Cursor:
             if segment is not self._segment:
                 self._segment, self._offset = segment, segment.offset_of(first)
             break
-        start = self._offset
+        start, log = self._offset, segment.map
         limit = min(limit, stop - first, segment.checked_end - first)
-        count, self._offset = window.deliver(segment.map, start, segment.end, limit, MAX_RUN_BYTES, client)
-        return Run(first, first + count, segment.map[start : self._offset]) if count else None
+        count, self._offset = window.deliver(log, start, segment.end, limit, max_bytes, client)
+        return Run(first, first + count, log[start : self._offset]) if count else None
 
     def step_over_skips(self) -> int:
         """Move out of a range that must not be delivered; return where the next one, or the log, ends the run."""

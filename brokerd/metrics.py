@@ -63,6 +63,11 @@ class BrokerMetrics:
             GaugeMetricFamily("nsq_clients", "TCP connections.", len(broker.clients)),
             GaugeMetricFamily("nsq_topics", "Topics.", len(broker.topics)),
             GaugeMetricFamily("nsq_channels", "Channels of all topics.", channels),
+            CounterMetricFamily(
+                "nsq_delivery_failures",
+                "Deliveries and timers of channels that failed and were run again.",
+                broker.supervisor.failure_count,
+            ),
             GaugeMetricFamily(
                 "nsq_journal_bytes", "Bytes in the journal since its last checkpoint.", broker.journal_bytes
             ),

@@ -190,9 +190,9 @@ def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows)
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,
-        "zone_local_msg_count": channel.zone_local_msg_count,
-        "region_local_msg_count": channel.region_local_msg_count,
-        "global_msg_count": channel.global_msg_count,
+        "zone_local_msg_count": channel.delivery.zone_local_msg_count,
+        "region_local_msg_count": channel.delivery.region_local_msg_count,
+        "global_msg_count": channel.delivery.global_msg_count,
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.clients),
@@ -200,11 +200,11 @@ def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows)
         "paused": channel.paused,
         "e2e_processing_latency": windows.of_channels((channel,)),
     }
-    if not channel.zone_local_msg_count:
+    if not channel.delivery.zone_local_msg_count:
         del stats["zone_local_msg_count"]
-    if not channel.region_local_msg_count:
+    if not channel.delivery.region_local_msg_count:
         del stats["region_local_msg_count"]
-    if not channel.global_msg_count:
+    if not channel.delivery.global_msg_count:
         del stats["global_msg_count"]
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = channel.oldest_unfinished_age_ns(time.time_ns())

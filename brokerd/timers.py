@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 
 class Handle(Protocol):
@@ -19,25 +18,27 @@ class Ticking(Protocol):
 
     wake_at: float
 
-    def tick(self, now: float) -> None: ...
 
-
-logger = logging.getLogger("brokerd")
 NEVER = float("inf")
+Owner = TypeVar("Owner", bound=Ticking)
 
 
-class Timers:
-    """Due times on the monotonic clock, in seconds. ``arm(when)`` has ``fire`` called at ``when``, unless cancelled."""
+class Timers(Generic[Owner]):
+    """Due times on the monotonic clock, in seconds. ``arm(when)`` has ``fire`` called at ``when``, unless cancelled.
 
-    def __init__(self, arm: Callable[[float], Handle]) -> None:
+    ``tick(owner, now)`` is called for each owner that is due. It must not raise.
+    """
+
+    def __init__(self, arm: Callable[[float], Handle], tick: Callable[[Owner, float], None]) -> None:
         self._arm = arm
+        self._tick = tick
         self._armed = NEVER
         self._handle: Handle | None = None
-        self._heap: list[tuple[float, int, Ticking]] = []
+        self._heap: list[tuple[float, int, Owner]] = []
         self._order = 0
 
-    def schedule(self, owner: Ticking, when: float) -> None:
-        """Have ``owner.tick`` called at ``when``, unless it is going to be called before that anyway."""
+    def schedule(self, owner: Owner, when: float) -> None:
+        """Have ``tick`` called for ``owner`` at ``when``, unless it is going to be called before that anyway."""
         if when >= owner.wake_at:
             return
         owner.wake_at = when
@@ -56,10 +57,7 @@ class Timers:
         for when, _, owner in due:  # all that were due; what they schedule, even for now, is for the next time
             if owner.wake_at == when:  # otherwise it was called at an earlier time of its own, and this one is stale
                 owner.wake_at = NEVER
-                try:
-                    owner.tick(now)
-                except Exception:  # a defect of ours; the other channels still get theirs
-                    logger.exception("a channel's timer failed")
+                self._tick(owner, now)
         self._rearm(heap[0][0] if heap else NEVER)
 
     def _rearm(self, when: float) -> None:

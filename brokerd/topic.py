@@ -192,7 +192,7 @@ class Topic:
 
     def _tell_listening(self) -> None:
         for channel in list(self.listening):
-            if channel.has_ready_client:
+            if channel.delivery.has_ready_client:
                 if not channel.paused:
                     self.wake(channel)
                     continue

@@ -82,7 +82,7 @@ def test_what_is_not_due_is_not_looked_at() -> None:
         armed.append(when)
         return Handle(lambda: None)
 
-    timers = Timers(arm)
+    timers: Timers[Waiting] = Timers(arm, Waiting.tick)
     waiting = [Waiting() for _ in range(MANY)]
     for i in random.Random(1).sample(range(MANY), MANY):
         timers.schedule(waiting[i], float(i))

@@ -23,9 +23,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import brokerd.aside
 import brokerd.channel
-import brokerd.cursor
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
+import brokerd.outbox
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal.journal import Journal
@@ -421,7 +421,7 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
     monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 8192)
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
-    monkeypatch.setattr(brokerd.cursor, "MAX_RUN_BYTES", 2000)
+    monkeypatch.setattr(brokerd.outbox, "OUTBOX_BYTES", 2000)
     monkeypatch.setattr(brokerd.channel, "MIN_EVICTION_SPAN", 20)
     monkeypatch.setattr(brokerd.aside, "SLACK", 4)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # it is the process that dies here, not the machine

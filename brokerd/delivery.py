@@ -1,0 +1,153 @@
+"""Hands a channel's messages to its clients: fresh ones from the cursor, requeued ones from what was set aside."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING
+
+from brokerd.journal import records
+from brokerd.outbox import Outbox
+from brokerd.topology import Locality
+
+if TYPE_CHECKING:
+    from brokerd.channel import Channel
+    from brokerd.client import Client
+
+ATTEMPTS = slice(16, 18)
+"""Where a message frame holds its attempts."""
+
+
+class Delivery:
+    """The ready clients of one channel, and what they are sent. ``now`` is monotonic seconds.
+
+    Messages are put in flight, then the journal takes that, then they are sent: a crash may count an attempt that no
+    client saw, but never misses one that a client did see. An exception leaves every client either in the queue or
+    out of it, and every message either with a client or waiting.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._ready: deque[Client] = deque()
+        self._outbox = Outbox()
+        self._journalled_head = channel.window.head
+        self._requeued_next = False
+        self.zone_local_msg_count = self.region_local_msg_count = self.global_msg_count = 0
+
+    @property
+    def has_ready_client(self) -> bool:
+        """True if some client waits for messages."""
+        return bool(self._ready)
+
+    def enqueue(self, client: Client) -> bool:
+        """Queue a client that can take messages. False if it is queued already or can take none."""
+        if client.is_waiting or client.free <= 0:
+            return False
+        client.is_waiting = True
+        self._ready.append(client)
+        return True
+
+    def remove(self, client: Client) -> None:
+        """Take a client that leaves out of the queue."""
+        if client.is_waiting:
+            client.is_waiting = False
+            self._ready.remove(client)
+
+    def run(self, now: float) -> None:
+        """Hand out what there is to the clients that can take it, in turn, in even shares."""
+        channel, ready, requeued = self._channel, self._ready, self._channel.aside.requeued
+        topology = channel.topic.topology
+        try:
+            while ready and ((backlog := channel.cursor.backlog) or requeued):
+                client, rivals = topology.take_next(ready)
+                client.is_waiting = False
+                if client.free > 0:
+                    share = min(client.free, -(-(backlog + len(requeued)) // (rivals + 1)))
+                    try:
+                        self._serve(client, share, backlog, now)
+                    finally:
+                        self.enqueue(client)
+            if not channel.cursor.backlog:
+                channel.cursor.step_over_skips()
+        finally:
+            self._flush()
+
+    def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
+        """Requeued messages and fresh ones take turns, so that neither keeps the other waiting."""
+        requeued = self._channel.aside.requeued
+        self._requeued_next = not self._requeued_next
+        if requeued and (self._requeued_next or not backlog):
+            for _ in range(min(share, len(requeued))):
+                self._deliver_again(client, now)
+                if self._outbox.is_full:
+                    break
+        else:
+            self._deliver_fresh(client, share, now)
+            self._channel.evict()
+        if self._outbox.is_full:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Journal what was put in flight since the last time, then send it."""
+        head = self._channel.window.head
+        if head != self._journalled_head:
+            self._channel.journal(records.delivered(self._channel.number, head))
+            self._journalled_head = head
+        if self._outbox:
+            self._outbox.flush()
+
+    def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
+        channel = self._channel
+        run = channel.cursor.next_run(limit, self._outbox.room, client.number)
+        if run is None:
+            return
+        deadline = now + client.msg_timeout
+        self._count(client, run.end - run.first)
+        client.note_run(deadline, run.first, run.end, channel.window.floor)
+        channel.topic.timers.schedule(channel, deadline)
+        if client.sample_rate:
+            self._add_sample(client, run.frames, run.first)
+        else:
+            self._outbox.add(client, run.frames)
+
+    def _deliver_again(self, client: Client, now: float) -> None:
+        channel, aside = self._channel, self._channel.aside
+        seq = aside.requeued[0]
+        frame = channel.frame_of(seq)
+        aside.requeued.popleft()
+        entry = aside[seq]
+        if frame is None:
+            aside.remove(seq)
+            channel.journal(records.finished(channel.number, [(seq, 1)]))
+            return
+        entry.attempts = (entry.attempts + 1) & 0xFFFF
+        self._count(client, 1)
+        channel.put_in_flight(seq, entry, client, now, now + client.msg_timeout)
+        again = bytearray(frame)
+        again[ATTEMPTS] = entry.attempts.to_bytes(2)
+        self._outbox.add(client, bytes(again))
+
+    def _count(self, client: Client, count: int) -> None:
+        client.in_flight_count += count
+        client.message_count += count
+        if client.locality is Locality.GLOBAL:
+            self.global_msg_count += count
+        elif client.locality is Locality.REGION:
+            self.region_local_msg_count += count
+        else:
+            self.zone_local_msg_count += count
+
+    def _add_sample(self, client: Client, frames: memoryview, first: int) -> None:
+        """Send about ``sample_rate`` + 1 percent of the frames, as nsqd does; the others count as finished."""
+        channel, at, seq = self._channel, 0, first
+        while at < len(frames):
+            size = 4 + int.from_bytes(frames[at : at + 4])
+            if random.randrange(100) > client.sample_rate:
+                channel.window.take(seq, 1, client.number)
+                client.in_flight_count -= 1
+                client.message_count -= 1
+                channel.journal(records.finished(channel.number, [(seq, 1)]))
+            else:
+                self._outbox.add(client, frames[at : at + size])
+            at += size
+            seq += 1

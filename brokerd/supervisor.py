@@ -1,0 +1,70 @@
+"""Runs the deliveries and timers of channels: one that fails is logged, counted, and run again after a delay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from brokerd.channel import Channel
+
+logger = logging.getLogger("brokerd")
+
+FIRST_DELAY_S = 0.1
+LONGEST_DELAY_S = 5.0
+
+Work = Literal["delivery", "timer"]
+
+
+class Supervisor:
+    """Counts failures. ``run_at(channel, when)`` has a channel's timer run at ``when``, monotonic seconds.
+
+    A timer ends by waking its channel, so it retries a delivery too.
+    """
+
+    def __init__(self, run_at: Callable[[Channel, float], None]) -> None:
+        self.failure_count = 0
+        """Deliveries and timers that failed since the process started."""
+        self._run_at = run_at
+        self._failing: dict[tuple[Channel, Work], tuple[int, float]] = {}  # failures in a row, and when to try again
+
+    def deliver(self, channel: Channel, now: float) -> None:
+        """Have ``channel`` send what it can, unless an earlier failure has to wait."""
+        self._run(channel, "delivery", channel.pump, now)
+
+    def tick(self, channel: Channel, now: float) -> None:
+        """Run the timer of ``channel``, unless an earlier failure has to wait."""
+        self._run(channel, "timer", channel.tick, now)
+
+    def _run(self, channel: Channel, work: Work, run: Callable[[float], None], now: float) -> None:
+        failures, retry_at = self._failing.get((channel, work), (0, now))
+        if now < retry_at:
+            self._run_at(channel, retry_at)
+            return
+        try:
+            run(now)
+        except Exception as error:
+            delay = min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S)
+            self._failing = {key: state for key, state in self._failing.items() if not key[0].gone}
+            self._failing[channel, work] = failures + 1, now + delay
+            self.failure_count += 1
+            self._log(channel, work, error, delay, is_first=not failures)
+            self._run_at(channel, now + delay)
+        else:
+            if failures:
+                del self._failing[channel, work]
+
+    @staticmethod
+    def _log(channel: Channel, work: Work, error: Exception, delay: float, *, is_first: bool) -> None:
+        # The system's errors explain themselves; anything else is a defect of ours, whose traceback is needed once.
+        expected = isinstance(error, OSError)
+        logger.error(
+            "TOPIC(%s): CHANNEL(%s): %s failed: %s; next attempt in %.1f s",
+            channel.topic.name,
+            channel.name,
+            work,
+            error if expected else repr(error),
+            delay,
+            exc_info=error if is_first and not expected else None,
+        )
