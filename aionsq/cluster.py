@@ -1,7 +1,7 @@
-"""Doing something to a topic or channel on every node that has it, and saying what became of it on each.
+"""Actions on a topic or channel, on every node that has it, with a result from each.
 
-The platform and the ``nsq`` commands both act through this. But for rewinding, only what nsqd and nsqlookupd have in
-common with Go's is used, so a fleet may be mixed.
+The platform and the ``nsq`` commands act through this. Except for rewinding, it uses only requests that Go's nsqd and
+nsqlookupd know too, so a fleet may be mixed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 # pydantic, by which the platform shows results to the world, asks for this one below Python 3.12.
 from typing_extensions import TypedDict
@@ -22,9 +22,12 @@ from aionsq.http import HTTPClient, base_url
 from aionsq.lookup import ProducerInfo, read_producers
 
 NO_REWIND = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
+NO_TOPIC: Final[tuple[Literal["absent"], str]] = ("absent", "404 TOPIC_NOT_FOUND")
+"""Outcome and detail of a server that does not have the topic."""
 FIND_S = 1.5
 STEP_S = 3.0
-"""An action takes at most FIND_S + 2 · STEP_S seconds, however many nodes hang."""
+"""However many nodes hang, an action takes at most FIND_S + 2 · STEP_S seconds; creating a channel takes up to
+FIND_S + 4 · STEP_S."""
 
 
 class Action(StrEnum):
@@ -34,17 +37,19 @@ class Action(StrEnum):
     DELETE = "delete"
     CREATE = "create"
 
-    @property
-    def concerns_registries(self) -> bool:
-        return self in (Action.DELETE, Action.CREATE)
+
+Target = Literal["nsqd", "nsqlookupd"]
 
 
 class Result(TypedDict):
-    """What became of an action on one node or registry. ``node`` is its id, for a registry its address."""
+    """The outcome of an action on one node or registry. ``node`` is its id, for a registry its address.
+
+    ``absent``: it answered 404, because it does not have the topic or channel. That is no failure.
+    """
 
     node: str
-    target: Literal["nsqd", "nsqlookupd"]
-    outcome: Literal["done", "failed", "unreachable"]
+    target: Target
+    outcome: Literal["done", "absent", "failed", "unreachable"]
     detail: str
 
 
@@ -52,7 +57,7 @@ Outcome = Literal["done", "partial", "failed"]
 
 
 class NotInCluster(Exception):
-    """No node, and no registry that matters to the action, has the topic or channel; ``what`` is what is missing."""
+    """Everybody answered, and nobody has the topic or channel; ``what`` is what is missing."""
 
     def __init__(self, text: str, what: Literal["topic", "channel"] = "topic") -> None:
         super().__init__(text)
@@ -60,20 +65,27 @@ class NotInCluster(Exception):
 
 
 class ClusterUnreachable(Exception):
-    """Nothing could be asked where the topic is; the text says what each registry did."""
+    """Nobody said where the topic is. ``target`` is who was asked, ``silent`` are those who did not answer; the text
+    has their reasons."""
+
+    def __init__(self, target: Target, silent: Sequence[Result]) -> None:
+        super().__init__("; ".join(f"{each['target']} {each['node']}: {each['detail']}" for each in silent))
+        self.target = target
+        self.silent = silent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """What is known before asking: the addresses that were given, and perhaps a fresh picture of who has which topic.
+    """The addresses that were given, and what has been seen of the cluster lately.
 
     A node's id is its ``broadcast_address:http_port``; one that was given by its address is called by that.
     """
 
     lookupd: Sequence[str] = ()
     nsqd: Sequence[str] = ()
-    seen: Mapping[str, Iterable[str]] | None = None
-    """Topic to the ids of its nodes, also of those that are down; None where nobody has looked lately."""
+    seen: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """Topic to the ids of nodes that had it lately. It only adds nodes to those that asking finds: one that has crashed
+    is no longer in any registry's answer."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Node id to the address it is reached at, where that is another."""
 
@@ -83,17 +95,25 @@ class Cluster:
     def address(self, node: str) -> str:
         return self.addresses.get(node, node)
 
+    @property
+    def given(self) -> dict[str, str]:
+        """Node id to address of the nodes that were given."""
+        known = {address: name for name, address in self.addresses.items()}
+        return {known.get(address, address): address for address in self.nsqd}
+
 
 @dataclass(kw_only=True)
 class Targets:
-    """Where an action goes: node id to address, and the registries' addresses."""
+    """The nodes that an action goes to, found by asking the cluster."""
 
     nodes: dict[str, str] = field(default_factory=dict)
-    registries: Sequence[str] = ()
-    registered: bool = False
+    """Node id to address: the holders, the given nodes that did not answer, and nodes that had the topic lately."""
+    holders: set[str] = field(default_factory=set)
+    """Nodes that have the topic, by a registry's word or their own."""
+    is_registered: bool = False
     """Whether some registry knows the topic."""
-    silent: dict[str, str] = field(default_factory=dict)
-    """Registries that were asked and did not say, to their reasons."""
+    complaints: list[Result] = field(default_factory=list)
+    """Registries that did not say where the topic is (unreachable), or do not know it (absent)."""
 
 
 def client(step_s: float = STEP_S) -> HTTPClient:
@@ -102,27 +122,91 @@ def client(step_s: float = STEP_S) -> HTTPClient:
 
 
 async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
-    """Do it: registries first, so that no consumer is sent to what is about to go, then all nodes at once.
+    """Do it on every node that has the topic now, and return the result of each.
 
-    A node that answers 404 does not have the thing, and is left out of the results. Without a picture of the cluster, a
-    registry that did not say where the topic is counts as a failure: it may be the only one that knows of a node.
-    Raises NotInCluster and ClusterUnreachable, having changed nothing.
+    The cluster is always asked first. A topic or channel is deleted from the registries before the nodes, so that no
+    consumer is sent to what is about to go. A registry that did not answer is among the results: nodes that only it
+    knows were left out. Raises NotInCluster and ClusterUnreachable, having changed nothing.
     """
     async with client(cluster.step_s) as http:
-        targets = await find(http, cluster, action, topic)
-        results: list[Result] = []
-        if action.concerns_registries:
-            names = {name: name for name in targets.registries}
-            for verb in registry_verbs(action, channel):
-                found = await everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
-                results = merged(results, found)
-        else:
-            results = _unsaid(cluster, targets)
-        verb = f"/{'channel' if channel else 'topic'}/{action}"
-        done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
-    if not done and not any(result["outcome"] != "unreachable" or action.concerns_registries for result in results):
-        raise _nowhere(topic, channel, results)
-    return results + done
+        if action is Action.CREATE:
+            return await _create(http, cluster, topic, channel)
+        targets = await find(http, cluster, topic)
+        results = targets.complaints
+        if action is Action.DELETE:
+            results = await _tell_registries(http, cluster, [f"/{_kind(channel)}/delete"], topic, channel, results)
+        done = await _on_nodes(http, cluster, targets, f"/{_kind(channel)}/{action}", topic, channel)
+    return _somewhere(results + done, topic, channel)
+
+
+async def _create(http: HTTPClient, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
+    """As nsqadmin: a topic is made on the registries, a channel on the nodes of its topic too. Given nodes without any
+    registry are made to have it: nobody else could remember it."""
+    # nsqlookupd does not make the topic of a channel that it is told to create.
+    verbs = ["/topic/create", "/channel/create"] if channel else ["/topic/create"]
+    results = await _tell_registries(http, cluster, verbs, topic, channel)
+    if results and all(each["outcome"] == "unreachable" for each in results):
+        raise ClusterUnreachable("nsqlookupd", results)
+    if channel is None:
+        return results + await everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
+    try:
+        targets = await find(http, cluster, topic)
+    except NotInCluster:
+        targets = Targets()
+    except ClusterUnreachable as error:
+        if not any(each["outcome"] == "done" for each in results):
+            raise
+        targets = Targets(complaints=list(error.silent))
+    results = merged(targets.complaints, results)
+    nodes, before = targets.nodes, list[Result]()
+    if not cluster.lookupd and not targets.holders:
+        nodes = cluster.given
+        before = await everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
+    done = await _on_nodes(http, cluster, replace(targets, nodes=nodes), verbs[1], topic, channel)
+    return _somewhere(results + merged(before, done), topic, channel)
+
+
+def _kind(channel: str | None) -> Literal["topic", "channel"]:
+    return "channel" if channel else "topic"
+
+
+async def _tell_registries(
+    http: HTTPClient,
+    cluster: Cluster,
+    verbs: Iterable[str],
+    topic: str,
+    channel: str | None,
+    before: Iterable[Result] = (),
+) -> list[Result]:
+    """POST the verbs to all registries, one verb after the other; ``before`` is what finding the topic came to."""
+    names = {name: name for name in cluster.lookupd}
+    results = list(before)
+    for verb in verbs:
+        found = await everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
+        results = merged(results, found)
+    return results
+
+
+async def _on_nodes(
+    http: HTTPClient, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
+) -> list[Result]:
+    """POST the verb to the targets. One that was asked on suspicion and does not have the topic is left out."""
+    done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
+    return _of_holders(done, targets)
+
+
+def _of_holders(results: Iterable[Result], targets: Targets) -> list[Result]:
+    return [
+        each for each in results if each["node"] in targets.holders or (each["outcome"], each["detail"]) != NO_TOPIC
+    ]
+
+
+def _somewhere(results: list[Result], topic: str, channel: str | None) -> list[Result]:
+    """The results. Raises NotInCluster where everybody answered that there is nothing to act on."""
+    if any(each["outcome"] != "absent" for each in results):
+        return results
+    what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
+    raise NotInCluster(f"no node of the cluster has {what}", _kind(channel))
 
 
 async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list[Result]:
@@ -132,14 +216,11 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
     """
     params = {"topic": topic, "channel": channel, "since": since}
     async with client(cluster.step_s) as http:
-        targets = await find(http, cluster, Action.PAUSE, topic)
-        results = _unsaid(cluster, targets)
+        targets = await find(http, cluster, topic)
         done = await everywhere(
             http, "nsqd", targets.nodes, "/channel/rewind", params, cluster.step_s, told=_rewound, unknown=NO_REWIND
         )
-    if not done:
-        raise _nowhere(topic, channel, results)
-    return results + done
+    return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
 
 
 def _rewound(answer: str) -> str:
@@ -155,23 +236,6 @@ def _rewound(answer: str) -> str:
         return number
     since = f"{number}, the oldest of {oldest:%Y-%m-%dT%H:%M:%SZ}"
     return since if is_complete else f"{since}; what came before it is gone"
-
-
-def _unsaid(cluster: Cluster, targets: Targets) -> list[Result]:
-    """The registries that did not say where the topic is, if no picture of the cluster does."""
-    if cluster.seen is not None:
-        return []
-    return [
-        Result(node=registry, target="nsqlookupd", outcome="unreachable", detail=reason)
-        for registry, reason in targets.silent.items()
-    ]
-
-
-def _nowhere(topic: str, channel: str | None, results: Sequence[Result]) -> NotInCluster:
-    what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
-    unasked = "; ".join(f"nsqlookupd {result['node']}: {result['detail']}" for result in results)
-    text = f"no node of the cluster has {what}" + (f" ({unasked})" if unasked else "")
-    return NotInCluster(text, "channel" if channel else "topic")
 
 
 async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
@@ -193,46 +257,75 @@ async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
 
 
 def outcome_of(results: Sequence[Result]) -> Outcome:
-    done = sum(result["outcome"] == "done" for result in results)
-    return "done" if done == len(results) else "partial" if done else "failed"
-
-
-def registry_verbs(action: Action, channel: str | None) -> list[str]:
-    """A registry does not make the topic of a channel it is told to create; a node's own registration does."""
-    if channel is None:
-        return [f"/topic/{action}"]
-    return ["/topic/create", "/channel/create"] if action is Action.CREATE else [f"/channel/{action}"]
+    """Of all together. Those that do not have the thing have no say."""
+    asked = [result["outcome"] for result in results if result["outcome"] != "absent"]
+    done = asked.count("done")
+    return "done" if done == len(asked) else "partial" if done else "failed"
 
 
 def merged(before: Iterable[Result], after: Sequence[Result]) -> list[Result]:
-    """The results of two steps on the same registries: the first failure of each stands."""
+    """The results of two steps on the same servers: the first of each that was not ``done`` stands."""
     failures = {result["node"]: result for result in before if result["outcome"] != "done"}
     return [failures.get(result["node"], result) for result in after]
 
 
-async def find(http: HTTPClient, cluster: Cluster, action: Action, topic: str) -> Targets:
-    """Ask the registries which nodes have the topic, and add those that the picture shows, also where they are down."""
-    answers = await asyncio.gather(*(producers_at(http, address, topic) for address in cluster.lookupd))
-    targets = Targets(registries=cluster.lookupd)
-    for address, found in zip(cluster.lookupd, answers, strict=True):
+async def find(http: HTTPClient, cluster: Cluster, topic: str) -> Targets:
+    """Ask the registries which nodes have the topic, and each given node whether it has it.
+
+    Raises ClusterUnreachable where nobody answered, or where somebody did not and nobody else knows the topic; and
+    NotInCluster where all answered and none knows it.
+    """
+    given = cluster.given
+    registries, stats = await asyncio.gather(
+        asyncio.gather(*(producers_at(http, address, topic) for address in cluster.lookupd)),
+        asyncio.gather(*(has_topic(http, address, topic) for address in given.values())),
+    )
+    targets, silent = Targets(), list[Result]()
+    for address, found in zip(cluster.lookupd, registries, strict=True):
         if isinstance(found, str):
-            targets.silent[address] = found
-        elif found is not None:
-            targets.registered = True
-            for producer in found:
-                targets.nodes[producer.http_address] = cluster.address(producer.http_address)
-    for node in (cluster.seen or {}).get(topic, ()):
-        targets.nodes[node] = cluster.address(node)
-    known = {address: name for name, address in cluster.addresses.items()}
-    if cluster.seen is None or (action is Action.CREATE and not cluster.lookupd):
-        # Nobody says which of the given nodes have it: ask them all. One that has not answers 404, which is no harm.
-        targets.nodes.update({known.get(address, address): address for address in cluster.nsqd})
-    if not targets.nodes and not targets.registered:
-        if cluster.lookupd and len(targets.silent) == len(cluster.lookupd):
-            raise ClusterUnreachable("; ".join(f"nsqlookupd {name}: {why}" for name, why in targets.silent.items()))
-        if action is not Action.CREATE:
-            raise NotInCluster(f"no node of the cluster has topic {topic}, and no registry knows it")
+            silent.append(Result(node=address, target="nsqlookupd", outcome="unreachable", detail=found))
+            targets.complaints.append(silent[-1])
+        elif found is None:
+            outcome, detail = NO_TOPIC
+            targets.complaints.append(Result(node=address, target="nsqlookupd", outcome=outcome, detail=detail))
+        else:
+            targets.is_registered = True
+            names = {producer.http_address for producer in found}
+            targets.holders |= names
+            targets.nodes.update({name: cluster.address(name) for name in names})
+    for (name, address), has_it in zip(given.items(), stats, strict=True):
+        if isinstance(has_it, str):
+            silent.append(Result(node=name, target="nsqd", outcome="unreachable", detail=has_it))
+        elif has_it:
+            targets.holders.add(name)
+        if has_it:
+            targets.nodes[name] = address
+    for name in cluster.seen.get(topic, ()):
+        if name not in given:
+            targets.nodes.setdefault(name, cluster.address(name))
+    if silent and len(silent) == len(cluster.lookupd) + len(given):
+        raise ClusterUnreachable("nsqlookupd" if cluster.lookupd else "nsqd", silent)
+    if not targets.nodes and not targets.is_registered:
+        if silent:
+            raise ClusterUnreachable("nsqlookupd", silent)
+        raise NotInCluster(f"no node of the cluster has topic {topic}, and no registry knows it")
     return targets
+
+
+async def has_topic(http: HTTPClient, address: str, topic: str) -> bool | str:
+    """Whether a node has the topic; its reason if it did not say."""
+    params = {"format": "json", "topic": topic, "include_clients": "false", "include_mem": "false"}
+    try:
+        async with asyncio.timeout(FIND_S):
+            stats = await http.get_json(f"{base_url(address)}/stats", params)
+            # Old versions name all their topics, whichever was asked for.
+            return any(each["topic_name"] == topic for each in stats["topics"] or ())
+    except TimeoutError:
+        return f"no answer within {FIND_S:g} s"
+    except HTTPFailed as error:
+        return said(error)
+    except (KeyError, TypeError, ValueError):
+        return "the answer is not nsqd's"
 
 
 async def producers_at(http: HTTPClient, address: str, topic: str) -> list[ProducerInfo] | str | None:
@@ -250,7 +343,7 @@ async def producers_at(http: HTTPClient, address: str, topic: str) -> list[Produ
 
 async def everywhere(
     http: HTTPClient,
-    target: Literal["nsqd", "nsqlookupd"],
+    target: Target,
     addresses: Mapping[str, str],
     verb: str,
     params: Mapping[str, str],
@@ -259,12 +352,12 @@ async def everywhere(
     told: Callable[[str], str] = lambda answer: "",
     unknown: str = "404 NOT_FOUND",
 ) -> list[Result]:
-    """POST the verb to all at once; in order of their names, without those that do not have the thing.
+    """POST the verb to all at once; the results are in order of their names.
 
     ``told`` makes the detail of an answer, ``unknown`` is that of a server that does not know the verb.
     """
 
-    async def one(name: str, address: str) -> Result | None:
+    async def one(name: str, address: str) -> Result:
         try:
             async with asyncio.timeout(step_s):
                 detail = told(await http.post(base_url(address) + verb, params))
@@ -272,15 +365,14 @@ async def everywhere(
             late = f"no answer within {step_s:g} s; it may still do it"
             return Result(node=name, target=target, outcome="unreachable", detail=late)
         except HTTPFailed as error:
+            outcome: Literal["absent", "failed", "unreachable"] = "unreachable" if error.status is None else "failed"
             if lacks(error):
-                return None
-            outcome: Literal["failed", "unreachable"] = "unreachable" if error.status is None else "failed"
+                outcome = "absent"
             reason = unknown if (error.status, error.reason) == (404, "NOT_FOUND") else said(error)
             return Result(node=name, target=target, outcome=outcome, detail=reason)
         return Result(node=name, target=target, outcome="done", detail=detail)
 
-    results = await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
-    return [result for result in results if result is not None]
+    return await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
 
 
 def _params(topic: str, channel: str | None, verb: str) -> dict[str, str]:

@@ -242,9 +242,12 @@ def report(options: Options, deeds: Sequence[Deed]) -> int:
         if done and not options.json:
             print(f"{deed.name}: {DONE[options.verb]} on {', '.join(done)}")
         for each in deed.results:
-            if each["outcome"] != "done":
+            where = f"{each['target']} {each['node']}"
+            if each["outcome"] == "absent":
+                if each["target"] == "nsqd":  # registries need not all know every topic
+                    process.note(options.prog, f"{options.verb} {deed.name}: not on {where}: {each['detail']}")
+            elif each["outcome"] != "done":
                 failed = True
-                where = f"{each['target']} {each['node']}"
                 process.note(options.prog, f"{options.verb} {deed.name}: failed on {where}: {each['detail']}")
     if options.json:
         actions = [

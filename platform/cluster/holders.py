@@ -8,18 +8,23 @@ from typing import Any
 
 import httpx
 
-from aionsq.cluster import Action, Cluster, NotInCluster, client, find
+from aionsq.cluster import Cluster, NotInCluster, Targets, client, find
 from cluster.directory import reason_of
 
 
-async def holders(cluster: Cluster, topic: str) -> dict[str, str]:
-    """Node id to address of every node that has the topic. Raises NotInCluster and ClusterUnreachable."""
+async def targets_of(cluster: Cluster, topic: str) -> Targets:
+    """The nodes that have the topic, or may have it; the cluster is asked. Raises NotInCluster and
+    ClusterUnreachable."""
     async with client(cluster.step_s) as http:
-        # What an action other than creating would go to.
-        return (await find(http, cluster, Action.PAUSE, topic)).nodes
+        return await find(http, cluster, topic)
 
 
-def address_of_node(cluster: Cluster, found: dict[str, str], node: str) -> str:
+async def holders(cluster: Cluster, topic: str) -> dict[str, str]:
+    """Node id to address of every node that has the topic, or may have it. Raises as ``targets_of``."""
+    return (await targets_of(cluster, topic)).nodes
+
+
+def address_of_node(cluster: Cluster, found: Mapping[str, str], node: str) -> str:
     """Where a node that was named is reached. Raises NotInCluster for one that nobody has told us of: the platform asks
     no address just because a browser names it."""
     if node in found:

@@ -95,7 +95,7 @@ async def _peek(cluster: Cluster, question: dict[str, str | int], limit: int, of
         counted = await asyncio.gather(
             *(_part(http, name, address, question, 0, 0) for name, address in sorted(where.items()))
         )
-        parts = [part for part, _ in counted if part["error"] != "CHANNEL_NOT_FOUND"]
+        parts = [part for part, _ in counted if part["error"] not in ("CHANNEL_NOT_FOUND", "TOPIC_NOT_FOUND")]
         if not parts:
             raise NotInCluster(f"no node of the cluster has channel {question['channel']} of topic {question['topic']}")
         pages = []

@@ -16,9 +16,9 @@ from asgiref.sync import async_to_sync
 from accounts.models import User
 from accounts.rights import require
 from accounts.roles import Permission
-from aionsq.cluster import Cluster, ClusterUnreachable, NotInCluster, Result
+from aionsq.cluster import Cluster, ClusterUnreachable, NotInCluster, Result, Targets
 from cluster import selectors, services, upstream
-from cluster.holders import NodeFailed, address_of_node, asked, holders
+from cluster.holders import NodeFailed, address_of_node, asked, targets_of
 
 Format = Literal["text", "json", "base64"]
 
@@ -127,13 +127,15 @@ async def _publish(
 ) -> Published:
     """One that was chosen, or each that could take them until one does. A topic that nobody has begins anywhere."""
     try:
-        found = await holders(cluster, topic)
+        found = await targets_of(cluster, topic)
     except (NotInCluster, ClusterUnreachable):
-        found = {}
+        found = Targets()
     if node is not None:
-        candidates = [(node, address_of_node(cluster, found, node))]
+        candidates = [(node, address_of_node(cluster, found.nodes, node))]
     else:
-        everybody = found or cluster.addresses or {address: address for address in cluster.nsqd}
+        having = {name: address for name, address in found.nodes.items() if name in found.holders}
+        lately = {name: cluster.address(name) for name in cluster.seen.get(topic, ())}
+        everybody = having or lately or cluster.addresses or cluster.given
         candidates = random.sample(list(everybody.items()), len(everybody))
         candidates.sort(key=lambda each: each[0] in down)
     if not candidates:

@@ -24,18 +24,18 @@ def picture() -> Picture | None:
 
 
 def cluster() -> Cluster:
-    """What an action may start from. A picture that no collector keeps fresh is left out."""
+    """The addresses to begin at, and which nodes had which topics lately. A picture that is old is left out."""
     with store.connect() as redis:
         kept, addresses, changed = redis.mget(store.PICTURE, store.ADDRESSES, store.LOOKUPD)
-    seen = Picture.kept(kept) if kept else None
-    if seen is not None and time.time() * 1000 - seen.taken_at > FRESH_MS:
-        seen = None
+    latest = Picture.kept(kept) if kept else None
+    seen: dict[str, list[str]] = {}
+    if latest is not None and time.time() * 1000 - latest.taken_at <= FRESH_MS:
+        shares = zip(latest.topics, latest.topics.held_by, strict=True)
+        seen = {name: [node for node, _ in held] for name, held in shares}
     return Cluster(
         lookupd=store.lookupd_in_force(changed),
         nsqd=settings.NSQD_HTTP_ADDRESSES,
-        seen=None
-        if seen is None
-        else {name: [node for node, _ in held] for name, held in zip(seen.topics, seen.topics.held_by, strict=True)},
+        seen=seen,
         addresses=json.loads(addresses) if addresses else {},
         step_s=min(STEP_S, request_timeout_s()),
     )

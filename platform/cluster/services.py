@@ -38,7 +38,7 @@ def tombstone(*, user: User, topic: str, node: str, address: str, remote_address
     known = selectors.cluster()
     known = replace(known, addresses={**known.addresses, node: address})
     results = async_to_sync(actions.tombstone)(known, topic, node)
-    if not results:
+    if all(each["outcome"] == "absent" for each in results):
         raise NotInCluster(f"node {node} does not have topic {topic}")
     return write_down(
         user=user, action="tombstone", topic=topic, channel=None, results=results, remote_address=remote_address

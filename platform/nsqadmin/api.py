@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -17,7 +17,6 @@ from cluster.notification import Origin
 from nsqadmin import configuration
 from nsqadmin.access import Access, client_of
 from nsqadmin.asking import UpstreamFailed
-from nsqadmin.discovery import Node
 from nsqadmin.graphite import Graphite
 from nsqadmin.picture import Picture
 from nsqadmin.reads import Reads
@@ -59,7 +58,7 @@ class Endpoints:
         add(
             "DELETE",
             "/api/nodes/:node",
-            self._write(lambda writes, request: writes.tombstone(request.body, request.path_value, self._nodes)),
+            self._write(self._tombstone),
         )
         add("GET", "/config/:opt", self._config)
         add("PUT", "/config/:opt", self._change_config, too_big="INVALID_VALUE")
@@ -126,8 +125,8 @@ class Endpoints:
 
         return answer
 
-    async def _nodes(self) -> Sequence[Node]:
-        return await Reads(self.client, await sources()).discovery.nodes()
+    async def _tombstone(self, writes: Writes, request: Request) -> Body:
+        return await writes.tombstone(request.body, request.path_value, Reads(self.client, await sources()))
 
     # ---- configuration
 

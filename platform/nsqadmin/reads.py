@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 
 from nsqadmin.answers import Channel, Topic
-from nsqadmin.asking import Warnings
+from nsqadmin.asking import UpstreamFailed, Warnings
 from nsqadmin.discovery import Discovery, Node, Sources, UnknownTopic
 from nsqadmin.shapes import channel_aggregate, node_shape, topic_aggregate, topic_shape, version_key
 from nsqwire.http import HTTPError
@@ -79,6 +79,23 @@ class Reads:
                 "total_clients": sum(len(channel.clients) for topic in stats.topics for channel in topic.channels),
             }
         )
+
+    async def address_of(self, name: str) -> str:
+        """Where a node of the cluster is reached, which need not answer.
+
+        Raises HTTPError 404 for one that nobody lists, and UpstreamFailed for one that somebody who did not answer
+        might.
+        """
+        if name in self.sources.reached_at:
+            return self.sources.reached_at[name]
+        if name in self.sources.nsqd:
+            return name
+        node = next((each for each in await self.discovery.nodes() if each.name == name), None)
+        if node is not None:
+            return node.address
+        if silent := str(self.warnings).removeprefix("WARNING: "):
+            raise UpstreamFailed(f"nobody who answered lists {name}; {silent}")
+        raise HTTPError(404, "NODE_NOT_FOUND")
 
     async def counter(self) -> Body:
         """How many messages each channel of each node has had."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -12,7 +12,7 @@ from aionsq.cluster import Action, ClusterUnreachable, NotInCluster, Result
 from cluster import services
 from cluster.notification import Origin, notify, notify_all
 from nsqadmin import body
-from nsqadmin.discovery import Node
+from nsqadmin.reads import Reads
 from nsqwire.http import HTTPError
 from nsqwire.names import is_valid_name
 
@@ -44,19 +44,22 @@ class Writes:
     async def delete(self, topic: str, channel: str | None) -> dict[str, Any]:
         return await self._act(Action.DELETE, topic, channel)
 
-    async def tombstone(self, raw: bytes, name: str, nodes: Callable[[], Awaitable[Sequence[Node]]]) -> dict[str, Any]:
+    async def tombstone(self, raw: bytes, name: str, asking: Reads) -> dict[str, Any]:
+        """Raises HTTPError 404 for a node that nobody lists, and UpstreamFailed where not everybody could be asked: no
+        address is called just because a request names it."""
         try:
             topic = body.read(raw, "topic")["topic"]
         except HTTPError:
             raise HTTPError(400, "INVALID_BODY") from None
         if not is_valid_name(topic):
             raise HTTPError(400, "INVALID_TOPIC")
-        node = next((each for each in await nodes() if each.name == name), None)
-        if node is None:
-            raise HTTPError(404, "NODE_NOT_FOUND")
         try:
             entry = await sync_to_async(services.tombstone)(
-                user=self.user, topic=topic, node=name, address=node.address, remote_address=self._address
+                user=self.user,
+                topic=topic,
+                node=name,
+                address=await asking.address_of(name),
+                remote_address=self._address,
             )
         except NotInCluster as error:
             raise HTTPError(404, f"{error.what.upper()}_NOT_FOUND") from None
@@ -75,7 +78,7 @@ class Writes:
         except NotInCluster as error:
             raise HTTPError(404, f"{error.what.upper()}_NOT_FOUND") from None
         except ClusterUnreachable as error:
-            raise HTTPError(502, f"UPSTREAM_ERROR: failed to query any nsqlookupd: {error}") from None
+            raise HTTPError(502, f"UPSTREAM_ERROR: failed to query any {error.target}: {error}") from None
         notify_all(self.origin, action, topic, channel)
         return told(entry)
 

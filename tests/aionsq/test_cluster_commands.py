@@ -212,6 +212,30 @@ async def test_a_node_that_fails_is_named_and_the_others_do_it(fleet: Fleet) -> 
     assert "down: connection refused" in listed.output
 
 
+async def test_a_node_that_lacks_the_channel_is_named(go_fleet: GoCluster) -> None:
+    """The others have done it, so the exit status is 0; a node without the topic is not mentioned."""
+    alpha, beta = go_fleet.nodes
+    alpha.channel("orders", "billing")
+    beta.topic("orders")
+    flag = f"--lookupd-http-address={go_fleet.registry.address}"
+    ended = await nsq("channels", "pause", "orders", "billing", flag)
+    assert (ended.status, ended.output) == (0, f"channel billing of topic orders: paused on {alpha.address}\n")
+    missing = f"not on nsqd {beta.address}: 404 CHANNEL_NOT_FOUND"
+    assert ended.errors == f"nsq channels: pause channel billing of topic orders: {missing}\n"
+    beta.topics.clear()
+    given = [f"--nsqd-http-address={node.address}" for node in go_fleet.nodes]
+    assert (await nsq("channels", "pause", "orders", "billing", *given)).errors == ""
+
+
+async def test_a_channel_of_a_new_topic_is_made_on_given_nodes(go_fleet: GoCluster) -> None:
+    """With no nsqlookupd to remember it, the nodes are made to have the topic too."""
+    given = [f"--nsqd-http-address={node.address}" for node in go_fleet.nodes]
+    ended = await nsq("channels", "create", "orders", "billing", *given)
+    assert ended.status == 0, ended.errors
+    for node in go_fleet.nodes:
+        assert [each["channel_name"] for each in node.topics["orders"]["channels"]] == ["billing"]
+
+
 async def test_a_registry_that_is_down_is_named(fleet: Fleet, unused_address: str) -> None:
     """What the others know is done and shown, but who knows what only that one knew: status 1."""
     dead = f"--lookupd-http-address={unused_address}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
+from tests.platform.go_nsq import GoRegistry
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -19,6 +21,27 @@ def given_nodes(go_cluster, settings) -> Any:
     settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
     settings.NSQD_HTTP_ADDRESSES = tuple(node.address for node in go_cluster.nodes)
     return go_cluster
+
+
+@pytest.fixture
+def looked_at(collect, picture, wait_until) -> Callable[[int], None]:
+    """Has a collector see this many topics and stop; for ten seconds its picture counts as fresh."""
+
+    def look(topics: int) -> None:
+        collecting = collect()
+        wait_until(lambda: len((picture() or {"topics": []})["topics"]) == topics, "the picture")
+        collecting.stop()
+
+    return look
+
+
+@pytest.fixture
+def second_registry(go_cluster, settings) -> Iterator[GoRegistry]:
+    """One more registry, which knows no topic."""
+    other = GoRegistry([])
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = (go_cluster.registry.address, other.address)
+    yield other
+    other.stop()
 
 
 def refused(answer: Any, status: int, message: str) -> None:
@@ -50,6 +73,27 @@ def test_without_registries_a_topic_is_made_on_the_nodes(given_nodes, api):
     """Where nsqadmin would quietly do nothing."""
     assert api.post("/api/topics", {"topic": "orders", "channel": ""}).json()["message"] == ""
     assert all("orders" in node.topics for node in given_nodes.nodes)
+
+
+def test_without_registries_a_topic_and_its_channel_are_made_on_the_nodes(given_nodes, api):
+    """On all of them where none has the topic; on those that have it otherwise."""
+    answer = api.post("/api/topics", {"topic": "orders", "channel": "billing"})
+    assert (answer.status_code, answer.json()["message"]) == (200, "")
+    for node in given_nodes.nodes:
+        assert [each["channel_name"] for each in node.topics["orders"]["channels"]] == ["billing"]
+    given_nodes.nodes[0].topic("audit")
+    assert api.post("/api/topics", {"topic": "audit", "channel": "archive"}).json()["message"] == ""
+    assert ["audit" in node.topics for node in given_nodes.nodes] == [True, False]
+
+
+def test_without_registries_a_channel_is_made_where_nodes_answer(given_nodes, api):
+    """The one that is down is named."""
+    alpha, beta = given_nodes.nodes
+    beta.stop()
+    answer = api.post("/api/topics", {"topic": "orders", "channel": "billing"})
+    beta.start()
+    assert (answer.status_code, answer.json()["message"]) == (200, f"WARNING: nsqd {beta.address}: connection refused")
+    assert [each["channel_name"] for each in alpha.topics["orders"]["channels"]] == ["billing"]
 
 
 @pytest.mark.parametrize("action", ["pause", "unpause", "empty"])
@@ -117,6 +161,170 @@ def test_without_registries_a_tombstone_deletes_the_topic_on_that_node(given_nod
     refused(api.delete(f"/api/nodes/{alpha.address}", {"topic": "orders"}), 404, "TOPIC_NOT_FOUND")
 
 
+def test_a_tombstone_of_a_topic_that_is_gone_makes_a_warning(go_cluster, api):
+    """The registries have marked the node; it has nothing left to delete, and says so."""
+    alpha = go_cluster.nodes[0]
+    answer = api.delete(f"/api/nodes/{alpha.address}", {"topic": "orders"})
+    assert (answer.status_code, answer.json()["message"]) == (
+        200,
+        f"WARNING: nsqd {alpha.address}: 404 TOPIC_NOT_FOUND",
+    )
+
+
+def test_a_tombstone_on_a_given_node_that_is_down_is_no_success(given_nodes, api):
+    """The node is one of the cluster's, though it does not answer."""
+    beta = given_nodes.nodes[1]
+    beta.stop()
+    answer = api.delete(f"/api/nodes/{beta.address}", {"topic": "orders"})
+    beta.start()
+    assert answer.status_code == 502
+    assert answer.json()["message"] == f"UPSTREAM_ERROR: nsqd {beta.address}: connection refused"
+
+
+def test_a_node_that_only_a_dead_registry_may_know_is_not_called_unknown(go_cluster, second_registry, api):
+    second_registry.stop()
+    answer = api.delete("/api/nodes/10.0.0.1:4151", {"topic": "orders"})
+    second_registry.start()
+    assert answer.status_code == 502
+    assert second_registry.address in answer.json()["message"]
+    assert go_cluster.registry.posts == []
+
+
+# ---- the cluster is asked, whatever the collector saw last
+
+
+def test_what_was_just_made_is_acted_on(given_nodes, api, looked_at):
+    """A script that makes a channel on a node can pause it at once."""
+    alpha, beta = given_nodes.nodes
+    alpha.topic("orders")
+    looked_at(1)
+    beta.channel("fresh", "billing")
+    for path in ("/api/topics/fresh/billing", "/api/topics/fresh"):
+        answer = api.post(path, {"action": "pause"})
+        assert (answer.status_code, answer.json()["message"]) == (200, "")
+    assert beta.topics["fresh"]["paused"]
+    assert beta.channel("fresh", "billing")["paused"]
+
+
+def test_a_node_that_just_got_a_topic_is_not_left_out(given_nodes, api, looked_at):
+    alpha, beta = given_nodes.nodes
+    alpha.topic("orders")
+    looked_at(1)
+    beta.topic("orders")
+    assert api.post("/api/topics/orders", {"action": "pause"}).json()["message"] == ""
+    assert [node.topics["orders"]["paused"] for node in (alpha, beta)] == [True, True]
+
+
+def test_a_given_node_that_is_down_is_named(given_nodes, api, looked_at):
+    """It may have the topic, whether or not it had it when it was last seen."""
+    alpha, beta = given_nodes.nodes
+    alpha.topic("orders")
+    looked_at(1)
+    beta.stop()
+    answer = api.post("/api/topics/orders", {"action": "pause"})
+    beta.start()
+    assert (answer.status_code, answer.json()["message"]) == (200, f"WARNING: nsqd {beta.address}: connection refused")
+    assert alpha.topics["orders"]["paused"]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_dead_registry_is_named(go_cluster, second_registry, api, looked_at, is_seen):
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders")
+    if is_seen:
+        looked_at(1)
+    second_registry.stop()
+    answer = api.post("/api/topics/orders", {"action": "pause"})
+    second_registry.start()
+    assert answer.status_code == 200
+    assert answer.json()["message"] == f"WARNING: nsqlookupd {second_registry.address}: connection refused"
+    assert alpha.topics["orders"]["paused"]
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, looked_at, is_seen):
+    """Not 404: nobody can tell what they have."""
+    given_nodes.nodes[0].topic("orders")
+    if is_seen:
+        looked_at(1)
+    for node in given_nodes.nodes:
+        node.stop()
+    paused = api.post("/api/topics/orders", {"action": "pause"})
+    unknown = api.post("/api/topics/other/billing", {"action": "empty"})
+    for node in given_nodes.nodes:
+        node.start()
+    for answer in (paused, unknown):
+        assert answer.status_code == 502
+        assert answer.json()["message"].startswith("UPSTREAM_ERROR: failed to query any nsqd: ")
+        assert all(f"nsqd {node.address}: connection refused" in answer.text for node in given_nodes.nodes)
+
+
+def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, api, looked_at):
+    """The picture names the topic's nodes, but nobody can say whether they are all."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders")
+    looked_at(1)
+    go_cluster.registry.stop()
+    answer = api.post("/api/topics/orders", {"action": "empty"})
+    go_cluster.registry.start()
+    assert answer.status_code == 502
+    assert answer.json()["message"].startswith("UPSTREAM_ERROR: failed to query any nsqlookupd: ")
+    assert alpha.posts == []
+
+
+def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, looked_at):
+    """Creating a topic tells the registries alone, whoever had it a moment ago."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders")
+    looked_at(1)
+    alpha.topics.clear()
+    assert api.post("/api/topics", {"topic": "orders"}).json()["message"] == ""
+    assert alpha.posts == []
+
+
+# ---- who lacks it
+
+
+def test_a_node_that_lacks_the_channel_makes_a_warning(go_cluster, api):
+    """The others have done it; the answer is 200, and ``results`` says that nothing failed."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing")
+    beta.topic("orders")
+    answer = api.post("/api/topics/orders/billing", {"action": "pause"})
+    assert answer.status_code == 200
+    assert answer.json()["message"] == f"WARNING: nsqd {beta.address}: 404 CHANNEL_NOT_FOUND"
+    assert {each["node"]: each["outcome"] for each in answer.json()["results"]} == {
+        alpha.address: "done",
+        beta.address: "absent",
+    }
+
+
+def test_a_given_node_without_the_topic_is_no_warning(given_nodes, api):
+    """It is none of the topic's producers."""
+    given_nodes.nodes[0].channel("orders", "billing")
+    for path in ("/api/topics/orders", "/api/topics/orders/billing"):
+        answer = api.post(path, {"action": "pause"})
+        assert (answer.json()["message"], len(answer.json()["results"])) == ("", 1)
+
+
+def test_a_listed_node_that_lacks_the_topic_makes_a_warning(go_cluster, api):
+    """A registry sends consumers there."""
+    alpha, beta = go_cluster.nodes
+    alpha.topic("orders")
+    beta.topic("orders")
+    beta.status["/topic/pause"] = (404, "TOPIC_NOT_FOUND")
+    answer = api.post("/api/topics/orders", {"action": "pause"})
+    assert (answer.status_code, answer.json()["message"]) == (200, f"WARNING: nsqd {beta.address}: 404 TOPIC_NOT_FOUND")
+
+
+def test_a_registry_that_does_not_know_the_topic_makes_a_warning(go_cluster, second_registry, api):
+    """As where the topic is read."""
+    go_cluster.nodes[0].topic("orders")
+    answer = api.post("/api/topics/orders", {"action": "pause"})
+    assert answer.status_code == 200
+    assert answer.json()["message"] == f"WARNING: nsqlookupd {second_registry.address}: 404 TOPIC_NOT_FOUND"
+
+
 # ---- what is refused
 
 
@@ -167,6 +375,13 @@ def test_a_tombstone_needs_a_node_that_is_there(go_cluster, api):
 def test_actions_on_what_nobody_has_are_not_found(go_cluster, api, path):
     for answer in (api.post(path, {"action": "pause"}), api.delete(path)):
         refused(answer, 404, "TOPIC_NOT_FOUND")
+
+
+def test_given_nodes_do_not_know_a_topic_or_a_channel(given_nodes, api):
+    """The answer says which of the two is missing."""
+    given_nodes.nodes[0].topic("orders")
+    refused(api.post("/api/topics/nowhere/billing", {"action": "pause"}), 404, "TOPIC_NOT_FOUND")
+    refused(api.post("/api/topics/orders/nowhere", {"action": "pause"}), 404, "CHANNEL_NOT_FOUND")
 
 
 def test_a_channel_that_no_node_has_is_not_found(go_cluster, api):
