@@ -5,11 +5,12 @@ Patterns are Go's: RE2 itself reads them, so none is understood differently and 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
 import re2
+
+from nsqwire.decoding import decode_json
 
 PERMISSIONS: Final = ("subscribe", "publish")
 
@@ -53,7 +54,7 @@ def read_grant(body: bytes) -> Grant:
     Keys match in any case, unknown ones and nulls are passed over, as Go reads JSON. Raises BadGrant.
     """
     try:
-        answer = _Fields(json.loads(body))
+        answer = _Fields(decode_json(body))
         grant = Grant(
             ttl=answer.get("ttl", int, 0),
             identity=answer.get("identity", str, ""),

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from nsqwire.decoding import decode_json
+
 MAGIC_V1 = b"  V1"
 PING = b"PING\n"
 
@@ -108,7 +110,7 @@ class LookupSession:
 
 def _peer_info(reply: bytes) -> PeerInfo:
     try:
-        told = json.loads(reply)
+        told = decode_json(reply)
         if not isinstance(told, dict):
             raise ValueError("not an object")
         return PeerInfo(
@@ -117,7 +119,7 @@ def _peer_info(reply: bytes) -> PeerInfo:
             tcp_port=int(told.get("tcp_port") or 0),
             version=str(told.get("version") or ""),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise PeerFailed(f"IDENTIFY answered with {_shown(reply)}") from error
 
 

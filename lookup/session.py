@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nsqwire.decoding import decode_json
 from nsqwire.errors import REPLIES, BadBody, BadChannel, BadTopic, Invalid, NSQError
 from nsqwire.names import is_valid_name
 
@@ -177,7 +177,7 @@ def parse_identify(body: bytes) -> Identify:
     Raises BadBody.
     """
     try:
-        document = json.loads(body.decode("utf-8", "replace"), parse_constant=_refuse_constant)
+        document = decode_json(body)
         given = _fields(document)
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
@@ -223,7 +223,3 @@ _FIELDS: Final[dict[str, Callable[[Any], bool]]] = {
     "topology_region": _is_text,
     "remote_address": _is_text,
 }
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from nsqwire.decoding import decode_json
 from nsqwire.errors import BadBody
 
 _INT64 = range(-(2**63), 2**63)
@@ -49,7 +50,7 @@ def parse_identify(body: bytes) -> Identify:
     Keys match in any case, unknown ones and nulls are passed over. Raises BadBody for anything else.
     """
     try:
-        decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
+        decoded = decode_json(body)
         if decoded is None:
             return Identify()
         if not isinstance(decoded, dict):
@@ -57,10 +58,6 @@ def parse_identify(body: bytes) -> Identify:
         return Identify(**_known(decoded))
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _known(decoded: dict[str, Any]) -> dict[str, Any]:

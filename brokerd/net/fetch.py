@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import httptools
+
+from nsqwire.decoding import decode_json
 
 MAX_BODY_SIZE = 16 * 1024 * 1024
 
@@ -63,6 +64,6 @@ async def _read_answer(reader: asyncio.StreamReader) -> Any:
     if status != 200:
         raise FetchFailed(f"got status {status}" if status else "connection closed without an answer")
     try:
-        return json.loads(answer.body)
-    except ValueError as error:
+        return decode_json(bytes(answer.body))
+    except (ValueError, RecursionError) as error:
         raise FetchFailed(f"answer is not JSON: {error}") from error

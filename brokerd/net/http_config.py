@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from brokerd.net.statsd import statsd_prefix
 from brokerd.settings import BrokerSettings
 from nsqwire import logs
+from nsqwire.decoding import decode_json
 from nsqwire.durations import nanoseconds
 from nsqwire.http import HTTPError, Request, Response, json_response, text_response
 from nsqwire.logs import LogLevel
@@ -76,8 +76,8 @@ class Config:
 
 def _addresses(body: bytes) -> list[str]:
     try:
-        value = json.loads(body)
-    except ValueError:
+        value = decode_json(body)
+    except (ValueError, RecursionError):
         raise HTTPError(400, "INVALID_VALUE") from None
     if value is None:
         return []

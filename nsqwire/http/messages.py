@@ -201,7 +201,7 @@ def _reason(status: int) -> bytes:
 
 def text_response(body: bytes | str, status: int = 200, *, nsq: bool = True) -> Response:
     """Plain text; ``nsq=False`` leaves out the NSQ header, as ``/ping`` does."""
-    raw = body.encode() if isinstance(body, str) else body
+    raw = body.encode(errors="replace") if isinstance(body, str) else body
     return Response(status, raw, (TEXT_HEADER, NSQ_HEADER) if nsq else (TEXT_HEADER,))
 
 

@@ -267,3 +267,16 @@ def test_debug_endpoints_do_their_work_and_say_so(broker):
     assert broker.request("PUT", "/debug/setblockrate").text == (
         'invalid block rate : strconv.Atoi: parsing "": invalid syntax'
     )
+
+
+def test_a_client_may_call_itself_what_no_text_can_hold(broker, connect):
+    """A lone surrogate is U+FFFD, as in Go, wherever it is shown; nobody else's /stats is the worse for it."""
+    client = connect(broker)
+    body = rb'{"client_id": "\ud800", "hostname": "\udfff.example", "user_agent": "\ud800/1"}'
+    client.ok(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
+    client.ok(b"SUB t c\n")
+    for target in ("/stats", "/stats?format=json", "/metrics"):
+        assert broker.request("GET", target).status == 200
+    assert "\ufffd" in broker.request("GET", "/stats").text
+    (topic,) = broker.stats()["topics"]
+    assert topic["channels"][0]["clients"][0]["hostname"] == "\ufffd.example"
