@@ -158,12 +158,24 @@ class Channel:
     def go_back(self, seq: int) -> int:
         """Deliver again, as for the first time, what was delivered from message ``seq`` on; nobody has it in flight.
 
-        A deferred publish whose time has not come goes on to wait for it; those finished are requeued, and their number
-        is returned.
+        A deferred publish whose time has not come goes on to wait for it. The finished ones are requeued, those ahead
+        of the cursor too, and their number is returned.
         """
-        topic, head = self.topic, self.window.head
+        topic, end = self.topic, self.topic.routed_end
+        if seq < self.window.head:
+            self._move_back(seq)
+        due = [at for at in topic.deferred_between(seq, end) if at not in self.aside]
+        for at, entry in [(at, self.aside.add(at, 0)) for at in due]:
+            self._requeue(at, entry)
+        for client in self.clients.values():
+            self.offer(client)
+        topic.wake(self)
+        return len(due)
+
+    def _move_back(self, seq: int) -> None:
+        topic = self.topic
         self._set_aside_below(seq)
-        for _, number in self.window.holders(head):
+        for _, number in self.window.holders(self.window.head):
             self.clients[number].in_flight_count -= 1
         for client in self.clients.values():
             client.runs.clear()
@@ -177,13 +189,6 @@ class Channel:
         forgotten = list(_ranges(sorted(again)))
         for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD):
             self.journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
-        due = [at for at in topic.deferred_between(seq, head) if at not in self.aside]
-        for at, entry in [(at, self.aside.add(at, 0)) for at in due]:
-            self._requeue(at, entry)
-        for client in self.clients.values():
-            self.offer(client)
-        topic.wake(self)
-        return len(due)
 
     # -- clients --------------------------------------------------------------------------------------------------
 

@@ -25,9 +25,10 @@ def rewind(channel: Channel, since_ns: int) -> Rewound:
     What was not delivered yet follows behind it. A time to come changes nothing.
     """
     log, head = channel.topic.log, channel.window.head
-    seq = min(log.first_since(since_ns), head)
-    if seq == head:
-        return Rewound(0, None, is_complete=True)
+    seq = log.first_since(since_ns)
     deferred = channel.go_back(seq)
-    in_order = head - seq - channel.topic.skips.count_between(seq, head)
-    return Rewound(in_order + deferred, log.timestamp_of(seq), is_complete=seq > log.first_seq or log.first_seq == 0)
+    in_order = max(0, head - seq - channel.topic.skips.count_between(seq, head))
+    if seq >= head and not deferred:
+        return Rewound(0, None, is_complete=True)
+    is_complete = seq > log.first_seq or log.first_seq == 0
+    return Rewound(in_order + deferred, log.timestamp_of(seq), is_complete)

@@ -133,6 +133,26 @@ def test_deferred_messages_come_again_once_their_time_was(
     assert (channel_of(channel)["depth"], channel_of(channel)["deferred_count"]) == (0, 1)
 
 
+def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
+    channel: Any, start_broker: Start, connect: Connect, eventually: Eventually
+) -> None:
+    """It was delivered before older messages that still wait; rewinding redelivers it, also after a kill."""
+    publish(channel, b"1", b"2")
+    publish(channel, b"early", query="&defer=1")
+    eventually(lambda: channel_of(channel)["deferred_count"] == 0)
+    consumer = consumer_of(connect, channel, ready_count=1)  # what was requeued has the first turn
+    assert take(consumer, 1) == [b"early"]
+    consumer.send(b"RDY 0\n")
+    eventually(lambda: channel_of(channel)["clients"][0]["ready_count"] == 0)
+    consumer.socket.close()
+    eventually(lambda: (channel_of(channel)["depth"], channel_of(channel)["client_count"]) == (2, 0))
+    done = rewind(channel, "1h")
+    assert (done["complete"], channel_of(channel)["depth"]) == (True, 3)
+    channel.kill()
+    again = start_broker("--retention=1h", data_path=channel.data_path)
+    assert sorted(take(consumer_of(connect, again), 3)) == [b"1", b"2", b"early"]
+
+
 def test_a_rewound_channel_stays_so_after_a_kill(
     channel: Any, start_broker: Start, connect: Connect, eventually: Eventually
 ) -> None:

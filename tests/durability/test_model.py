@@ -329,14 +329,15 @@ class BrokerMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
         head = channel.window.head
-        seq = data.draw(st.integers(self.topic.log.first_seq, head), label="seq")
-        frames = [self.topic.log.frame(each) for each in range(seq, head)]
+        seq = data.draw(st.integers(self.topic.log.first_seq, self.topic.routed_end), label="seq")
+        frames = [self.topic.log.frame(each) for each in range(seq, self.topic.routed_end)]
         bodies = [bytes(frame[34:]) for frame in frames if frame is not None]
-        assert len(bodies) == head - seq, "what is kept can be read"
+        assert len(bodies) == len(frames), "what is kept can be read"
         if bodies:
             with self.step():
-                for body in bodies:
-                    if body not in self.emptied and not (body in self.deferred and body in model.messages):
+                for at, body in enumerate(bodies, seq):
+                    kept = body not in self.emptied
+                    if kept and (body not in model.messages if body in self.deferred else at < head):
                         model.messages[body] = Expected(Status.QUEUED)
                 channel.go_back(seq)
 
