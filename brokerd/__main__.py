@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import uvloop
 
 from brokerd import kernel
-from brokerd.broker import Broker, DataPathLocked
+from brokerd.broker import Broker
+from brokerd.data_path import DataPathLocked
 from brokerd.journal.journal import CorruptState
 from brokerd.latency import LatencyWindows
 from brokerd.lookup_session import Identity

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import fcntl
 import logging
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,32 +15,28 @@ from brokerd import nsqd_import
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.clock import NodeClock, boot_id
+from brokerd.data_path import TOPICS, DataPath
 from brokerd.journal import records
 from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.commits import Commit
+from brokerd.log.files import remove_log
 from brokerd.log.log import Log
 from brokerd.retention import Retention
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervisor
 from brokerd.syncer import Syncer
 from brokerd.timers import Handle, Timers
-from brokerd.topic import Topic, id_head, log_directory
+from brokerd.topic import Topic, id_head
+from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, step_over
 from brokerd.topology import Topology
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 
-TOPIC_NUMBERS = 1 << 14
-"""A topic's number is 14 bits of its message ids."""
-
-DELETED = ".deleted"
-"""What a topic's directory is called while it goes."""
+STRANGERS_NAMED = 100
+"""Files beside ours in the data path that are named one by one: somebody's home directory may be the data path."""
 
 logger = logging.getLogger("brokerd")
-
-
-class DataPathLocked(Exception):
-    """The data path cannot be had for this process alone; the text is nsqd's."""
 
 
 class RegistrationChange(NamedTuple):
@@ -93,24 +87,28 @@ class Broker:
             lambda when: call_at(when, lambda: self.timers.fire(now())), self.supervisor.tick
         )
         self._next_client = 0
-        self._data_path = Path(settings.data_path or ".").resolve()
-        self._lock_fd = _lock(self._data_path, settings.data_path or ".")
+        self._data_path = DataPath(settings.data_path or ".")
+        self._directories = TopicDirectories(self._data_path.path / TOPICS)
         self._journal: Journal | None = None
-        nsqd_import.check(self._data_path)
-        state, generation, oddities = recover(self._data_path)
-        nsqd_files = nsqd_import.stage(self._data_path, state)
+        data_path = self._data_path.path
+        nsqd_import.check(data_path)
+        state, generation, oddities = recover(data_path)
+        import_interrupted = nsqd_import.is_interrupted(data_path)
+        nsqd_files = nsqd_import.stage(data_path, state)
         for oddity in oddities:
             logger.warning("%s", oddity)
-        self._settle_directories(state, importing=nsqd_files is not None)
+        for directory in self._directories.settle(state, import_interrupted=import_interrupted):
+            self._remove(directory)
         if nsqd_files is not None:
             nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
         self._imports = state.imports
         self.clock = NodeClock(now, state.clock, boot_id(), lambda offset: self.journal_append(records.clock(offset)))
         self._restore(state)
-        self._journal = Journal(self._data_path, generation, self._snapshot, self.storage_failed)
+        self._journal = Journal(data_path, generation, self._snapshot, self.storage_failed)
         if nsqd_files is not None:
             logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
+        self._step_over_strangers()
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -126,11 +124,16 @@ class Broker:
     def _create_topic(self, name: str) -> Topic:
         taken = {topic.number for topic in self.topics.values()}
         candidates = (n % TOPIC_NUMBERS for n in range(self._next_topic, self._next_topic + TOPIC_NUMBERS))
-        number = next((n for n in candidates if n not in taken), None)
-        if number is None:
+        directory = None
+        for number in candidates:
+            if number in taken:
+                continue
+            with contextlib.suppress(FileExistsError):  # something that is not ours has its place
+                directory = None if is_ephemeral(name) else self._directories.create(number, name)
+                break
+        else:
             raise BadTopic(f"topic {name} is one more than the {TOPIC_NUMBERS} that a node can have")
         self._next_topic = number + 1
-        directory = None if is_ephemeral(name) else log_directory(self._data_path, number, name)
         topic = Topic(self, number, name, Log(directory), 0)
         self.topics[name] = topic
         if not topic.ephemeral:
@@ -149,19 +152,25 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Drop the topic, its channels and its messages, and close their clients. Raises TopicNotFound."""
         topic = self.find_topic(name)
+        doomed = None if topic.log.directory is None else self._directories.rename_deleted(topic.log.directory)
         del self.topics[name]
         channels = list(topic.channels)
         topic.detach()
         for channel in channels:
             self.registration_changed("unregister", name, channel)
-        if topic.log.directory is not None:
-            doomed = topic.log.directory.with_name(topic.log.directory.name + DELETED)
-            topic.log.directory.rename(doomed)
+        if doomed is not None:
             self.journal_append(records.topic_deleted(topic.number))
             topic.log.close()
-            shutil.rmtree(doomed, ignore_errors=True)
+            self._remove(doomed)
         logger.info("TOPIC(%s): deleted", name)
         self.registration_changed("unregister", name, None)
+
+    def _remove(self, directory: Path) -> None:
+        try:
+            for stranger in remove_log(directory):
+                step_over(stranger)
+        except OSError as error:
+            logger.error("cannot remove %s: %s", directory, error)
 
     def registration_changed(self, kind: Literal["register", "unregister"], topic: str, channel: str | None) -> None:
         """Tell the observers."""
@@ -293,35 +302,23 @@ class Broker:
             topic.log.unmap()
 
     def _place(self, number: int, name: str) -> nsqd_import.Place:
-        return nsqd_import.Place(log_directory(self._data_path, number, name), id_head(self.node_id, number))
+        path = self._directories.path_of(number, name)
+        if not path.exists():
+            self._directories.create(number, name)
+        return nsqd_import.Place(path, id_head(self.node_id, number))
 
-    def _settle_directories(self, state: NodeState, *, importing: bool) -> None:
-        """Make topics and directories agree: a crash may have come between the one and the other.
-
-        What a deletion left is removed, and so is what an import had written that is now done again. Messages of a
-        topic of which no record is left are otherwise never thrown away: it is taken back, without channels.
-        """
-        known = {log_directory(self._data_path, topic.number, topic.name) for topic in state.topics.values()}
-        for directory in sorted((self._data_path / "topics").glob("*")):
-            if directory.suffix == DELETED and directory.with_suffix("") in known:
-                directory.rename(directory.with_suffix(""))
-            elif directory.suffix == DELETED or (
-                directory not in known and (importing or not any(directory.glob("*.log")))
-            ):
-                shutil.rmtree(directory)
-            elif directory not in known:
-                name, _, digits = directory.name.rpartition(".")
-                number = int(digits) if digits.isdigit() else -1
-                if number in state.topics or not 0 <= number < TOPIC_NUMBERS or not is_valid_name(name):
-                    logger.warning("%s is not a topic's directory and is left alone", directory)
-                    continue
-                logger.warning("%s: no record of this topic is left; its messages are taken back", directory)
-                state.topics[number] = TopicState(number, name, 0)
-                state.next_topic = max(state.next_topic, number + 1)
+    def _step_over_strangers(self) -> None:
+        strangers = self._data_path.strangers()
+        for path in strangers[:STRANGERS_NAMED]:
+            step_over(path)
+        if len(strangers) > STRANGERS_NAMED:
+            logger.warning("%d more are not the broker's", len(strangers) - STRANGERS_NAMED)
 
     def _restore_topic(self, state: TopicState) -> None:
-        directory = log_directory(self._data_path, state.number, state.name)
+        directory = self._directories.path_of(state.number, state.name)
         log, repairs = Log.recover(directory, id_head(self.node_id, state.number))
+        for stranger in log.strangers:
+            step_over(stranger)
         for path, repair in repairs:
             logger.error(
                 "%s: commit records were damaged: %d written anew, %d dropped, %d messages lost", path, *repair
@@ -356,24 +353,4 @@ class Broker:
             self._journal = None
         for topic in self.topics.values():
             topic.log.close()
-        os.close(self._lock_fd)
-
-
-def _lock(data_path: Path, shown: str) -> int:
-    try:
-        fd = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise DataPathLocked(
-            f"failed to lock data-path: open {shown}: {os.strerror(error.errno or 0).lower()}"
-        ) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        raise DataPathLocked(
-            f"failed to lock data-path: cannot flock directory {shown} - resource temporarily unavailable "
-            "(possibly in use by another instance of nsqd)"
-        ) from error
-    return fd
+        self._data_path.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ from nsqwire.names import is_ephemeral, is_valid_name
 METADATA = "nsqd.dat"
 STAGING = "nsqd-import"
 KEPT = "nsqd-imported-"
+KEPT_NAME = re.compile(rf"{KEPT}([1-9][0-9]*)")
+_QUEUE_FILE = re.compile(r".+\.diskqueue\.(?:meta|[0-9]+)\.dat(?:\.bad)?")
 _BATCH = 512
 
 logger = logging.getLogger("brokerd")
@@ -53,8 +56,13 @@ class Place(NamedTuple):
 
 def check(data_path: Path) -> None:
     """Raises ImportFailed, before anything is moved, if nsqd's metadata is there and makes no sense."""
-    if (data_path / METADATA).exists():
+    if (data_path / METADATA).is_file():
         _read_metadata(data_path / METADATA)
+
+
+def is_interrupted(data_path: Path) -> bool:
+    """Tell whether an import was begun and may have written messages already."""
+    return (data_path / STAGING / METADATA).exists()
 
 
 def stage(data_path: Path, state: NodeState) -> Path | None:
@@ -64,13 +72,14 @@ def stage(data_path: Path, state: NodeState) -> Path | None:
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
-    if staging.exists() and state.imports > len(list(data_path.glob(f"{KEPT}*"))):
+    if is_interrupted(data_path) and state.imports > len(_kept(data_path)):
         keep(staging)
-    if not metadata.exists():
-        return staging if (staging / METADATA).exists() else None
+    if not metadata.is_file():
+        return staging if is_interrupted(data_path) else None
     staging.mkdir(exist_ok=True)
-    for file in sorted(data_path.glob("*.diskqueue.*")):
-        file.rename(staging / file.name)
+    for file in sorted(data_path.iterdir()):
+        if _QUEUE_FILE.fullmatch(file.name) and file.is_file():
+            file.rename(staging / file.name)
     metadata.rename(staging / METADATA)  # last: as long as it is here, an interrupted move is taken up again
     return staging
 
@@ -89,10 +98,15 @@ def import_into(state: NodeState, staging: Path, place: Callable[[int, str], Pla
 
 def keep(staging: Path) -> Path:
     """Give the imported files their last name, and return it."""
-    number = 1 + len(list(staging.parent.glob(f"{KEPT}*")))
+    number = 1 + max(_kept(staging.parent), default=0)
     kept = staging.with_name(f"{KEPT}{number}")
     staging.rename(kept)
     return kept
+
+
+def _kept(data_path: Path) -> list[int]:
+    """The numbers of the imports whose files are kept."""
+    return [int(match[1]) for path in data_path.iterdir() if (match := KEPT_NAME.fullmatch(path.name))]
 
 
 def _read_metadata(path: Path) -> list[dict[str, Any]]:

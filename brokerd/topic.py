@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brokerd.channel import Channel
@@ -447,8 +446,3 @@ def _keep_nothing(record: bytes) -> None:
 def id_head(node_id: int, number: int) -> bytes:
     """The first six digits of the ids of a topic's messages: 10 bits of the node, 14 of the topic."""
     return b"%06x" % (node_id << 14 | number)
-
-
-def log_directory(data_path: Path, number: int, name: str) -> Path:
-    """Where a topic's segments are: its number keeps a topic that is made again apart from the one of before."""
-    return data_path / "topics" / f"{name}.{number}"

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import mmap
 import os
+import re
 import struct
 import threading
 import time
@@ -33,6 +34,9 @@ logger = logging.getLogger("brokerd")
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 CHECKPOINT = "checkpoint"
+_NAME = re.compile(r"journal\.(0|[1-9][0-9]*)")
+FILES = re.compile(rf"{CHECKPOINT}(?:\.new)?|{_NAME.pattern}")
+"""The names of all of its files."""
 
 _HEAD = struct.Struct(">II")
 _MAX_RECORD_BYTES = 1024 * 1024
@@ -67,11 +71,17 @@ def recover(directory: Path) -> tuple[NodeState, int, list[str]]:
             state, generation = NodeState.from_lines(text.decode().splitlines()), int(number)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptState(f"{checkpoint} cannot be read: {error}") from error
-    later = (int(path.suffix[1:]) for path in directory.glob("journal.*") if path.suffix[1:].isdigit())
-    for each in sorted(each for each in later if each >= generation):
-        _replay(directory / f"journal.{each}", state, oddities)
-        generation = max(generation, each)
+    first = generation
+    for each, journal in sorted(_generations(directory).items()):
+        if each >= first and journal.is_file() and not journal.is_symlink():
+            _replay(journal, state, oddities)
+        generation = max(generation, each)  # past a stranger of such a name too, for the next ones need their names
     return state, generation, oddities
+
+
+def _generations(directory: Path) -> dict[int, Path]:
+    """What has a journal's name, by generation."""
+    return {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
 
 
 def _replay(journal: Path, state: NodeState, oddities: list[str]) -> None:
@@ -264,8 +274,8 @@ class Journal:
             os.fsync(file.fileno())
         aside.rename(self._directory / CHECKPOINT)
         sync_directory(self._directory)
-        for old in self._directory.glob("journal.*"):
-            if old.suffix[1:].isdigit() and int(old.suffix[1:]) < generation:
+        for number, old in _generations(self._directory).items():
+            if number < generation and old.is_file() and not old.is_symlink():
                 old.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -10,8 +10,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from brokerd.log.commits import Commit
+from brokerd.log.files import RETIRED, LogFiles
 from brokerd.log.mending import Repair
-from brokerd.log.segment import RETIRED, Segment, Write
+from brokerd.log.segment import Segment, Write
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
@@ -29,15 +30,17 @@ class Log:
         self.next_seq = first_seq
         self._capacity = FIRST_SEGMENT_BYTES
         self._retired: Segment | None = None
+        self.strangers: list[Path] = []
+        """What lay in the directory at the start and is not the broker's."""
         if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(exist_ok=True)
 
     @classmethod
     def recover(cls, directory: Path, id_head: bytes) -> tuple[Log, list[tuple[Path, Repair]]]:
         """Open what is there. Returns the log and what had to be mended; raises OSError if a file cannot be read."""
         log, repairs = cls(directory), []
         (directory / RETIRED).unlink(missing_ok=True)
-        paths = sorted(directory.glob("*.log"))
+        paths, _, log.strangers = LogFiles.of(directory)
         for path, following in zip_longest(paths, paths[1:]):
             next_first_seq = None if following is None else int(following.stem)
             segment, repair = Segment.open(path, id_head, next_first_seq=next_first_seq)

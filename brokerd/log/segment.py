@@ -22,13 +22,12 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
+from brokerd.log.files import RETIRED
 from brokerd.log.mending import Repair, mend
 
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT = 8  # in a frame: behind its size and its type
-RETIRED = "retired"
-"""What a segment's file is called while it waits for its next use."""
 CHECKED_AHEAD = 64
 """Batches that are checked at a time, when a cursor comes to one that was not yet."""
 WRITTEN_FROM = 8 * 1024

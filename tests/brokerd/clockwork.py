@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import os
 import struct
 import time
 from collections.abc import Callable
@@ -59,8 +58,7 @@ class Node:
 
     def kill(self) -> None:
         """End it as SIGKILL does: what it wrote is there, and nothing else happens. A broker is opened next."""
-        os.close(self.broker._lock_fd)
-        self.broker._lock_fd = -1
+        self.broker._data_path.close()
 
     def wall_ns(self) -> int:
         return int(self.wall * 1e9)

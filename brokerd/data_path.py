@@ -1,0 +1,67 @@
+"""The data path: a directory that one broker has for itself, and what in it is somebody else's."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from brokerd import nsqd_import
+from brokerd.journal.journal import FILES as JOURNAL_FILES
+
+TOPICS = "topics"
+SET_ASIDE = "set-aside"
+"""Where ``nsq repair`` puts what cannot be used."""
+_DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern}|lost\+found")
+
+
+class DataPathLocked(Exception):
+    """The data path cannot be had for this process alone; the text is nsqd's."""
+
+
+class DataPath:
+    """A locked data path. It stays locked until ``close``, or until the process ends in whatever way."""
+
+    def __init__(self, shown: str) -> None:
+        """Lock the directory. Raises DataPathLocked, OSError."""
+        self.path = Path(shown).resolve()
+        self._fd = _lock(self.path, shown)
+
+    def close(self) -> None:
+        """Let another process have it. A second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def strangers(self) -> list[Path]:
+        """What lies directly in the data path and is not a broker's. Raises OSError."""
+        with os.scandir(self.path) as entries:
+            return sorted(self.path / entry.name for entry in entries if not _is_ours(entry))
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    if JOURNAL_FILES.fullmatch(entry.name):
+        return entry.is_file(follow_symlinks=False)
+    return _DIRECTORIES.fullmatch(entry.name) is not None and entry.is_dir()
+
+
+def _lock(data_path: Path, shown: str) -> int:
+    try:
+        fd = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise DataPathLocked(
+            f"failed to lock data-path: open {shown}: {os.strerror(error.errno or 0).lower()}"
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise DataPathLocked(
+            f"failed to lock data-path: cannot flock directory {shown} - resource temporarily unavailable "
+            "(possibly in use by another instance of nsqd)"
+        ) from error
+    return fd

@@ -1,0 +1,50 @@
+"""The files of a log, by their names: which of those in its directory are the broker's, and which are not."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RETIRED: Final = "retired"
+"""What a segment's file is called while it waits for its next use."""
+_SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
+_SIDE_FILE: Final = re.compile(r"[0-9]{20}\.idx")
+
+
+class LogFiles(NamedTuple):
+    """What is in a log's directory. Nothing but a regular file of the right name is the broker's."""
+
+    segments: list[Path]
+    """The ``.log`` files, oldest first."""
+    side_files: list[Path]
+    """Other files of the broker's."""
+    strangers: list[Path]
+    """Whatever else is there. The broker neither opens nor removes it."""
+
+    @classmethod
+    def of(cls, directory: Path) -> LogFiles:
+        """List a directory. Raises OSError."""
+        found = cls([], [], [])
+        with os.scandir(directory) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                found._list_for(entry).append(directory / entry.name)
+        return found
+
+    def _list_for(self, entry: os.DirEntry[str]) -> list[Path]:
+        if not entry.is_file(follow_symlinks=False):
+            return self.strangers
+        if _SEGMENT.fullmatch(entry.name):
+            return self.segments
+        return self.side_files if entry.name == RETIRED or _SIDE_FILE.fullmatch(entry.name) else self.strangers
+
+
+def remove_log(directory: Path) -> list[Path]:
+    """Delete a log's files, and the directory unless something else is in it, which is returned. Raises OSError."""
+    files = LogFiles.of(directory)
+    for path in [*files.segments, *files.side_files]:
+        path.unlink(missing_ok=True)
+    if not files.strangers:
+        directory.rmdir()
+    return files.strangers
