@@ -31,7 +31,7 @@ and of each registry its ``error``, null if it answered: JSON."""
 TOPICS = "nsq:topics"
 """The names of all topics, sorted, as JSON."""
 LOOKUPD = "nsq:lookupd"
-"""The registries' addresses, JSON, while ``PUT /config`` has changed them."""
+"""The registries' addresses, JSON, or null for none, while ``PUT /config`` has changed them."""
 CHANGED = "nsq:changed"
 """There for a few seconds after an action, while the picture may not show it yet."""
 LIVE = "nsq:live"
@@ -124,7 +124,7 @@ async def keep_history(redis: AsyncRedis, records: Sequence[tuple[str, int, byte
 
 def lookupd_in_force(changed: bytes | str | None) -> Sequence[str]:
     """The registries' addresses: what LOOKUPD holds, else the settings'."""
-    addresses: Sequence[str] = json.loads(changed) if changed else settings.NSQLOOKUPD_HTTP_ADDRESSES
+    addresses: Sequence[str] = (json.loads(changed) or ()) if changed else settings.NSQLOOKUPD_HTTP_ADDRESSES
     return addresses
 
 

@@ -47,7 +47,8 @@ class NsqadminFirst:
                 return
             path = path[len(base) :] or "/"
         if not is_ours(path):
-            await self.django({**scope, "root_path": base} if base else scope, receive, send)
+            # Django knows no empty path: the base path is its first page.
+            await self.django({**scope, "root_path": base, "path": base + path} if base else scope, receive, send)
             return
         started = time.perf_counter()
         raw: bytes = scope.get("raw_path") or path.encode()

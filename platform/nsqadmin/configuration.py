@@ -29,7 +29,7 @@ async def value(settings: AdminSettings, option: str) -> Response:
         raise HTTPError(400, "INVALID_OPTION")
     found: Any = getattr(settings, field)
     if option == LOOKUPD:
-        found = await sources.lookupd()
+        found = await sources.lookupd()  # as it was given: Go's null stays one
     elif option == LEVEL:
         found = int(logs.level())
     elif isinstance(found, timedelta):
@@ -56,11 +56,14 @@ async def change(settings: AdminSettings, option: str, body: bytes) -> Response:
     return await value(settings, option)
 
 
-def addresses(body: bytes) -> list[str]:
+def addresses(body: bytes) -> list[str] | None:
+    """The JSON list in ``body``; None for ``null``, which Go takes for a list of none. Raises HTTPError."""
     try:
         given = json.loads(body)
     except ValueError:
         raise HTTPError(400, "INVALID_VALUE") from None
+    if given is None:
+        return None
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
         raise HTTPError(400, "INVALID_VALUE")
     return given

@@ -2,7 +2,7 @@
 
 Percentiles of several nodes cannot be merged without the distributions behind them. The keys are nsqadmin's: ``min``
 and ``max`` bound the nodes' values, ``average`` is their mean weighted by count and no percentile. The platform's own
-picture merges histograms instead.
+picture merges histograms instead. A percentile's keys are sorted: in nsqadmin it is a map, which Go writes so.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nsqadmin.answers import Latency
 def of_node(latency: Latency) -> dict[str, Any]:
     percentiles = [
         {
-            "quantile": each.quantile,
-            "value": each.value,
-            "min": each.value,
-            "max": each.value,
             "average": each.value,
             "count": latency.count,
+            "max": each.value,
+            "min": each.value,
+            "quantile": each.quantile,
+            "value": each.value,
         }
         for each in latency.percentiles or []
     ]
@@ -41,11 +41,11 @@ def of_all(latencies: Sequence[Latency], *, topic: str, channel: str) -> dict[st
         values = [value for value, n in pairs if n or not count]
         percentiles.append(
             {
-                "quantile": quantile,
-                "min": min(values),
-                "max": max(values),
                 "average": sum(value * n for value, n in pairs) / count if count else 0,
                 "count": count,
+                "max": max(values),
+                "min": min(values),
+                "quantile": quantile,
             }
         )
     return {

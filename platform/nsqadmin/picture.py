@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from cluster import store
 from cluster.rows import Columns
 from cluster.table import SHARES
-from nsqadmin.reads import count_shape
+from nsqadmin.reads import count_shape, sorted_by_key
 from nsqwire.http import Response, encode_without_floats, json_response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 
@@ -139,4 +139,6 @@ def counter_answer(channels: Columns) -> Response:
         for share in shares
     }
     # Whole numbers alone, and much of it: the fast encoder.
-    return Response(200, encode_without_floats({"stats": stats, "message": ""}), (JSON_HEADER, NSQ_HEADER))
+    return Response(
+        200, encode_without_floats({"stats": sorted_by_key(stats), "message": ""}), (JSON_HEADER, NSQ_HEADER)
+    )

@@ -107,7 +107,12 @@ class Reads:
                 for channel in topic.channels:
                     key = f"{topic.topic_name}:{channel.channel_name}:{node.name}"
                     counts[key] = count_shape(node.name, topic.topic_name, channel.channel_name, channel.message_count)
-        return self.told({"stats": counts})
+        return self.told({"stats": sorted_by_key(counts)})
+
+
+def sorted_by_key(stats: Body) -> Body:
+    """As Go writes a map."""
+    return dict(sorted(stats.items()))
 
 
 def count_shape(node: str, topic: str, channel: str, message_count: int) -> Body:

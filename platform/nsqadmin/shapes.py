@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from nsqadmin import percentiles
 from nsqadmin.answers import Channel, Client, Figures, Topic
 from nsqadmin.discovery import Node
 
 Shape = dict[str, Any]
+Held = TypeVar("Held", Topic, Channel)
 
 DELIVERIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 TOPIC_SUMS = ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count", *DELIVERIES)
@@ -134,8 +135,8 @@ def client_shape(node: Node, client: Client) -> Shape:
 # ---- of all
 
 
-def by_host(shapes: Sequence[Shape]) -> list[Shape]:
-    return sorted(shapes, key=lambda shape: (shape["hostname"], shape["node"]))
+def by_host(held: Sequence[tuple[Node, Held]]) -> list[tuple[Node, Held]]:
+    return sorted(held, key=lambda each: (each[0].producer.hostname, each[0].name))
 
 
 def sums(shapes: Sequence[Shape], keys: Sequence[str]) -> Shape:
@@ -143,8 +144,10 @@ def sums(shapes: Sequence[Shape], keys: Sequence[str]) -> Shape:
 
 
 def topic_aggregate(name: str, held: Sequence[tuple[Node, Topic]]) -> Shape:
-    """All of a topic; of its channels too. Nothing in it is shared with the per-node objects."""
-    shapes = by_host([topic_shape(node, topic, with_clients=False) for node, topic in held])
+    """A topic over all its nodes, and its channels, sorted by name. Nothing in it is shared with the per-node objects,
+    and it does not depend on the order of ``held``."""
+    held = by_host(held)
+    shapes = [topic_shape(node, topic, with_clients=False) for node, topic in held]
     channels: dict[str, list[tuple[Node, Channel]]] = {}
     for node, topic in held:
         for channel in topic.channels:
@@ -156,7 +159,8 @@ def topic_aggregate(name: str, held: Sequence[tuple[Node, Topic]]) -> Shape:
         **sums(shapes, TOPIC_SUMS),
         "nodes": shapes or None,
         "channels": [
-            channel_aggregate(name, channel, of_nodes, with_clients=False) for channel, of_nodes in channels.items()
+            channel_aggregate(name, channel, of_nodes, with_clients=False)
+            for channel, of_nodes in sorted(channels.items())
         ]
         or None,
         "paused": any(shape["paused"] for shape in shapes),
@@ -168,7 +172,8 @@ def topic_aggregate(name: str, held: Sequence[tuple[Node, Topic]]) -> Shape:
 
 
 def channel_aggregate(topic: str, name: str, held: Sequence[tuple[Node, Channel]], *, with_clients: bool) -> Shape:
-    shapes = by_host([channel_shape(node, topic, channel, with_clients=with_clients) for node, channel in held])
+    held = by_host(held)
+    shapes = [channel_shape(node, topic, channel, with_clients=with_clients) for node, channel in held]
     clients = [client for shape in shapes for client in shape["clients"] or []]
     aggregate = {
         "node": "*",

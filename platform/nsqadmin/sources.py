@@ -20,13 +20,15 @@ async def sources() -> Sources:
     return Sources(lookupd=lookupd, nsqd=settings.NSQD_HTTP_ADDRESSES, reached_at=reached_at)
 
 
-async def change_lookupd(addresses: list[str]) -> None:
-    """Have every process of this platform ask these registries, until it is started anew."""
+async def change_lookupd(addresses: list[str] | None) -> None:
+    """Have every process of this platform ask these registries, until it is started anew; None is as none."""
     async with store.connect_async() as redis:
         await redis.set(store.LOOKUPD, json.dumps(addresses))
 
 
-async def lookupd() -> list[str]:
+async def lookupd() -> list[str] | None:
+    """What ``PUT /config`` was given last, else the settings' addresses."""
     async with store.connect_async() as redis:
         changed = cast(bytes | None, await redis.get(store.LOOKUPD))
-    return list(store.lookupd_in_force(changed))
+    given: list[str] | None = json.loads(changed) if changed else list(settings.NSQLOOKUPD_HTTP_ADDRESSES)
+    return given

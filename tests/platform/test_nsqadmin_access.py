@@ -256,6 +256,9 @@ def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, pictur
     collect()
     wait_until(lambda: [row["id"] for row in (picture() or {"nodes": []})["nodes"]] == [node.address], "its node")
     assert api.request("PUT", "/config/nsqlookupd_http_addresses", "[]").text == "[]"
+    assert api.request("PUT", "/config/nsqlookupd_http_addresses", "null").text == "null"
+    assert api.get("/config/nsqlookupd_http_addresses").text == "null"
+    assert api.get("/api/nodes").json()["nodes"] is None, "no registry is asked"
     wait_until(lambda: api.get("/api/topics").json().get("topics") is None, "no registry, no node")
     node.stop()
     other.stop()

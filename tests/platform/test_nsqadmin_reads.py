@@ -222,6 +222,29 @@ def test_percentiles_of_several_nodes_are_bounds_and_a_mean(mode, go_cluster, ap
     }
 
 
+def test_keys_of_percentiles_are_in_gos_order(mode, go_cluster, api):
+    """Sorted, for they are a map in nsqadmin: a script that compares texts sees no difference."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", e2e_processing_latency=latency(1, p99=10))
+    beta.channel("orders", "billing", e2e_processing_latency=latency(9, p99=100.5))
+    text = api.get("/api/topics/orders/billing").text
+    assert '{"average":91.45,"count":10,"max":100.5,"min":10,"quantile":0.99}' in text
+    assert '{"average":10,"count":1,"max":10,"min":10,"quantile":0.99,"value":10}' in text
+
+
+def test_a_topics_answer_does_not_depend_on_the_registrys_order(go_cluster, api):
+    """Channels are sorted by name, percentiles come in the order of the first node by host name."""
+    alpha, beta = go_cluster.nodes
+    beta.channel("orders", "archive", e2e_processing_latency=latency(1, p50=1))
+    beta.channel("orders", "billing", e2e_processing_latency=latency(1, p50=1, p99=2))
+    alpha.channel("orders", "shipping", e2e_processing_latency=latency(1, p50=1))
+    alpha.channel("orders", "billing", e2e_processing_latency=latency(1, p99=2, p50=1))
+    first = api.get("/api/topics/orders")
+    assert [channel["channel_name"] for channel in first.json()["channels"]] == ["archive", "billing", "shipping"]
+    go_cluster.registry.nodes.reverse()
+    assert api.get("/api/topics/orders").text == first.text
+
+
 def test_a_node_without_samples_does_not_lower_the_minimum(go_cluster, api):
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", e2e_processing_latency=latency(4, p99=100))
@@ -352,6 +375,37 @@ def test_the_counter_has_each_channel_of_each_node(mode, go_cluster, api):
         }
         for node, count in ((alpha, 30), (beta, 12))
     }
+
+
+def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, picture, wait_until):
+    """As Go writes a map, by the whole key; and out of the picture too."""
+    alpha, beta = go_cluster.nodes
+    for node in (beta, alpha):
+        node.channel("orders", "billing")
+        node.channel("orders", "archive")
+        node.channel("orders-old", "billing")  # the dash comes before the colon
+    asked = api.get("/api/counter")
+    assert list(asked.json()["stats"]) == sorted(asked.json()["stats"])
+    assert len(asked.json()["stats"]) == 6
+    collect()
+    wait_until(lambda: len((picture() or {"channels": []})["channels"]) == 3, "the picture")
+    asked_for: list[str] = []
+    for node in (alpha, beta):
+        original = node.get
+
+        def told(path: str, query: dict[str, str], original: Any = original) -> Any:
+            if "include_histograms" not in query:
+                asked_for.append(path)
+            return original(path, query)
+
+        node.get = told
+
+    def from_picture() -> bool:
+        asked_for.clear()
+        assert api.get("/api/counter").text == asked.text
+        return not asked_for
+
+    wait_until(from_picture, "an answer out of the picture")
 
 
 # ---- who does not answer
@@ -504,6 +558,16 @@ def test_other_methods_are_refused_with_what_is_allowed(go_cluster, api, method,
 def test_nearly_right_paths_are_redirected(api, method, path, status, location):
     answer = api.request(method, path)
     assert (answer.status_code, answer.headers["Location"]) == (status, location)
+
+
+def test_the_base_path_itself_is_the_first_page(api, nsqadmin_settings):
+    """With and without a slash at its end; whoever is not signed in is led to the sign-in page."""
+    nsqadmin_settings(base_path="/nsq")
+    for path in ("/nsq", "/nsq/"):
+        answer = api.get(path, Accept="text/html")
+        assert answer.status_code == 302
+        assert answer.headers["Location"].endswith("/signin?next=/nsq/")
+    assert api.get("/nsqx", Accept="text/html").status_code == 404
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/x", "/config", "/nowhere", "/api/topics/a/b/c"])
