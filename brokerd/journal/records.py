@@ -7,7 +7,7 @@ number is unique among all channels. A sequence number is a topic's. Times are n
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 TOPIC_CREATED: Final = 1
@@ -25,8 +25,9 @@ SKIPPED: Final = 12
 TOPIC_ROUTED: Final = 13
 CLOCK: Final = 14
 CHANNEL_REWOUND: Final = 15
-KINDS: Final = range(TOPIC_CREATED, CHANNEL_REWOUND + 1)
-OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED))
+WAITING_RANGES: Final = 16
+KINDS: Final = range(TOPIC_CREATED, WAITING_RANGES + 1)
+OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
 """The kinds that tell of messages; without them some are delivered again, but nothing is lost."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
@@ -39,6 +40,8 @@ CHANNEL_FLAG = struct.Struct(">BIB")
 CHANNEL_MESSAGE = struct.Struct(">BIQHQ")
 CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
+WAITING_RANGE = struct.Struct(">QIHQ")
+WAITING_RANGES_IN_A_RECORD: Final = 100
 OFFSET = struct.Struct(">Bq")
 
 
@@ -110,6 +113,13 @@ def skipped(number: int, first: int, count: int) -> bytes:
 def waiting(number: int, seq: int, attempts: int, due_ns: int) -> bytes:
     """A message is to be delivered again after ``attempts`` deliveries; at ``due_ns``, or 0 for at once."""
     return CHANNEL_MESSAGE.pack(WAITING, number, seq, attempts, due_ns)
+
+
+def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
+    """As ``waiting``, in as many records as needed, for packed ranges of ``first seq | count | attempts | due ns``."""
+    step = WAITING_RANGE.size * WAITING_RANGES_IN_A_RECORD
+    for start in range(0, len(ranges), step):
+        yield CHANNEL.pack(WAITING_RANGES, number) + ranges[start : start + step]
 
 
 def clock(wall_offset_ns: int) -> bytes:

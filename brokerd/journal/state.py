@@ -65,6 +65,12 @@ class ChannelState:
     def __post_init__(self) -> None:
         self.delivered = Delivered(self.head)
 
+    def wait(self, first: int, count: int, attempts: int, due: int) -> None:
+        """Messages wait for another delivery, until ``due``, kept ns, or 0 for at once."""
+        for seq in range(first, first + count):
+            self.aside[seq] = (attempts, due)
+        self.delivered.mark(first, count)
+
     def finish(self, first: int, count: int) -> None:
         """Forget messages, wherever they wait."""
         if self.aside:
@@ -142,8 +148,10 @@ class NodeState:
                 channel.finish(first, count)
         elif kind == records.WAITING:
             _, _, seq, attempts, due = records.CHANNEL_MESSAGE.unpack(record)
-            channel.aside[seq] = (attempts, due)
-            channel.delivered.mark(seq, 1)
+            channel.wait(seq, 1, attempts, due)
+        elif kind == records.WAITING_RANGES:
+            for waiting in records.WAITING_RANGE.iter_unpack(record[records.CHANNEL.size :]):
+                channel.wait(*waiting)
         else:
             channel.delivered.mark(*RANGE.unpack_from(record, records.CHANNEL.size))
 

@@ -44,6 +44,21 @@ def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
     assert state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
+def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) -> None:
+    """Many ranges take several records; a message's last record decides."""
+    journal = written(tmp_path)
+    journal.append(records.waiting(7, 0, 9, 0))
+    ranges = [(seq, 1, 2 + seq % 3, 50 + seq) for seq in range(0, 500, 2)] + [(1000, 300, 4, 0)]
+    kept = list(records.waiting_ranges(7, b"".join(records.WAITING_RANGE.pack(*each) for each in ranges)))
+    assert len(kept) == 3
+    for record in kept:
+        journal.append(record)
+    journal.append(records.finished(7, [(1100, 100)]))
+    unfinished = recover(tmp_path)[0].channels[7].unfinished()
+    expected = {seq + at: (attempts, due) for seq, count, attempts, due in ranges for at in range(count)}
+    assert unfinished == {seq: state for seq, state in expected.items() if not 1100 <= seq < 1200}
+
+
 def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
     """The last word on a message holds, also across a checkpoint."""
     journal = written(tmp_path)
