@@ -113,7 +113,7 @@ class Broker:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """Return the topic, made if need be. Raises BadTopic for a name that is not one."""
+        """Return the topic, made if need be. Raises BadTopic for a name that is not one; OSError, with nothing made."""
         topic = self.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -122,25 +122,31 @@ class Broker:
         return topic
 
     def _create_topic(self, name: str) -> Topic:
-        taken = {topic.number for topic in self.topics.values()}
-        candidates = (n % TOPIC_NUMBERS for n in range(self._next_topic, self._next_topic + TOPIC_NUMBERS))
-        directory = None
-        for number in candidates:
-            if number in taken:
-                continue
-            with contextlib.suppress(FileExistsError):  # something that is not ours has its place
-                directory = None if is_ephemeral(name) else self._directories.create(number, name)
-                break
-        else:
-            raise BadTopic(f"topic {name} is one more than the {TOPIC_NUMBERS} that a node can have")
+        try:
+            number, directory = self._new_number(name)
+        except OSError as error:
+            self.storage_failed(error)
+            raise
         self._next_topic = number + 1
         topic = Topic(self, number, name, Log(directory), 0)
         self.topics[name] = topic
         if not topic.ephemeral:
             self.journal_append(records.topic_created(number, 0, name))
+            if self.sync_error is None:
+                self.health_error = None
         logger.info("TOPIC(%s): created", name)
         self.registration_changed("register", name, None)
         return topic
+
+    def _new_number(self, name: str) -> tuple[int, Path | None]:
+        """A number that no topic has, and the directory made for it; None for an ephemeral topic."""
+        taken = {topic.number for topic in self.topics.values()}
+        for candidate in range(self._next_topic, self._next_topic + TOPIC_NUMBERS):
+            number = candidate % TOPIC_NUMBERS
+            if number not in taken:
+                with contextlib.suppress(FileExistsError):  # something that is not ours has its place
+                    return number, None if is_ephemeral(name) else self._directories.create(number, name)
+        raise BadTopic(f"topic {name} is one more than the {TOPIC_NUMBERS} that a node can have")
 
     def find_topic(self, name: str) -> Topic:
         """Return the topic. Raises TopicNotFound."""
@@ -150,7 +156,10 @@ class Broker:
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Drop the topic, its channels and its messages, and close their clients. Raises TopicNotFound."""
+        """Drop the topic, its channels and its messages, and close their clients.
+
+        Raises TopicNotFound; OSError, with nothing changed.
+        """
         topic = self.find_topic(name)
         doomed = None if topic.log.directory is None else self._directories.rename_deleted(topic.log.directory)
         del self.topics[name]

@@ -410,7 +410,10 @@ class Topic:
             low = self.low_water
             if retention is not None:
                 low = min(low, retention.first_kept(self.log, time.time_ns()))
-            self.log.drop_below(low)
+            try:
+                self.log.drop_below(low)
+            except OSError as error:  # the files stay until the next start; whoever finished their messages is not told
+                self._broker.storage_failed(error)
             self.skips.drop_below(low)
             if self._holes:
                 self._holes = [(start, end) for start, end in self._holes if end > low]

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.kernel import scan_messages
+from nsqwire.errors import PublishFailed
 from nsqwire.http import Answer, HTTPError, Later, Request, error_response, refusal, text_response
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
@@ -89,7 +90,7 @@ class Publishing:
         for name, (bodies, answer, request) in gathered.items():
             try:
                 # By its name: the topic may have been deleted since.
-                self._broker.topic(name).publish(bodies)
+                self._made(name).publish(bodies)
             except Exception as error:
                 answer.give(refusal(request, error))
             else:
@@ -130,7 +131,13 @@ class Publishing:
             return topic
         if not is_valid_name(name):
             raise HTTPError(400, "INVALID_TOPIC")
-        return self._broker.topic(name)
+        return self._made(name)
+
+    def _made(self, name: str) -> Topic:
+        try:
+            return self._broker.topic(name)
+        except OSError as error:
+            raise PublishFailed(str(error)) from error
 
     def _defer_ms(self, text: str) -> int:
         defer_ms = int(text) if _GO_INT.fullmatch(text) and len(text) <= 20 else -1

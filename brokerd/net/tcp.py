@@ -17,6 +17,7 @@ from brokerd import kernel
 from brokerd.client import Client
 from brokerd.net.dispatch import COMMANDS, Waits
 from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
+from brokerd.net.failures import failure
 from brokerd.net.hold import Hold
 from brokerd.net.layers import Layers
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from brokerd.net.auth_client import AuthServers
     from brokerd.net.tls import NewTLS
     from brokerd.settings import BrokerSettings
+    from nsqwire.received import Command
 
 logger = logging.getLogger("brokerd")
 
@@ -182,8 +184,11 @@ class Connection(asyncio.BufferedProtocol):
                     commands[type(command)](self, command)
                 except NSQError as error:
                     session.refuse(error)
+                except OSError as error:
+                    self._failed(command, error)
         except Waits as waits:
-            self._wait(waits)
+            assert command is not None
+            self._wait(waits, command)
         except Exception:
             self._broken()
         self.flush()
@@ -217,16 +222,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_protocol(self._layers)
         self._layers.add(self.session.terms)
 
-    def _wait(self, waits: Waits) -> None:
+    def _wait(self, waits: Waits, command: Command) -> None:
         self.hold(Hold.COMMAND)
         self.session.hold()
         connected = self._transport.get_extra_info("socket")
         if HAS_EPOLL and connected is not None and self._reset_watch is None and not self._transport.is_closing():
             self._reset_watch = ResetWatch(connected.fileno(), self._transport.abort)
         self._waiting = asyncio.ensure_future(waits.until)
-        self._waiting.add_done_callback(partial(self._go_on, waits.then))
+        self._waiting.add_done_callback(partial(self._go_on, command, waits.then))
 
-    def _go_on(self, then: Callable[[], None], done: asyncio.Future[None]) -> None:
+    def _go_on(self, command: Command, then: Callable[[], None], done: asyncio.Future[None]) -> None:
         self._waiting = None
         self._end_reset_watch()
         failure = None if done.cancelled() else done.exception()
@@ -239,6 +244,8 @@ class Connection(asyncio.BufferedProtocol):
             then()
         except NSQError as error:
             self.session.refuse(error)
+        except OSError as error:
+            self._failed(command, error)
         except Exception:
             self._broken()
         self.take_commands()
@@ -249,6 +256,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._reset_watch is not None:
             self._reset_watch.close()
             self._reset_watch = None
+
+    def _failed(self, command: Command, error: OSError) -> None:
+        logger.error("PROTOCOL(V2): [%s] %s", self.client.remote_address, error)
+        self.session.refuse(failure(command, error))
 
     def _broken(self) -> None:
         logger.exception("PROTOCOL(V2): [%s] a command could not be carried out", self.client.remote_address)

@@ -34,6 +34,7 @@ Answer = Response | Later | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
 _INTERNAL_ERROR: Final = error_response(500, "INTERNAL_ERROR")
+_STORAGE_FAILED: Final = error_response(503, "STORAGE_FAILED")
 _BAD_PATH: Final = Response(400, b"400 Bad Request", (TEXT_HEADER,), closes=True)
 _SERVER_OPTIONS: Final = Response(200)
 _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
@@ -187,5 +188,8 @@ def refusal(request: Request, error: Exception) -> Response:
         return error_response(error.status, error.code)
     if isinstance(error, NSQError) and (reply := REPLIES[type(error)].http) is not None:
         return error_response(*reply)
+    if isinstance(error, OSError):
+        log.error("%s %s: %s", request.method, request.target.decode("latin-1"), error)
+        return _STORAGE_FAILED
     log.error("handler of %s %s failed", request.method, request.target.decode("latin-1"), exc_info=error)
     return _INTERNAL_ERROR

@@ -1,0 +1,60 @@
+"""How a TCP client hears that the system refused what its command needs: a full disk, or too many open files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nsqwire.errors import (
+    AuthFailed,
+    DpubFailed,
+    FinFailed,
+    IdentifyFailed,
+    Invalid,
+    MpubFailed,
+    NSQError,
+    PubFailed,
+    ReqFailed,
+    SubFailed,
+    TouchFailed,
+)
+from nsqwire.received import (
+    Auth,
+    Authorize,
+    Cls,
+    Command,
+    Fin,
+    IdentifyCommand,
+    Mpub,
+    MpubRun,
+    Pub,
+    PubRun,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
+
+_FAILURES: Mapping[type[Command], tuple[type[NSQError], str]] = {
+    IdentifyCommand: (IdentifyFailed, "IDENTIFY"),
+    Auth: (AuthFailed, "AUTH"),
+    Authorize: (MpubFailed, "MPUB"),
+    Sub: (SubFailed, "SUB"),
+    Pub: (PubFailed, "PUB"),
+    PubRun: (PubFailed, "PUB"),
+    Mpub: (MpubFailed, "MPUB"),
+    MpubRun: (MpubFailed, "MPUB"),
+    Rdy: (Invalid, "RDY"),
+    Fin: (FinFailed, "FIN"),
+    Req: (ReqFailed, "REQ"),
+    Touch: (TouchFailed, "TOUCH"),
+    Cls: (Invalid, "CLS"),
+}
+
+
+def failure(command: Command, error: OSError) -> NSQError:
+    """The error that ``command`` is answered with."""
+    kind, verb = _FAILURES[type(command)]
+    if isinstance(command, Pub) and command.defer_ms is not None:
+        kind, verb = DpubFailed, "DPUB"
+    subject = f" {command.message_id.decode('latin-1')}" if isinstance(command, Req | Touch) else ""
+    return kind(f"{verb}{subject} failed {error}")
