@@ -23,6 +23,7 @@ from brokerd.log.commits import Commit
 from brokerd.log.files import remove_log
 from brokerd.log.log import Log
 from brokerd.retention import Retention
+from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
 from brokerd.supervisor import Supervisor
 from brokerd.syncer import Syncer
@@ -80,6 +81,7 @@ class Broker:
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
         self.now = now
+        self.scheduler = Scheduler(call_soon)
         self._call_soon = call_soon
         self._pending: list[Channel] = []
         self.supervisor = Supervisor(lambda channel, when: self.timers.schedule(channel, when))

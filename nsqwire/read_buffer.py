@@ -64,6 +64,11 @@ class ReadBuffer:
         """Return where the next read may put bytes; at least one byte long."""
         return memoryview(self._buffer)[self._end :]
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that no command was made of yet."""
+        return self._start < self._end
+
     def received(self, nbytes: int) -> None:
         """Say that ``nbytes`` were put into the buffer."""
         self._end += nbytes

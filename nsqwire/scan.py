@@ -19,6 +19,7 @@ FIN_LINE_BYTES = 21
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
 _FIN_RUN = re.compile(rb"(?:FIN [^\n]{16}\n)*", re.DOTALL)
+_NOP_RUN = re.compile(rb"(?:NOP\r?\n)*")
 _PUB_LINE = re.compile(rb"PUB [^ \r\n]{1,64}\n")
 _MPUB_LINE = re.compile(rb"MPUB [^ \r\n]{1,64}\n")
 _SIZE = struct.Struct(">i")
@@ -29,6 +30,7 @@ class Scanner(Protocol):
     """The functions of this module, compiled or not."""
 
     def fin_run(self, buffer: Input, start: int, end: int, /) -> int: ...
+    def nop_run(self, buffer: Input, start: int, end: int, /) -> int: ...
     def pub_run(self, buffer: Input, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
     def mpub_run(
         self, buffer: Input, start: int, end: int, max_size: int, max_body: int, /
@@ -42,6 +44,12 @@ def fin_run(buffer: Input, start: int, end: int) -> int:
     """Count the whole ``FIN`` lines that follow one another in ``buffer[start:end]``."""
     match = _FIN_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
+
+
+def nop_run(buffer: Input, start: int, end: int) -> int:
+    """Return the offset behind the whole ``NOP`` lines that follow one another in ``buffer[start:end]``."""
+    match = _NOP_RUN.match(buffer, start, end)
+    return start if match is None else match.end()
 
 
 def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, int, int]:

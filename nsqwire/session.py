@@ -173,6 +173,10 @@ class Session(ReadBuffer):
             count = self._scanner.fin_run(self._buffer, start, end)
             if count:
                 return Fin(self._take(count * scan.FIN_LINE_BYTES), count)
+        elif self._buffer[start] == 0x4E and self._commands is _COMMANDS:  # "N"
+            self._start = start = self._line = self._scanner.nop_run(self._buffer, start, end)
+            if start == end:
+                return None
         elif self._takes_runs and (run := self._read_run(start, end)) is not None:
             return run
         newline = self._buffer.find(b"\n", start, min(end, start + MAX_LINE_BYTES))

@@ -20,6 +20,7 @@ if os.environ.get("BROKERD_KERNEL") != "python":
             append_messages,
             fin_run,
             mpub_run,
+            nop_run,
             pub_run,
             scan_messages,
         )
@@ -35,6 +36,7 @@ if not COMPILED:
         append_messages,
         fin_run,
         mpub_run,
+        nop_run,
         pub_run,
         scan_messages,
     )
@@ -48,6 +50,7 @@ __all__ = [
     "append_messages",
     "fin_run",
     "mpub_run",
+    "nop_run",
     "pub_run",
     "scan_messages",
 ]

@@ -188,6 +188,21 @@ def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     return count
 
 
+def nop_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef const uint8_t* base
+    if start == end:
+        return start
+    base = &buffer[0]
+    while end - start >= 4 and memcmp(base + start, b"NOP", 3) == 0:
+        if base[start + 3] == 10:
+            start += 4
+        elif end - start >= 5 and base[start + 3] == 13 and base[start + 4] == 10:
+            start += 5
+        else:
+            break
+    return start
+
+
 cdef Py_ssize_t line_of(const uint8_t* line, Py_ssize_t room, const char* word, Py_ssize_t length) noexcept nogil:
     """The bytes of ``word``, a name and a newline at ``line``; 0 if that is not what is there."""
     cdef Py_ssize_t start = length

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
-from nsqwire.scan import FIN_LINE_BYTES, fin_run, mpub_run, pub_run, scan_messages
+from nsqwire.scan import FIN_LINE_BYTES, fin_run, mpub_run, nop_run, pub_run, scan_messages
 
 __all__ = [
     "Window",
@@ -22,6 +22,7 @@ __all__ = [
     "append_messages",
     "fin_run",
     "mpub_run",
+    "nop_run",
     "pub_run",
     "scan_messages",
 ]

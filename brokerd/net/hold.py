@@ -13,6 +13,6 @@ class Hold(enum.Flag):
     COMMAND = enum.auto()
     """One of its commands waits for the auth server."""
     TURN = enum.auto()
-    """What it sent unpacks to more than is handled at once."""
+    """It sent more than is handled at once."""
     MEMORY = enum.auto()
     """Unfinished commands take as much memory as they may, and others are first."""

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from brokerd.net.hold import Hold
 from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 from nsqwire.errors import IdentifyFailed
 from nsqwire.identify import Terms
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
     from brokerd.net.tls import TLSConversation
 
-TURN_BYTES: Final = 256 * 1024
-"""How much of what a client sent is unpacked before others have their turn."""
+SMALL_READ_BYTES: Final = 512
+"""A read of up to so much is handled at once, however long the turn has lasted: it unpacks to a few pieces at most."""
 HANDSHAKE_SECONDS: Final = 5.0
 
 logger = logging.getLogger("brokerd")
@@ -78,19 +77,19 @@ class Layers(asyncio.BufferedProtocol):
             self._tls.close()
             self._transport.write(self._tls.take_output())
 
-    def go_on(self) -> None:
-        """Unpack the rest of what has arrived, unless the connection is held again."""
+    def go_on(self, deadline: float = 0.0) -> None:
+        """Unpack the rest of what has arrived, until the connection is held again or the deadline has passed; 0 stands
+        for a slice from now."""
         connection = self._connection
-        unpacked = 0
+        scheduler = connection.broker.scheduler
+        deadline = deadline or scheduler.deadline()
         try:
             for piece in self._pieces:
-                connection.unpacked(piece)
-                unpacked += len(piece)
+                connection.unpacked(piece, deadline)
                 if connection.session.closed or connection.holds:
                     return
-                if unpacked >= TURN_BYTES:
-                    connection.hold(Hold.TURN)
-                    asyncio.get_running_loop().call_soon(connection.release, Hold.TURN)
+                if scheduler.clock() >= deadline:
+                    connection.go_on_later()
                     return
         except StreamEnded:
             connection.eof_received()
@@ -110,7 +109,10 @@ class Layers(asyncio.BufferedProtocol):
             if self.in_handshake and not self._shake_hands(self._tls):
                 return
         self._pieces = self._unpack(data)
-        self.go_on()
+        if nbytes > SMALL_READ_BYTES and self._connection.broker.scheduler.is_spent():
+            self._connection.go_on_later()
+        else:
+            self.go_on()
 
     def eof_received(self) -> None:
         if self.in_handshake:

@@ -25,6 +25,7 @@ from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
 from nsqwire.input_budget import LONG_BYTES, InputBudget
 from nsqwire.read_buffer import SCRATCH_BYTES
+from nsqwire.received import Fin, Mpub, MpubRun, PubRun
 from nsqwire.session import HEARTBEAT_FRAME, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
 
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
     from nsqwire.received import Command
 
 logger = logging.getLogger("brokerd")
+
+SMALL_READ_BYTES = 4 * 1024
+"""A read of up to so much is handled at once, however long the turn has lasted."""
+
+_CHECKED_COMMANDS = 16  # how many single commands are carried out between two looks at the clock
+_LONG_COMMANDS = frozenset({PubRun, MpubRun, Mpub, Fin})
 
 WRITE_HIGH_WATER = 512 * 1024
 """Bytes that may wait in a connection before its client is given no more messages."""
@@ -88,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.broker = broker
         self._budget = budget
+        self._scheduler = broker.scheduler
         self._is_counted = False  # in the budget
         self.session = Session(limits, scratch=scratch, scanner=kernel)
         self.client: Client
@@ -138,7 +146,10 @@ class Connection(asyncio.BufferedProtocol):
         self._last_read = self.broker.now()
         awaited_magic = session.awaits_magic
         session.received(nbytes)
-        self.take_commands()
+        if nbytes > SMALL_READ_BYTES and self._scheduler.is_spent():
+            self.go_on_later()
+        else:
+            self.take_commands()
         if awaited_magic and not session.awaits_magic and self._heartbeat is None:
             self.restart_heartbeat()
 
@@ -175,9 +186,13 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- commands -------------------------------------------------------------------------------------------------
 
-    def take_commands(self) -> None:
-        """Carry out the commands that are there, up to one that has to wait, and send the answers."""
+    def take_commands(self, deadline: float = 0.0) -> None:
+        """Carry out the commands that are there, up to one that has to wait, and send the answers.
+
+        Those that are left at the deadline, a slice from now if it is 0, have their turn later.
+        """
         session, commands = self.session, self._commands
+        unchecked = _CHECKED_COMMANDS
         try:
             while (command := session.next_command()) is not None:
                 try:
@@ -186,6 +201,14 @@ class Connection(asyncio.BufferedProtocol):
                     session.refuse(error)
                 except OSError as error:
                     self._failed(command, error)
+                unchecked -= 1
+                if (not unchecked or type(command) in _LONG_COMMANDS) and session.has_unread:
+                    unchecked = _CHECKED_COMMANDS
+                    if not deadline:
+                        deadline = self._scheduler.deadline()
+                    elif self._scheduler.clock() >= deadline and not session.closed:
+                        self.go_on_later()
+                        break
         except Waits as waits:
             assert command is not None
             self._wait(waits, command)
@@ -195,11 +218,26 @@ class Connection(asyncio.BufferedProtocol):
         if session.unfinished_bytes > LONG_BYTES or self._is_counted:
             self._count_unfinished()
 
-    def unpacked(self, plain: bytes) -> None:
+    def go_on_later(self) -> None:
+        """Read no more, and carry out what has arrived when it is this connection's turn."""
+        self.hold(Hold.TURN)
+        self.session.hold()
+        self._scheduler.later(self._continue)
+
+    def _continue(self, deadline: float) -> None:
+        if self.session.closed:
+            return
+        self._last_read = self.broker.now()
+        self.holds &= ~Hold.TURN
+        self.take_commands(deadline)
+        if not self.holds:
+            self.release(Hold.TURN, deadline)
+
+    def unpacked(self, plain: bytes, deadline: float) -> None:
         """Take what a layer made of the bytes that arrived."""
         self._last_read = self.broker.now()
         self.session.feed(plain)
-        self.take_commands()
+        self.take_commands(deadline)
 
     def upgrade(self) -> None:
         """Begin TLS or compression as the session's terms have it, right behind the answer that is queued."""
@@ -273,13 +311,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def release(self, reason: Hold) -> None:
+    def release(self, reason: Hold, deadline: float = 0.0) -> None:
         """Read on if there is no other reason not to."""
         self.holds &= ~reason
         if self.holds or self._transport.is_closing():
             return
         if self._layers is not None:
-            self._layers.go_on()
+            self._layers.go_on(deadline)
         if not self.holds and not self._transport.is_closing():
             self._transport.resume_reading()
 

@@ -241,7 +241,7 @@ def test_a_stream_that_inflates_without_end_costs_bounded_memory(broker, connect
 def test_others_are_served_while_a_small_read_unpacks_to_much(broker, connect_packed) -> None:
     """A few kilobytes that hold a million commands do not keep anyone else waiting till the last of them."""
     peer = connect_packed(broker, "deflate")
-    peer.socket.under.sendall(peer.socket.pack(b"NOP\n" * 1_000_000 + pub("last", b"of all")))
+    peer.socket.under.sendall(peer.socket.pack(b"NOP x\n" * 1_000_000 + pub("last", b"of all")))
     assert broker.request("GET", "/ping").text == "OK"
     peer.socket.under.setblocking(False)
     with pytest.raises(BlockingIOError):

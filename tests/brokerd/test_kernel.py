@@ -63,6 +63,13 @@ def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
     assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
 
 
+@given(st.lists(st.sampled_from([b"NOP\n", b"NOP\r\n", b"NOP\r", b"NOP", b"NOP \n", b"PUB t\n"])), st.integers(0, 9))
+def test_runs_of_nop_end_at_the_same_byte(lines: list[bytes], cut: int) -> None:
+    """Both kernels pass over the same NOP lines in a row."""
+    buffer = bytearray((b"x" + b"".join(lines))[: -cut or None] or b"x")
+    assert frames.nop_run(buffer, 1, len(buffer)) == compiled.nop_run(buffer, 1, len(buffer))
+
+
 pub_lines = st.sampled_from([b"t", b"u", b"", b"a b", b"a\r", b"n" * 64, b"n" * 65]).map(
     lambda name: b"PUB %b\n" % name
 )

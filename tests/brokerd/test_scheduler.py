@@ -1,0 +1,137 @@
+"""Long work takes turns: nobody waits for all of somebody else's."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable
+
+import pytest
+
+from brokerd.scheduler import SLICE_SECONDS, TURN_SECONDS, Scheduler
+
+
+class Loop:
+    """An event loop whose turns and time pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._soon: list[Callable[[], None]] = []
+        self.scheduler = Scheduler(self._soon.append, lambda: self.now)
+
+    def turn(self) -> None:
+        due, self._soon[:] = list(self._soon), []
+        for call in due:
+            call()
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+def test_one_slice_is_run_in_a_turn(loop: Loop) -> None:
+    """Between two slices the event loop looks for what others sent."""
+    done: list[str] = []
+    for name in ("a", "b"):
+        loop.scheduler.later(lambda deadline, name=name: done.append(name))  # type: ignore[misc]
+    loop.turn()
+    assert done == ["a"]
+    loop.turn()
+    assert done == ["a", "b"]
+
+
+def test_who_has_more_to_do_waits_behind_the_others(loop: Loop) -> None:
+    """Jobs take turns, whatever they have to do."""
+    done: list[str] = []
+
+    def add(name: str, times: int) -> None:
+        def job(deadline: float) -> None:
+            assert deadline == loop.now + SLICE_SECONDS
+            done.append(name)
+            if times > 1:
+                add(name, times - 1)
+
+        loop.scheduler.later(job)
+
+    add("long", 3)
+    add("short", 1)
+    for _ in range(5):
+        loop.turn()
+    assert done == ["long", "short", "long", "long"]
+
+
+def test_a_job_that_fails_does_not_keep_the_others_from_theirs(loop: Loop) -> None:
+    """It is logged."""
+    done: list[bool] = []
+
+    def fails(deadline: float) -> None:
+        raise ZeroDivisionError
+
+    loop.scheduler.later(fails)
+    loop.scheduler.later(lambda deadline: done.append(True))
+    loop.turn()
+    loop.turn()
+    assert done
+
+
+def test_a_turn_is_spent_after_some_milliseconds_and_the_next_is_not(loop: Loop) -> None:
+    """From then on large input is queued."""
+    assert not loop.scheduler.is_spent()
+    loop.now += TURN_SECONDS
+    assert loop.scheduler.is_spent()
+    loop.turn()
+    assert not loop.scheduler.is_spent()
+
+
+def deflated(connect, packed_socket, broker):
+    client = connect(broker)
+    body = b'{"feature_negotiation": true, "deflate": true}'
+    client.command(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+    client.socket = packed_socket("deflate", client.socket)
+    assert client.frame() == (0, b"OK")
+    return client
+
+
+COMMANDS = b"".join(b"PUB %b\n\0\0\0\1x" % name for name in (b"a#ephemeral", b"b#ephemeral")) * 6000
+"""Commands that are no run: each is carried out by itself."""
+
+
+@pytest.mark.parametrize("codec", ["plain", "deflate"])
+def test_a_bystander_does_not_wait_for_those_who_send_thousands_of_commands_at_once(
+    broker, connect, packed_socket, codec
+):
+    """Eight clients take seconds of processor time; a ninth is answered in between, again and again."""
+    heavy = [connect(broker) if codec == "plain" else deflated(connect, packed_socket, broker) for _ in range(8)]
+    bystander = connect(broker)
+    began = time.monotonic()
+    senders = [threading.Thread(target=client.socket.sendall, args=[COMMANDS], daemon=True) for client in heavy]
+    readers = [threading.Thread(target=read_answers, args=[client.socket], daemon=True) for client in heavy]
+    for thread in senders + readers:
+        thread.start()
+    longest = 0.0
+    while any(thread.is_alive() for thread in readers):
+        asked = time.monotonic()
+        bystander.ok(b"PUB c\n\0\0\0\1x")
+        longest = max(longest, time.monotonic() - asked)
+    assert longest < (time.monotonic() - began) / 8
+
+
+def read_answers(client) -> None:
+    """Read the OKs to COMMANDS."""
+    left = 12_000 * 10
+    while left:
+        left -= len(client.recv(min(left, 65536)))
+
+
+def test_a_deflated_flood_of_nops_is_passed_over(broker, connect, packed_socket):
+    """Twenty megabytes of NOP in twenty kilobytes, with a command behind them that is answered."""
+    client = deflated(connect, packed_socket, broker)
+    packer = client.socket.packer
+    packed = (
+        packer.compress(b"NOP\n" * 5_000_000) + packer.compress(b"PUB t\n\0\0\0\1x") + packer.flush(zlib.Z_SYNC_FLUSH)
+    )
+    client.socket.under.sendall(packed)
+    assert client.frame() == (0, b"OK")
