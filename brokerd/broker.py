@@ -15,7 +15,7 @@ from brokerd import nsqd_import
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.clock import NodeClock, boot_id
-from brokerd.data_path import TOPICS, DataPath
+from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.journal import records
 from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
@@ -75,8 +75,8 @@ class Broker:
         self.lost_message_count = 0
         self.syncer: Syncer | None = None
         """Set by a process that has one; it is told of what is written."""
-        self.sync_error: OSError | None = None
-        """A failed fsync is final: nothing is appended any more."""
+        self.refusal: OSError | None = None
+        """Why no message is accepted: a failed fsync, which is final, or a data path that was moved."""
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
@@ -125,6 +125,7 @@ class Broker:
 
     def _create_topic(self, name: str) -> Topic:
         try:
+            self._data_path.check()
             number, directory = self._new_number(name)
         except OSError as error:
             self.storage_failed(error)
@@ -134,7 +135,7 @@ class Broker:
         self.topics[name] = topic
         if not topic.ephemeral:
             self.journal_append(records.topic_created(number, 0, name))
-            if self.sync_error is None:
+            if self.refusal is None:
                 self.health_error = None
         logger.info("TOPIC(%s): created", name)
         self.registration_changed("register", name, None)
@@ -246,8 +247,21 @@ class Broker:
 
     def sync_failed(self, error: OSError) -> None:
         """The disk did not take what was written: refuse to write on until a restart has read what is there."""
-        self.sync_error = error
+        self.refusal = error
         self.storage_failed(error)
+
+    def check_data_path(self) -> None:
+        """Accept no messages while the data path is not the directory that was opened: a restart would miss them."""
+        try:
+            self._data_path.check()
+        except DataPathMoved as error:
+            if self.refusal is None:
+                self.refusal = error
+                self._unhealthy(error)
+        else:
+            if isinstance(self.refusal, DataPathMoved):
+                self.refusal = self.health_error = None
+                logger.info("the data path is the directory that was opened again")
 
     def make_room(self, error: OSError) -> bool:
         """On a full disk, let go of the oldest segment that is kept only to be read again. False if there is none."""
@@ -263,6 +277,10 @@ class Broker:
 
     def storage_failed(self, error: OSError) -> None:
         """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""
+        self._unhealthy(error)
+        self.check_data_path()
+
+    def _unhealthy(self, error: OSError) -> None:
         if self.health_error is None:
             logger.error("cannot keep messages: %s", error)
         self.health_error = str(error)
@@ -354,12 +372,13 @@ class Broker:
         )
 
     def close(self) -> None:
-        """Keep everything, in flight and deferred included, and let go of the data path."""
+        """Keep everything, in flight and deferred included, and let go of the data path. Raises OSError."""
         for topic in self.topics.values():
             for channel in topic.channels.values():
                 for client in list(channel.clients.values()):
                     channel.unsubscribe(client)
         if self._journal is not None:
+            self._data_path.check()  # a checkpoint beside another directory's journal would be taken for its own
             self._journal.close()
             self._journal = None
         for topic in self.topics.values():

@@ -21,6 +21,13 @@ class DataPathLocked(Exception):
     """The data path cannot be had for this process alone; the text is nsqd's."""
 
 
+class DataPathMoved(OSError):
+    """The data path is not the directory that was opened: it was renamed, removed or replaced."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.ESTALE, "the data path is not the directory that was opened", str(path))
+
+
 class DataPath:
     """A locked data path. It stays locked until ``close``, or until the process ends in whatever way."""
 
@@ -28,6 +35,16 @@ class DataPath:
         """Lock the directory. Raises DataPathLocked, OSError."""
         self.path = Path(shown).resolve()
         self._fd = _lock(self.path, shown)
+        self._opened = os.fstat(self._fd)
+
+    def check(self) -> None:
+        """Raise DataPathMoved unless the path leads to the directory that was opened."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            raise DataPathMoved(self.path) from None
+        if not os.path.samestat(found, self._opened):
+            raise DataPathMoved(self.path)
 
     def close(self) -> None:
         """Let another process have it. A second call does nothing."""

@@ -162,8 +162,8 @@ class Topic:
             self.message_count += count  # taken and dropped, as in nsqd: nothing keeps such messages on a disk
             self.message_bytes += body_bytes
             return
-        if broker.sync_error is not None:
-            raise PublishFailed(str(broker.sync_error))
+        if broker.refusal is not None:
+            raise PublishFailed(str(broker.refusal))
         while True:
             try:
                 first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)

@@ -1,0 +1,93 @@
+"""The data path is renamed away under a running broker: it accepts nothing until the directory is back in its place."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+Connect = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def publish(broker: Any, topic: str) -> int:
+    return broker.request("POST", f"/pub?topic={topic}", b"x").status
+
+
+def nothing(path: Path, moved: Path) -> None:
+    """The path is free."""
+
+
+def an_empty_directory(path: Path, moved: Path) -> None:
+    path.mkdir()
+
+
+def a_copy(path: Path, moved: Path) -> None:
+    shutil.copytree(moved, path)
+
+
+@pytest.mark.parametrize("in_its_place", [nothing, an_empty_directory, a_copy])
+def test_nothing_is_accepted_until_the_directory_is_back(
+    in_its_place: Callable[[Path, Path], None],
+    start_broker: Start,
+    connect: Connect,
+    tmp_path: Path,
+    eventually: Eventually,
+) -> None:
+    """503, error frames and an unhealthy /ping meanwhile; every acknowledged message is there in the end."""
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    path.mkdir()
+    broker = start_broker(data_path=path)
+    assert publish(broker, "t") == 200
+    path.rename(moved)
+    in_its_place(path, moved)
+
+    kind, told = connect(broker).command(b"PUB new\n" + sized(b"x"))
+    assert (kind, told[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    kind, told = connect(broker).command(b"SUB new c\n")
+    assert (kind, told[:24]) == (1, b"E_SUB_FAILED SUB failed ")
+    assert broker.request("POST", "/topic/create?topic=new").status == 503
+    ping = broker.request("GET", "/ping")
+    assert ping.status == 500
+    assert "is not the directory that was opened" in ping.text
+    accepted = 1
+    while publish(broker, "t") == 200:  # what the open files took is as safe as ever
+        accepted += 1
+    assert broker.request("GET", "/ping").status == 500
+    if in_its_place is nothing:
+        assert not path.exists()
+    else:
+        shutil.rmtree(path)
+
+    moved.rename(path)
+    eventually(lambda: broker.request("GET", "/ping").status == 200)
+    assert (publish(broker, "t"), publish(broker, "new")) == (200, 200)
+    broker.kill()
+    depths = {topic["topic_name"]: topic["depth"] for topic in start_broker(data_path=path).stats()["topics"]}
+    assert depths == {"t": accepted + 1, "new": 1}
+
+
+def test_a_broker_that_ends_meanwhile_writes_nothing_into_another_directory(
+    start_broker: Start, tmp_path: Path
+) -> None:
+    """It says that its last checkpoint could not be written, and the directory that was moved has it all."""
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    path.mkdir()
+    broker = start_broker(data_path=path)
+    assert publish(broker, "t") == 200
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    path.rename(moved)
+    path.mkdir()
+    assert broker.terminate() == 1
+    assert list(path.iterdir()) == []
+    [topic] = start_broker(data_path=moved).stats()["topics"]
+    assert [(channel["channel_name"], channel["depth"]) for channel in topic["channels"]] == [("c", 1)]
