@@ -231,8 +231,8 @@ async def _serve_on(
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
     plain_is_refused = settings.tls_required_code == 2
     answer = refuse_plain(https.port if https else 0) if plain_is_refused else router.answer
-    http_server = HTTPServer(answer, limits=limits, budget=budget)
-    https_server = HTTPServer(router.answer, limits=limits, budget=budget)
+    http_server = HTTPServer(answer, limits=limits, budget=budget, slices=broker.scheduler)
+    https_server = HTTPServer(router.answer, limits=limits, budget=budget, slices=broker.scheduler)
     accepting = []
     if http is not None:
         accepting.append(await http.serve(http_server.protocol))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
@@ -22,6 +22,21 @@ OnAnswered = Callable[[Request, Response, int], None]
 
 _FLUSH_AT: Final = 64 * 1024
 _LINGER_S: Final = 0.5
+_PIECE_BYTES: Final = 32 * 1024
+"""How much of one read is parsed before its requests are answered and the clock is looked at."""
+_SMALL_READ_BYTES: Final = 4 * 1024
+"""A read of up to so much is handled at once, however long the turn of the event loop has lasted."""
+_CHECKED_REQUESTS: Final = 8
+_LARGE_BODY_BYTES: Final = 16 * 1024
+
+
+class Slices(Protocol):
+    """Who shares the event loop's time out. A job is called with its deadline and queues what is left of it again."""
+
+    def later(self, job: Callable[[float], None]) -> None: ...
+    def deadline(self) -> float: ...
+    def clock(self) -> float: ...
+    def is_spent(self) -> bool: ...
 
 
 def log_request(request: Request, response: Response, elapsed_ns: int) -> None:
@@ -47,12 +62,15 @@ class HTTPServer:
         idle_timeout: float = 300.0,
         on_answered: OnAnswered | None = log_request,
         budget: InputBudget | None = None,
+        slices: Slices | None = None,
     ) -> None:
-        """``budget`` bounds what unfinished request bodies take over all connections; without one, nothing does."""
+        """``budget`` bounds the memory of unfinished request bodies over all connections, and ``slices`` the time of
+        one connection's turn; without them, nothing does."""
         self.answer = answer
         self.limits = limits or Limits()
         self.on_answered = on_answered
         self.budget = budget
+        self.slices = slices
         self.connections: set[HTTPProtocol] = set()
         self._idle_timeout = idle_timeout
         self._sweeper: asyncio.TimerHandle | None = None
@@ -105,6 +123,8 @@ class HTTPProtocol(asyncio.Protocol):
         self._write_paused = False
         self._read_paused = False
         self._waits_for_memory = False
+        self._waits_for_turn = False
+        self._unparsed = b""  # of the last read, while the connection waits for its turn
         self._is_counted = False  # in the server's budget
         self._finishing = False
         self._lost = False
@@ -124,9 +144,16 @@ class HTTPProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_traffic = self._loop.time()
-        if self._linger is None:
-            self._connection.received(data)
-            self._answer_requests()
+        if self._linger is not None:
+            return
+        slices = self._server.slices
+        if self._waits_for_turn:  # a layer below may have had more than reading it once gives
+            self._unparsed += data
+        elif slices is not None and len(data) > _SMALL_READ_BYTES and slices.is_spent():
+            self._unparsed = data
+            self._go_on_later(slices)
+        else:
+            self._take(data)
         if self._is_counted or self._connection.unfinished_bytes > LONG_BYTES:
             self._count_unfinished()
 
@@ -201,10 +228,47 @@ class HTTPProtocol(asyncio.Protocol):
 
     # --- inside ---
 
-    def _answer_requests(self) -> None:
+    def _take(self, data: bytes, deadline: float = 0.0) -> None:
+        """Parse what was read and answer its requests, as far as the deadline allows: a slice from now if it is 0."""
+        if len(data) <= _PIECE_BYTES:
+            self._connection.received(data)
+            self._answer_requests(deadline)
+            return
+        slices = self._server.slices
+        if slices is not None and not deadline:
+            deadline = slices.deadline()
+        for start in range(0, len(data), _PIECE_BYTES):
+            if self._waits_for_turn:
+                self._unparsed = data[start:]
+                return
+            self._connection.received(data[start : start + _PIECE_BYTES])
+            self._answer_requests(deadline)
+            if slices is not None and not self._waits_for_turn and slices.clock() >= deadline:
+                self._go_on_later(slices)
+
+    def _go_on_later(self, slices: Slices) -> None:
+        self._waits_for_turn = True
+        self._adjust_reading()
+        slices.later(self._continue)
+
+    def _continue(self, deadline: float) -> None:
+        self._waits_for_turn = False
+        if self._lost or self._linger is not None:
+            return
+        self._last_traffic = self._loop.time()
+        self._answer_requests(deadline)
+        if self._unparsed and not self._waits_for_turn:
+            data, self._unparsed = self._unparsed, b""
+            self._take(data, deadline)
+        if not self._waits_for_turn:
+            self._adjust_reading()
+
+    def _answer_requests(self, deadline: float = 0.0) -> None:
         connection, server = self._connection, self._server
+        slices = server.slices
         unsent = 0
-        while self._pending is None and not self._write_paused:
+        unchecked = _CHECKED_REQUESTS
+        while self._pending is None and not self._write_paused and not self._waits_for_turn:
             request = connection.next_request()
             if request is None:
                 break
@@ -223,6 +287,13 @@ class HTTPProtocol(asyncio.Protocol):
             if unsent > _FLUSH_AT:
                 self._send()  # may call pause_writing
                 unsent = 0
+            unchecked -= 1
+            if (not unchecked or len(request.body) > _LARGE_BODY_BYTES) and slices is not None and connection.owes:
+                unchecked = _CHECKED_REQUESTS
+                if not deadline:
+                    deadline = slices.deadline()
+                elif slices.clock() >= deadline:
+                    self._go_on_later(slices)
         if connection.has_output:
             self._send()
         if connection.closed or (self._finishing and not connection.owes):
@@ -257,7 +328,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._server.on_answered(request, response, time.perf_counter_ns() - started)
 
     def _adjust_reading(self) -> None:
-        pause = self._write_paused or self._waits_for_memory or self._connection.full
+        pause = self._write_paused or self._waits_for_memory or self._waits_for_turn or self._connection.full
         if pause != self._read_paused and not self._transport.is_closing():
             self._read_paused = pause
             if pause:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import struct
 import threading
 import time
@@ -135,3 +137,32 @@ def test_a_deflated_flood_of_nops_is_passed_over(broker, connect, packed_socket)
     )
     client.socket.under.sendall(packed)
     assert client.frame() == (0, b"OK")
+
+
+def test_a_bystander_does_not_wait_for_those_who_pipeline_large_requests(broker):
+    """Four connections send sixteen bodies of many lines each, without waiting for an answer; a fifth asks /ping."""
+    body = b"x\n" * 100_000
+    request = b"POST /mpub?topic=t%%23ephemeral HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    heavy = [socket.create_connection(broker.http, 30) for _ in range(4)]
+    bystander = http.client.HTTPConnection(*broker.http, timeout=30)
+    began = time.monotonic()
+    senders = [threading.Thread(target=client.sendall, args=[request * 16], daemon=True) for client in heavy]
+    readers = [threading.Thread(target=read_statuses, args=[client, 16], daemon=True) for client in heavy]
+    for thread in senders + readers:
+        thread.start()
+    longest = 0.0
+    while any(thread.is_alive() for thread in readers):
+        asked = time.monotonic()
+        bystander.request("GET", "/ping")
+        assert bystander.getresponse().read() == b"OK"
+        longest = max(longest, time.monotonic() - asked)
+    assert longest < (time.monotonic() - began) / 8
+    for client in [*heavy, bystander]:
+        client.close()
+
+
+def read_statuses(client, number: int) -> None:
+    """Read so many answers of 200."""
+    seen = b""
+    while seen.count(b"HTTP/1.1 200") < number:
+        seen += client.recv(65536)
