@@ -19,7 +19,6 @@ from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.journal import records
 from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
-from brokerd.log.commits import Commit
 from brokerd.log.files import remove_log
 from brokerd.log.log import Log
 from brokerd.retention import Retention
@@ -285,15 +284,10 @@ class Broker:
             logger.error("cannot keep messages: %s", error)
         self.health_error = str(error)
 
-    def lost(self, topic: Topic, commit: Commit) -> None:
-        """Tell of a batch that is not what was written."""
-        self.lost_message_count += commit.messages
-        logger.error(
-            "TOPIC(%s): %d messages from number %d on are damaged and are lost",
-            topic.name,
-            commit.messages,
-            commit.first_seq,
-        )
+    def lost(self, topic: str, count: int, reason: str) -> None:
+        """Count and log messages that were still to be delivered and cannot be read."""
+        self.lost_message_count += count
+        logger.error("TOPIC(%s): %d messages are lost: %s", topic, count, reason)
 
     def _snapshot(self) -> NodeState:
         state = NodeState()
@@ -316,19 +310,14 @@ class Broker:
         return state
 
     def _restore(self, state: NodeState) -> None:
-        for topic_state in state.topics.values():
-            self._restore_topic(topic_state)
-        by_number = {topic.number: topic for topic in self.topics.values()}
-        for channel_state in state.channels.values():
-            topic = by_number.get(channel_state.topic)
-            if topic is None:
-                logger.warning("channel %s of a topic that is not there is left out", channel_state.name)
+        channels: dict[int, list[ChannelState]] = {number: [] for number in state.topics}
+        for channel in state.channels.values():
+            if channel.topic in channels:
+                channels[channel.topic].append(channel)
             else:
-                self._restore_channel(topic, channel_state)
-        for number, topic in by_number.items():
-            known = state.topics[number]
-            topic.recover_skips([*known.holes, *topic.log.gaps()], known.deferred_end)
-            topic.log.unmap()
+                logger.warning("channel %s of a topic that is not there is left out", channel.name)
+        for number, topic in state.topics.items():
+            self._restore_topic(topic, channels[number])
 
     def _place(self, number: int, name: str) -> nsqd_import.Place:
         path = self._directories.path_of(number, name)
@@ -343,24 +332,24 @@ class Broker:
         if len(strangers) > STRANGERS_NAMED:
             logger.warning("%d more are not the broker's", len(strangers) - STRANGERS_NAMED)
 
-    def _restore_topic(self, state: TopicState) -> None:
+    def _restore_topic(self, state: TopicState, channels: list[ChannelState]) -> None:
         directory = self._directories.path_of(state.number, state.name)
-        log, repairs = Log.recover(directory, id_head(self.node_id, state.number))
+        log, notes = Log.recover(directory, id_head(self.node_id, state.number), _known_end(state, channels))
         for stranger in log.strangers:
             step_over(stranger)
-        for path, repair in repairs:
-            logger.error(
-                "%s: commit records were damaged: %d written anew, %d dropped, %d messages lost", path, *repair
-            )
-        topic = Topic(self, state.number, state.name, log, min(max(state.routed_end, log.first_seq), log.next_seq))
+        for note in notes:
+            logger.error("%s", note)
+        topic = Topic(self, state.number, state.name, log, state.routed_end)
         topic.paused = state.paused
-        topic.check_newest()
-        log.unmap()  # of thousands of topics, most are quiet
         self.topics[state.name] = topic
+        for channel in channels:
+            self._restore_channel(topic, channel)
+        topic.recover_skips(state.holes, state.deferred_end)
+        topic.recover_losses()
+        log.unmap()  # of thousands of topics, most are quiet
 
     def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
-        end = topic.log.next_seq
-        channel = Channel(topic, state.number, state.name, min(max(state.head, topic.log.first_seq), end))
+        channel = Channel(topic, state.number, state.name, state.head)
         channel.paused = state.paused
         topic.channels[state.name] = channel
         topic.channels_changed()
@@ -368,7 +357,6 @@ class Broker:
         channel.restore(
             (seq, attempts, self.clock.recover(due_ns) if due_ns else 0.0)
             for seq, (attempts, due_ns) in state.unfinished().items()
-            if topic.can_deliver(seq)
         )
 
     def close(self) -> None:
@@ -384,3 +372,11 @@ class Broker:
         for topic in self.topics.values():
             topic.log.close()
         self._data_path.close()
+
+
+def _known_end(topic: TopicState, channels: list[ChannelState]) -> int:
+    """The number behind the last message of a topic that its recorded state tells of."""
+    ends = [topic.routed_end, topic.deferred_end, *(end for _, end in topic.holes)]
+    for channel in channels:
+        ends += [channel.head, 1 + max(channel.aside, default=-1)]
+    return max(ends)

@@ -117,6 +117,7 @@ class Delivery:
         aside.requeued.popleft()
         entry = aside[seq]
         if frame is None:
+            channel.topic.lose_batch_of(seq)
             aside.remove(seq)
             channel.journal(records.finished(channel.number, [(seq, 1)]))
             return

@@ -1,8 +1,9 @@
-"""Ranges of a topic's log that its channels step over: deferred publishes, and what was emptied before its time."""
+"""Ranges of a topic's messages: those that cursors step over, those that are gone, those that are lost."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 
 class Skips:
@@ -30,6 +31,15 @@ class Skips:
         for begin, stop in zip(self._starts[first:], self._ends[first:], strict=True):
             self._before.append(covered)
             covered += stop - begin
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The ranges, in order."""
+        return zip(self._starts, self._ends, strict=True)
+
+    def __contains__(self, seq: int) -> bool:
+        """Tell whether ``seq`` is in a range."""
+        position = bisect_right(self._ends, seq)
+        return position < len(self._starts) and self._starts[position] <= seq
 
     def next_from(self, seq: int) -> tuple[int, int] | None:
         """The range that holds ``seq``, or else the first one above it."""

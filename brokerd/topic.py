@@ -12,6 +12,7 @@ from brokerd.kernel import append_batches, append_bodies, append_messages
 from brokerd.kernel.frames import seq_of
 from brokerd.log.log import Log
 from brokerd.log.segment import Write
+from brokerd.losses import Losses
 from brokerd.skips import Skips
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.frame import MESSAGE_HEAD_BYTES
@@ -67,8 +68,8 @@ class Topic:
         self._release_from = 0.0
         self._oldest: tuple[int, int | None] = -1, None
         self._seen_at_rest: tuple[int, ...] = ()
-        self._damaged = Skips()
-        self._holes: list[tuple[int, int]] = []
+        self._holes = Skips()
+        self._losses = Losses()
         self._unrouted: list[tuple[int, int, int]] = []  # (first seq, count, defer ms) of deferred publishes
 
     # -- what it holds --------------------------------------------------------------------------------------------
@@ -82,7 +83,12 @@ class Topic:
     def depth(self) -> int:
         """Messages that wait in the topic, for a channel or for the end of its pause."""
         start, end = self.routed_end, self.log.next_seq
-        return end - start - self._damaged.count_between(start, end)
+        return end - start - self._holes.count_between(start, end)
+
+    @property
+    def lost_message_count(self) -> int:
+        """Messages found damaged or missing since the process started, of those that were still to be delivered."""
+        return self._losses.count
 
     @property
     def backend_depth(self) -> int:
@@ -219,33 +225,46 @@ class Topic:
     def recover_skips(self, holes: list[tuple[int, int]], deferred_end: int) -> None:
         """After a restart, learn what is to be stepped over: ``holes``, and from the log the deferred publishes.
 
-        Those from ``deferred_end`` on had gone to no channel yet and are taken up again.
+        Those from ``deferred_end`` on had gone to no channel yet and are taken up again. A batch whose commit record
+        was damaged is no longer known to be deferred; what waits in a channel at or above its cursor is.
         """
-        self._holes += holes
+        for start, stop in holes:
+            self._holes.add(start, stop)
+            self.skips.add(start, stop)
         known_from = min(self.low_water, deferred_end) if self._broker.retention is None else self.log.first_seq
         deferred = list(self.log.deferred_from(known_from))
-        for start, stop in [*holes, *((commit.first_seq, commit.next_seq) for commit in deferred)]:
-            self.skips.add(start, stop)
+        for commit in deferred:
+            self.skips.add(commit.first_seq, commit.next_seq)
+        for channel in self.channels.values():
+            for seq in sorted(seq for seq, _ in channel.aside.items() if seq >= channel.window.head):
+                if seq not in self.skips:
+                    self.skips.add(seq, seq + 1)
         if self.paused or not self.channels:
             deferred_end = max(deferred_end, self._routed_end)
         self._unrouted = [
             (commit.first_seq, commit.messages, commit.defer_ms)
             for commit in deferred
-            if commit.first_seq >= deferred_end
+            if commit.first_seq >= deferred_end and commit.first_seq not in self._holes
         ]
         self._route_deferred()
+
+    def unrouted_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges from ``start`` to ``end`` of deferred publishes that have gone to no channel yet."""
+        for first, count, _ in self._unrouted:
+            if first < end and start < first + count:
+                yield max(first, start), min(first + count, end)
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
         """The deferred publishes from ``start`` to ``end`` that channels step over; not those that were emptied."""
         while (skip := self.skips.next_from(start)) is not None and skip[0] < end:
             for seq in range(max(start, skip[0]), min(end, skip[1])):
-                if not any(first <= seq < stop for first, stop in self._holes):
+                if seq not in self._holes:
                     yield seq
             start = skip[1]
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """The ranges that were emptied and that some channel has still to step over."""
+        """The ranges that were emptied or cannot be read, and that some channel has still to step over."""
         return list(self._holes)
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -285,7 +304,7 @@ class Topic:
             return
         self._unrouted.clear()
         self.skips.add(start, end)
-        self._holes.append((start, end))
+        self._holes.add(start, end)
         self._routed_end = end
         for channel in self.channels.values():
             channel.counted_from += end - start
@@ -369,24 +388,41 @@ class Topic:
     def check_batches(self, segment: Segment, seq: int) -> None:
         """Check what was written before this process started, before it is delivered; step over what is damaged."""
         for commit in segment.damaged_below(seq):
-            self._broker.lost(self, commit)
-            self._damaged.add(commit.first_seq, commit.next_seq)
-            self.skips.add(commit.first_seq, commit.next_seq)
-            self._holes.append((commit.first_seq, commit.next_seq))
+            self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
 
-    def check_newest(self) -> None:
-        """Check the newest segment, which is where a crash of the machine may have left something half written.
+    def recover_losses(self) -> None:
+        """After a restart, give up what the files no longer hold, and count what of it was still to be delivered.
 
-        Older ones are checked as they are read, so that a large backlog does not keep the broker from starting.
+        The newest segment is where a crash of the machine may have left something half written: its batches are checked
+        now. Older ones are checked as they are read, so that a large backlog does not keep the broker from starting.
         """
-        if self.log.segments:
-            newest = self.log.segments[-1]
+        log = self.log
+        low, first_seq = self.low_water, log.first_seq
+        if low < first_seq:
+            self._lose(low, first_seq, f"missing from {log.directory}")
+        for start, end in log.gaps():
+            file = log.file_of(start)
+            self._lose(start, end, f"missing from {file}" if file.exists() else f"missing with the file {file}")
+        if log.segments:
+            newest = log.segments[-1]
             while newest.checked_end < newest.next_seq:
                 self.check_batches(newest, newest.checked_end)
+        if lost := self._losses.ranges:
+            for channel in self.channels.values():
+                channel.aside.drop({seq for seq, _ in channel.aside.items() if seq in lost})
 
-    def can_deliver(self, seq: int) -> bool:
-        """Tell whether message ``seq`` is there, and not known to be damaged."""
-        return self.log.holds(seq) and not self._damaged.count_between(seq, seq + 1)
+    def lose_batch_of(self, seq: int) -> None:
+        """Message ``seq`` and those of its batch are not what was written, or not there."""
+        start, end = self.log.batch_of(seq)
+        self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
+
+    def _lose(self, start: int, end: int, reason: str) -> None:
+        found = self._losses.add(self, start, end)
+        self._holes.add(start, end)
+        self.skips.add(start, end)
+        self._unrouted = [each for each in self._unrouted if not start <= each[0] < end]
+        if found:
+            self._broker.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
 
     @property
     def low_water(self) -> int:
@@ -415,8 +451,8 @@ class Topic:
             except OSError as error:  # the files stay until the next start; whoever finished their messages is not told
                 self._broker.storage_failed(error)
             self.skips.drop_below(low)
-            if self._holes:
-                self._holes = [(start, end) for start, end in self._holes if end > low]
+            self._holes.drop_below(low)
+            self._losses.drop_below(low)
 
     @property
     def oldest_spare(self) -> Segment | None:

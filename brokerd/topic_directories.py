@@ -106,7 +106,8 @@ class TopicDirectories:
                 continue
             else:
                 logger.warning("%s: no record of this topic is left; its messages are taken back", path)
-                state.topics[directory.number] = TopicState(directory.number, directory.name, 0)
+                first_seq = int(files.segments[0].stem)
+                state.topics[directory.number] = TopicState(directory.number, directory.name, first_seq)
                 state.next_topic = max(state.next_topic, directory.number + 1)
                 continue
             step_over(path, reason)

@@ -4,7 +4,8 @@ Layout, big-endian, 48 bytes each, zero-filled behind the last:
 ``first_seq u64 | end u64 | timestamp_ns i64 | data_hash u64 | messages u32 | defer_ms u32 | length u32 | check u32``.
 ``end`` is the byte offset in the ``.log`` behind the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
 those bytes, ``check`` the low half of XXH3-64 of the record's first 44 bytes. A segment that is full is sealed by a
-record without messages whose ``data_hash`` is that of all the records before it.
+record without messages whose ``data_hash`` is that of all the records before it. The first record of a segment has no
+messages either: it says that the segment was begun, so that a file of zeros is known to be damaged.
 Source: our own; why they stand beside the log is in docs/architecture.md, "Segments".
 """
 
@@ -65,7 +66,9 @@ class CommitIndex:
         if path is None:
             self._mapped = mmap.mmap(-1, _FIRST_BYTES)
         else:
-            size = path.stat().st_size if path.exists() and not create else 0
+            if create:
+                path.unlink(missing_ok=True)
+            size = path.stat().st_size if path.exists() else 0
             # Files are made and grown to these sizes only, so another one means that something was cut off.
             self.was_cut = not create and (size < _FIRST_BYTES or size & (size - 1) != 0)
             self._mapped = _map_file(path, max(size, _FIRST_BYTES))
@@ -94,6 +97,15 @@ class CommitIndex:
             raise IndexError(position)
         return Commit(*_FIELDS.unpack_from(self._map, position * RECORD_BYTES))
 
+    def begin(self, first_seq: int) -> None:
+        """Write the record that every segment begins with. Raises OSError if the disk is full."""
+        self.append(Commit(first_seq, 0, 0, 0, 0, 0, 0))
+
+    @property
+    def ends_with_a_page(self) -> bool:
+        """True if the last record ends where a page does: if there were more, a page of zeros has taken their place."""
+        return self._count * RECORD_BYTES % mmap.PAGESIZE == 0
+
     def append(self, commit: Commit) -> None:
         """Add a record. Raises OSError if the disk is full; nothing was added then."""
         if (self._count + 1) * RECORD_BYTES > self._size:
@@ -119,11 +131,15 @@ class CommitIndex:
         """Take over the records that are there. Returns the positions of those that do not check."""
         used = len(self._map[:].rstrip(b"\0"))
         self._count = min(-(-used // RECORD_BYTES), len(self._map) // RECORD_BYTES)
-        if self._count and self._checks(self._count - 1):
+        if self._count and self.checks(self._count - 1):
             seal = self[-1]
             if not seal.messages and seal.data_hash == xxh3_64_intdigest(self._map[: (self._count - 1) * RECORD_BYTES]):
                 return []
-        return [position for position in range(self._count) if not self._checks(position)]
+        return [position for position in range(self._count) if not self.checks(position)]
+
+    def sound(self) -> Iterator[tuple[int, Commit]]:
+        """The records that check, each with its position."""
+        return ((position, self[position]) for position in range(self._count) if self.checks(position))
 
     def truncate(self, count: int) -> None:
         """Keep the first ``count`` records, and zero what is behind them so that it is never taken for one."""
@@ -131,7 +147,8 @@ class CommitIndex:
         offset = count * RECORD_BYTES
         self._map[offset:] = bytes(len(self._map) - offset)
 
-    def _checks(self, position: int) -> bool:
+    def checks(self, position: int) -> bool:
+        """Tell whether the record at ``position`` is what was written."""
         offset = position * RECORD_BYTES
         map_ = self._map
         (check,) = _CHECK.unpack_from(map_, offset + _FIELDS.size)

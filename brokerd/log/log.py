@@ -6,12 +6,11 @@ import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
-from brokerd.log.mending import Repair
+from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment, Write
 
 FIRST_SEGMENT_BYTES = 256 * 1024
@@ -32,30 +31,42 @@ class Log:
         self._retired: Segment | None = None
         self.strangers: list[Path] = []
         """What lay in the directory at the start and is not the broker's."""
+        self._orphans: list[Orphan] = []
         if directory is not None:
             directory.mkdir(exist_ok=True)
 
     @classmethod
-    def recover(cls, directory: Path, id_head: bytes) -> tuple[Log, list[tuple[Path, Repair]]]:
-        """Open what is there. Returns the log and what had to be mended; raises OSError if a file cannot be read."""
-        log, repairs = cls(directory), []
+    def recover(cls, directory: Path, id_head: bytes, known_end: int = 0) -> tuple[Log, list[str]]:
+        """Open what is there. Returns the log, and a line for each file that was mended, is missing or was renamed.
+
+        ``next_seq`` is ``known_end`` at least, and behind all that any file tells of: no number is given twice.
+        Raises OSError if a file cannot be read.
+        """
+        is_missing = known_end > 0 and not directory.exists()
+        directory.mkdir(parents=True, exist_ok=True)
+        log, files = cls(directory), LogFiles.of(directory)
+        log.strangers = files.strangers
         (directory / RETIRED).unlink(missing_ok=True)
-        paths, _, log.strangers = LogFiles.of(directory)
-        for path, following in zip_longest(paths, paths[1:]):
-            next_first_seq = None if following is None else int(following.stem)
-            segment, repair = Segment.open(path, id_head, next_first_seq=next_first_seq)
-            if any(repair):
-                repairs.append((path, repair))
-            log.segments.append(segment)
-        if log.segments:
-            log.next_seq = log.segments[-1].next_seq
-            log._capacity = min(2 * log.segments[-1].capacity, LAST_SEGMENT_BYTES)
-        return log, repairs
+        segments, orphans, end, notes = recover_segments(files, id_head, known_end)
+        log.segments, log.next_seq, log._orphans = segments, end, orphans
+        if segments:
+            newest = segments[-1]
+            log._capacity = min(2 * newest.capacity, LAST_SEGMENT_BYTES)
+            if newest.next_seq < end:
+                newest.close_for_appends()
+        return log, [f"{directory} is missing", *notes] if is_missing else notes
 
     def gaps(self) -> list[tuple[int, int]]:
-        """The ranges ``[start, end)`` that damage has taken out from between segments."""
-        pairs = zip(self.segments, self.segments[1:], strict=False)
-        return [(left.next_seq, right.first_seq) for left, right in pairs if left.next_seq < right.first_seq]
+        """The ranges ``[start, end)`` above ``first_seq`` that were written and that no segment holds."""
+        starts = [segment.next_seq for segment in self.segments]
+        ends = [*(segment.first_seq for segment in self.segments[1:]), self.next_seq]
+        return [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
+
+    def file_of(self, seq: int) -> Path:
+        """The file that message ``seq`` was written to; one that is missing is named by the lowest number not held."""
+        assert self.directory is not None, "in memory nothing is missing"
+        below = [segment for segment in self.segments if segment.first_seq <= seq < segment.written_end]
+        return below[-1].path if below and below[-1].path else self.directory / f"{seq:020d}.log"
 
     @property
     def first_seq(self) -> int:
@@ -105,6 +116,14 @@ class Log:
         """Tell whether message ``seq`` can be read."""
         return self.first_seq <= seq < self.next_seq and seq < self.segment_of(seq).next_seq
 
+    def batch_of(self, seq: int) -> tuple[int, int]:
+        """The range ``[start, end)`` of the batch that message ``seq`` is in; the message alone if it is not held."""
+        if not self.holds(seq):
+            return seq, seq + 1
+        commits = self.segment_of(seq).commits
+        commit = commits[commits.find(seq)]
+        return commit.first_seq, commit.next_seq
+
     def timestamp_of(self, seq: int) -> int | None:
         """When message ``seq`` was accepted, Unix ns; None if it is not held."""
         return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
@@ -143,6 +162,8 @@ class Log:
                 self._retired = segment
             else:
                 segment.remove()
+        while self._orphans and self._orphans[0].end <= seq:
+            self._orphans.pop(0).path.unlink(missing_ok=True)
 
     def remove_oldest(self) -> None:
         """Remove the first segment, whoever needs it, and the file kept for reuse: their space is free at once."""

@@ -1,4 +1,4 @@
-"""Reading anew, from the frames in a log, the batches whose commit records do not check."""
+"""Commit records that do not check are written anew from the frames of their batches."""
 
 from __future__ import annotations
 
@@ -16,51 +16,49 @@ _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
 class Repair(NamedTuple):
-    """What was done at opening. ``lost`` counts messages of which only the place is known."""
+    """The commit records of one segment that were damaged or missing."""
 
     rebuilt: int
-    """Commit records that were written anew."""
+    """Records written anew."""
     dropped: int
-    """Commit records at the end that no frame stands behind any more."""
-    lost: int
+    """Records at the end that no frame stands behind any more."""
 
 
-def mend(
-    commits: CommitIndex,
-    damaged: list[int],
-    log: memoryview,
-    first_seq: int,
-    id_head: bytes,
-    *,
-    next_first_seq: int | None,
-) -> Repair:
+class Known(NamedTuple):
+    """What is known of a segment from elsewhere.
+
+    ``id_head`` is what ids of the topic begin with under the node's present id, ``end`` a number below which everything
+    was handed out, ``next_first_seq`` the number that the following segment begins with, None for the newest.
+    """
+
+    id_head: bytes
+    end: int
+    next_first_seq: int | None
+
+
+def mend(commits: CommitIndex, damaged: list[int], log: memoryview, first_seq: int, known: Known) -> Repair:
     """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be.
 
-    A record also counts as damaged if its batch reaches beyond the log, which was cut then. Where records are missing
-    at the end, because the file was cut or the segment after this one begins later, their batches are read from the log
-    too; otherwise what stands behind the last record is a batch that was never acknowledged, and is left.
+    A record also counts as damaged if its batch reaches beyond the log, which was cut then. Records may be missing at
+    the end as well; their batches are read from the log (:func:`_read_on`).
     """
     last = len(commits) - 1
     while last >= 0 and (last in damaged or commits[last].end > len(log)):
         if last not in damaged:
             damaged.append(last)
         last -= 1
-    rebuilt = lost = dropped = 0
-    tail_damaged = False
+    rebuilt = dropped = 0
+    tail_damaged = commits.was_cut
     for group in _runs(sorted(damaged)):
         before = commits[group[0] - 1] if group[0] else Commit(first_seq, 0, 0, 0, 0, 0, 0)
         if group[-1] + 1 < len(commits):
-            missing = _bridge(commits, group, before, commits[group[-1] + 1], log, id_head)
-            lost += missing
-            rebuilt += 0 if missing else len(group)
+            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], log, known.id_head)
         else:
             dropped = len(group)
             commits.truncate(group[0])
             tail_damaged = True
-    if commits.was_cut or tail_damaged or next_first_seq is not None:
-        added = _read_on(commits, log, first_seq, id_head, next_first_seq)
-        rebuilt, dropped = rebuilt + added, max(0, dropped - added)
-    return Repair(rebuilt, dropped, lost)
+    added = _read_on(commits, log, first_seq, known, tail_damaged=tail_damaged)
+    return Repair(rebuilt + added, max(0, dropped - added))
 
 
 def _runs(positions: list[int]) -> list[list[int]]:
@@ -77,32 +75,55 @@ def _runs(positions: list[int]) -> list[list[int]]:
 def _bridge(
     commits: CommitIndex, group: list[int], before: Commit, after: Commit, log: memoryview, id_head: bytes
 ) -> int:
-    """Replace damaged records between two sound ones. Returns how many messages are lost.
+    """Replace damaged records between two sound ones. Returns how many of them cost no message.
 
-    The first of them comes to stand for all messages in between, the others for none. If the frames do not lead from
-    one to the other they are damaged too, and it gets a hash that nothing matches.
+    Each batch gets a record again. Where the frames do not lead from one sound record to the other they are damaged
+    too, and one record stands for what is left, with a hash that nothing matches. Records left over hold no messages.
     """
-    read = _read_batch(log, before.end, after.start, before.next_seq, id_head, one_timestamp=False)
-    messages, length = after.first_seq - before.next_seq, after.start - before.end
-    whole = read is not None and (read.next_seq, read.end) == (after.first_seq, after.start)
-    if read is None or not whole:
-        read = Commit(before.next_seq, after.start, after.timestamp, 0, messages, 0, length)
-    commits.replace(group[0], read)
-    for position in group[1:]:
-        commits.replace(position, Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0))
-    return 0 if whole else messages
+    read, last = list[Commit](), before
+    while last.next_seq < after.first_seq and len(read) < len(group):
+        is_last_place = len(read) + 1 == len(group)
+        batch = _read_batch(log, last.end, after.start, last.next_seq, id_head, one_timestamp=not is_last_place)
+        if batch is None or batch.next_seq > after.first_seq:
+            break
+        read.append(batch)
+        last = batch
+    whole = len(group)
+    if (last.next_seq, last.end) != (after.first_seq, after.start):
+        if len(read) == whole:
+            read.pop()
+        whole = len(read)
+        start, seq = (read[-1].end, read[-1].next_seq) if read else (before.end, before.next_seq)
+        read.append(Commit(seq, after.start, after.timestamp, 0, after.first_seq - seq, 0, after.start - start))
+    for position in group:
+        at = position - group[0]
+        nothing = Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0)
+        commits.replace(position, read[at] if at < len(read) else nothing)
+    return whole
 
 
-def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, id_head: bytes, stop: int | None) -> int:
-    """Add records for the whole batches behind the last one, up to message ``stop``. Returns how many."""
-    added = 0
-    while True:
-        end, seq = (commits[-1].end, commits[-1].next_seq) if commits else (0, first_seq)
-        commit = None if seq == stop else _read_batch(log, end, len(log), seq, id_head)
-        if commit is None:
-            return added
-        commits.append(commit)
-        added += 1
+def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known, *, tail_damaged: bool) -> int:
+    """Add records for the whole batches behind the last one. Returns how many.
+
+    A batch is written before its record is. The last batch behind the records may therefore be one whose publisher was
+    never answered, half written even, and is left where it is. It is taken up if its record is known to have been lost:
+    records are damaged or cut off, those of earlier batches are missing, a page of zeros begins here, messages beyond
+    it were handed out, or a later segment exists.
+    """
+    last = commits[-1] if commits else Commit(first_seq, 0, 0, 0, 0, 0, 0)
+    found = list[Commit]()
+    while last.next_seq != known.next_first_seq:
+        batch = _read_batch(log, last.end, len(log), last.next_seq, known.id_head)
+        if batch is None or (known.next_first_seq is not None and batch.next_seq > known.next_first_seq):
+            break
+        found.append(batch)
+        last = batch
+    lost = tail_damaged or commits.ends_with_a_page or len(found) > 1 or known.next_first_seq is not None
+    if not lost and found and found[0].first_seq >= known.end:
+        return 0
+    for batch in found:
+        commits.append(batch)
+    return len(found)
 
 
 def _read_batch(

@@ -23,7 +23,7 @@ from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.files import RETIRED
-from brokerd.log.mending import Repair, mend
+from brokerd.log.mending import Known, Repair, mend
 
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
@@ -54,6 +54,13 @@ class Segment:
         self.first_seq = first_seq
         self.capacity = len(map_)
         """Bytes that the file can hold."""
+        self.found_bytes = self.capacity
+        """Bytes that the file had when it was opened."""
+        self.written_end = first_seq
+        """The number behind the last message that was in it when it was opened, held or not."""
+        self.damaged_records: list[int] = []
+        """Positions of the commit records that did not check when it was opened, until :meth:`recover`."""
+        self._limit = self.capacity
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
         self.commits = commits
@@ -70,7 +77,7 @@ class Segment:
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
         """Make an empty segment of ``capacity`` bytes. Raises OSError, leaving no file behind."""
         if directory is None:
-            return cls(None, first_seq, mmap.mmap(-1, capacity), CommitIndex(None, create=True))
+            return cls._begin(None, first_seq, mmap.mmap(-1, capacity))
         path = directory / f"{first_seq:020d}.log"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -79,7 +86,7 @@ class Segment:
                 map_ = mmap.mmap(fd, capacity)
             finally:
                 os.close(fd)
-            return cls(path, first_seq, map_, CommitIndex(path.with_suffix(".idx"), create=True))
+            return cls._begin(path, first_seq, map_)
         except OSError:
             path.unlink(missing_ok=True)
             path.with_suffix(".idx").unlink(missing_ok=True)
@@ -90,10 +97,16 @@ class Segment:
         """Make an empty segment of a retired one's file, whose pages are mapped already. Raises OSError."""
         assert retired.path is not None
         path = retired.path.with_name(f"{first_seq:020d}.log")
-        commits = CommitIndex(path.with_suffix(".idx"), create=True)
-        retired.path.rename(path)
         assert retired._map is not None
-        return cls(path, first_seq, retired._map, commits)
+        segment = cls._begin(path, first_seq, retired._map)
+        retired.path.rename(path)
+        return segment
+
+    @classmethod
+    def _begin(cls, path: Path | None, first_seq: int, map_: mmap.mmap) -> Segment:
+        commits = CommitIndex(None if path is None else path.with_suffix(".idx"), create=True)
+        commits.begin(first_seq)
+        return cls(path, first_seq, map_, commits)
 
     def retire(self) -> bool:
         """Put the file aside for reuse. False if it cannot be: a socket still has a slice of it to send."""
@@ -112,13 +125,8 @@ class Segment:
         return True
 
     @classmethod
-    def open(cls, path: Path, id_head: bytes, *, next_first_seq: int | None) -> tuple[Segment, Repair]:
-        """Open a segment that is there, and return it with what was done about commit records that do not check.
-
-        Their batches are read anew from the log where its frames allow it. Batches themselves are checked when they are
-        first read, by :meth:`damaged_below`. ``next_first_seq`` is the number that the segment after this one begins
-        with, None for the newest.
-        """
+    def open(cls, path: Path) -> Segment:
+        """Open a segment that is there. It holds nothing before :meth:`recover` was called. Raises OSError."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             found = os.fstat(fd).st_size
@@ -127,17 +135,30 @@ class Segment:
             map_ = mmap.mmap(fd, size)
         finally:
             os.close(fd)
-        commits = CommitIndex(path.with_suffix(".idx"), create=False)
-        segment = cls(path, int(path.stem), map_, commits)
-        repair = mend(
-            commits, commits.load(), segment.map[:found], segment.first_seq, id_head, next_first_seq=next_first_seq
-        )
+        segment = cls(path, int(path.stem), map_, CommitIndex(path.with_suffix(".idx"), create=False))
+        segment.found_bytes = found
+        segment.damaged_records = segment.commits.load()
+        return segment
+
+    def recover(self, known: Known) -> Repair:
+        """Learn what the segment holds, and return what was done about commit records that do not check.
+
+        Batches themselves are checked when they are first read, by :meth:`damaged_below`.
+        """
+        commits = self.commits
+        repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.first_seq, known)
+        self.damaged_records = []
         if commits:
             last = commits[-1]
-            segment.end, segment.next_seq = last.end, last.next_seq
-            segment.last_timestamp = last.timestamp
-        segment._unchecked_from = 0 if commits else None
-        return segment, repair
+            self.end, self.next_seq = last.end, last.next_seq
+            self.last_timestamp = last.timestamp
+        self.written_end = max(self.written_end, self.next_seq)
+        self._unchecked_from = 0 if commits else None
+        return repair
+
+    def close_for_appends(self) -> None:
+        """Take no more batches: the numbers that follow begin in another segment."""
+        self._limit = self.end
 
     def damaged_below(self, seq: int) -> list[Commit]:
         """Check the batches up to message ``seq`` that were there when the segment was opened and were not checked yet.
@@ -188,7 +209,7 @@ class Segment:
     @property
     def room(self) -> int:
         """Bytes that can still be appended."""
-        return self.capacity - self.end
+        return self._limit - self.end
 
     def append(self, write: Write, nbytes: int, count: int, timestamp: int, defer_ms: int) -> int:
         """Let ``write(buffer, offset, first seq)`` put ``count`` records of ``nbytes`` at the end, then commit them.

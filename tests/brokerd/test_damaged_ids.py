@@ -24,7 +24,7 @@ def killed(node: Node, damage: Damage | None = None) -> Node:
     """The node after ``kill -9``, ``damage(newest segment)`` and a start."""
     node.kill()
     if damage is not None:
-        damage(max((node.broker._data_path / "topics").glob("t.*/*.log")))
+        damage(max((Path(node.broker.settings.data_path or ".") / "topics").glob("t.*/*.log")))
     node.open()
     return node
 

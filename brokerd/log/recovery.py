@@ -1,0 +1,138 @@
+"""Opening a topic's directory: which of its files are the topic's, and what of its messages they hold.
+
+A segment whose contents contradict its name is not ours: it holds messages of another topic, of other numbers, or of
+numbers that the segment before it holds. It is renamed, since the topic may come to need the name.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from brokerd.log.commits import CommitIndex
+from brokerd.log.files import LogFiles
+from brokerd.log.mending import Known, is_id_of
+from brokerd.log.segment import Segment
+from nsqwire.frame import MESSAGE, MESSAGE_HEAD
+
+FOREIGN = ".foreign"
+"""Suffix of a segment's file that contradicts its name."""
+
+
+class Orphan(NamedTuple):
+    """An ``.idx`` whose segment is gone; ``end`` is the number behind the last message that it tells of."""
+
+    path: Path
+    end: int
+
+
+class Recovered(NamedTuple):
+    """The contents of a topic's directory."""
+
+    segments: list[Segment]
+    orphans: list[Orphan]
+    written_end: int
+    """The number behind the last message that any file tells of, whether it holds it or not."""
+    notes: list[str]
+    """A line for each file that was mended or renamed."""
+
+
+def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recovered:
+    """Open a topic's segments. Messages below ``known_end`` are known to have been written.
+
+    Raises OSError if a file cannot be read.
+    """
+    segments, notes, written_end = list[Segment](), list[str](), 0
+    for path in files.segments:
+        segment = Segment.open(path)
+        belongs = _belongs(segment.commits, segment.first_seq)
+        end = _told_end(segment.commits) if belongs else 0
+        reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
+        if reason is not None:
+            segment.unmap()
+            notes.append(f"{path} {reason}: it is not ours and is renamed to {_set_aside(path)}")
+            continue
+        if not belongs:
+            notes.append(f"{path.with_suffix('.idx')} is of another segment and is written anew")
+            segment.commits.truncate(0)
+            segment.damaged_records = []
+        segments.append(segment)
+        segment.written_end = max(segment.first_seq, end)
+        written_end = max(written_end, segment.written_end)
+    for segment, following in zip_longest(segments, segments[1:]):
+        repair = segment.recover(Known(id_head, known_end, None if following is None else following.first_seq))
+        if any(repair):
+            notes.append("{}: commit records were damaged: {} read anew, {} dropped".format(segment.path, *repair))
+    held = {segment.path for segment in segments}
+    orphans = [
+        Orphan(path, _told_end(commits))
+        for path in files.side_files
+        if path.suffix == ".idx" and path.with_suffix(".log") not in held and path.exists()
+        if _belongs(commits := _records_in(path), int(path.stem))
+    ]
+    ends = [written_end, known_end, *(orphan.end for orphan in orphans), *(each.next_seq for each in segments)]
+    return Recovered(segments, orphans, max(ends), notes)
+
+
+def _records_in(path: Path) -> CommitIndex:
+    commits = CommitIndex(path, create=False)
+    commits.load()
+    commits.unmap()
+    return commits
+
+
+def _belongs(commits: CommitIndex, first_seq: int) -> bool:
+    """Tell whether commit records, as far as they check, are those of the segment that begins with ``first_seq``."""
+    position, commit = next(commits.sound(), (0, None))
+    return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
+
+
+def _told_end(commits: CommitIndex) -> int:
+    """The number behind the last message that a sound commit record tells of; 0 without any."""
+    last = next((commits[at] for at in reversed(range(len(commits))) if commits.checks(at)), None)
+    return 0 if last is None else last.next_seq
+
+
+def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: int, known_end: int) -> str | None:
+    """Why a file is no segment of the topic; None if it is one, damaged perhaps.
+
+    ``belongs`` tells whether its commit records fit its name, ``before`` how far the segments before it reach.
+    """
+    log, first_seq = segment.map[: segment.found_bytes], segment.first_seq
+    if first_seq >> 62:
+        return "has a number that no message can have"
+    if first_seq < before:
+        return f"begins below message {before}, where the segment before it ends"
+    if _has_id_at(log, 0, first_seq, id_head):
+        return None
+    records = [commit for _, commit in segment.commits.sound()]
+    for commit in records if belongs else ():
+        if commit.messages and commit.end <= len(log) and commit.matches(log):
+            return None if _has_id_at(log, commit.start, commit.first_seq, id_head) else "holds other messages"
+    if records:
+        return None if belongs else "holds other messages"
+    is_empty = not any(log[: MESSAGE_HEAD.size])
+    return None if is_empty and first_seq in (before, known_end) else f"does not begin with message {first_seq}"
+
+
+def _has_id_at(log: memoryview, offset: int, seq: int, id_head: bytes) -> bool:
+    """Tell whether the frame at ``offset`` has the id of message ``seq``."""
+    if offset + MESSAGE_HEAD.size > len(log):
+        return False
+    _, kind, _, _, message_id = MESSAGE_HEAD.unpack_from(log, offset)
+    return bool(kind == MESSAGE and is_id_of(message_id, seq, id_head))
+
+
+def _set_aside(path: Path) -> str:
+    """Rename a segment's files to names that are not a segment's; returns the new name of its ``.log``."""
+    for number in range(1_000_000):
+        suffix = f"{FOREIGN}{number or ''}"
+        aside = path.with_name(path.name + suffix)
+        if not aside.exists():
+            index = path.with_suffix(".idx")
+            path.rename(aside)
+            if index.exists():
+                index.rename(index.with_name(index.name + suffix))
+            return aside.name
+    raise FileExistsError(f"{path} cannot be renamed")

@@ -1,0 +1,54 @@
+"""Messages that cannot be read any more: damaged on disk, or in a file that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from brokerd.skips import Skips
+
+if TYPE_CHECKING:
+    from brokerd.topic import Topic
+
+
+class Losses:
+    """Counts the messages of one topic that were lost, each once, however many channels find it missing."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Messages lost since the process started."""
+        self.ranges = Skips()
+        """Where messages cannot be read, whether somebody waited for them or not."""
+        self._counted = Skips()
+
+    def add(self, topic: Topic, start: int, end: int) -> int:
+        """Note that messages cannot be read. Returns how many of them somebody waited for and were not counted yet."""
+        found = 0
+        for first, stop in _owed(topic, start, end):
+            found += stop - first - self._counted.count_between(first, stop)
+            self._counted.add(first, stop)
+        self.ranges.add(start, end)
+        self.count += found
+        return found
+
+    def drop_below(self, seq: int) -> None:
+        """Forget what is known of messages below ``seq``."""
+        self.ranges.drop_below(seq)
+        self._counted.drop_below(seq)
+
+
+def _owed(topic: Topic, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The ranges that some channel, or the topic itself, has still to deliver. In flight with a client is delivered."""
+    at = max(start, min([topic.routed_end, *(channel.window.head for channel in topic.channels.values())]))
+    while at < end:
+        first, stop = topic.skips.next_from(at) or (end, end)
+        if at < first:
+            yield at, min(first, end)
+        at = max(at, stop)
+    for channel in topic.channels.values():
+        waiting = channel.aside
+        seqs = range(start, end) if end - start < len(waiting) else [seq for seq, _ in waiting.items()]
+        for seq in seqs:
+            if start <= seq < end and seq in waiting and waiting[seq].client is None:
+                yield seq, seq + 1
+    yield from topic.unrouted_between(start, end)

@@ -1,0 +1,292 @@
+"""Messages that damage has taken: each is counted and logged once, the others come, and no id is given twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokerd.client import Client
+from brokerd.log import log as log_module
+from tests.brokerd.clockwork import Delivery, Node
+
+SEGMENT_BYTES = 8192
+BODY_BYTES = 1000
+IN_A_SEGMENT = SEGMENT_BYTES // (34 + BODY_BYTES)
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", SEGMENT_BYTES)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", SEGMENT_BYTES)
+
+
+def body(number: int) -> bytes:
+    return (b"%06d " % number).ljust(BODY_BYTES, b"x")
+
+
+class Story:
+    """A topic ``t``, its files, and what consumers of it got."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.data_path = data_path
+        self.node = Node(data_path)
+        self.published = 0
+
+    def publish(self, count: int, **options: int) -> None:
+        for _ in range(count):
+            self.node.broker.topic("t").publish([body(self.published)], **options)
+            self.published += 1
+
+    def create(self, *channels: str) -> None:
+        for channel in channels:
+            self.node.broker.topic("t").channel(channel)
+
+    def consume(self, channel: str, ready_count: int = 1000) -> tuple[Client, list[Delivery]]:
+        got: list[Delivery] = []
+        client = self.node.subscribe("t", channel, ready_count, got.append)
+        self.node.pass_until(self.node.now)
+        return client, got
+
+    def finish(self, channel: str, client: Client, got: list[Delivery]) -> None:
+        lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
+        found = self.node.broker.topic("t").channel(channel)
+        assert found.finish(client, lines, len(got), self.node.wall_ns()) == []
+
+    def files(self, suffix: str = ".log") -> list[Path]:
+        return sorted(self.data_path.glob(f"topics/t.*/*{suffix}"))
+
+    def restart(self, damage: Callable[[], object]) -> None:
+        """End the broker by SIGKILL, do the damage, start it."""
+        self.node.kill()
+        damage()
+        self.node.open()
+
+    def lost(self) -> int:
+        return self.node.broker.lost_message_count
+
+    def check_new_ids(self, before: list[Delivery]) -> None:
+        """A new message has an id that no earlier one had."""
+        ids = {each.message_id for each in before}
+        self.create("new")
+        self.publish(1)
+        _, got = self.consume("new")
+        assert got[-1].body == body(self.published - 1)
+        assert got[-1].message_id not in ids
+        assert int(got[-1].message_id[6:], 16) >= self.published - 1
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+def numbers(got: list[Delivery]) -> list[int]:
+    return sorted(int(each.body[:6]) for each in got)
+
+
+def overwrite(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+@pytest.mark.parametrize("requeued", [False, True], ids=["in flight", "requeued"])
+def test_a_damaged_message_that_was_delivered_before_is_counted_and_logged(
+    requeued: bool, story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In an older segment, in flight at the kill or requeued before it: it does not count as finished."""
+    story.create("a", "b")
+    story.publish(3 * IN_A_SEGMENT)
+    for channel in ("a", "b"):
+        client, got = story.consume(channel)
+        if requeued:
+            for each in got:
+                story.node.broker.topic("t").channel(channel).requeue(client, each.message_id, 1000, story.node.now)
+    damaged = story.files()[0]
+    story.restart(lambda: [overwrite(damaged, at * (34 + BODY_BYTES) + 50, b"?") for at in (2, 4)])
+    story.node.pass_until(story.node.now + 2000)
+    for channel in ("a", "b"):
+        client, got = story.consume(channel)
+        assert numbers(got) == sorted(set(range(story.published)) - {2, 4})
+        story.finish(channel, client, got)
+        assert story.node.broker.topic("t").channel(channel).depth == 0
+    assert story.lost() == 2
+    assert "numbers 2 to 2 are damaged in" in caplog.text
+    assert str(damaged) in caplog.text
+    assert caplog.text.count("messages are lost") == 2
+
+
+@pytest.mark.parametrize("zeroed", [True, False], ids=["zeroed", "missing"])
+@pytest.mark.parametrize("finished", [0, 20])
+def test_an_index_is_rebuilt_from_its_log(zeroed: bool, finished: int, story: Story) -> None:
+    """Each message of 50 comes though no commit record is left, and no id is given twice."""
+    story.create("c")
+    story.publish(50)
+    client, before = story.consume("c", finished)
+    if finished:
+        story.finish("c", client, before)
+
+    def damage() -> None:
+        for index in story.files(".idx"):
+            overwrite(index, 0, bytes(4096)) if zeroed else index.unlink()
+
+    story.restart(damage)
+    _, got = story.consume("c")
+    assert numbers(got) == list(range(finished, 50))
+    assert story.lost() == 0
+    story.check_new_ids(before + got)
+
+
+def test_one_batch_whose_record_is_zeroed_comes(story: Story) -> None:
+    """An index without any record was damaged: the only batch of its log was acknowledged."""
+    story.node.broker.topic("t").publish([b"%06d" % number for number in range(50)])
+    story.create("c")
+    story.restart(lambda: overwrite(story.files(".idx")[0], 0, bytes(4096)))
+    assert numbers(story.consume("c")[1]) == list(range(50))
+
+
+def test_a_missing_segment_is_counted_and_named(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    """Any of three: what nobody finished of it is lost, once for two channels, and the rest comes."""
+    story.create("a", "b")
+    story.publish(3 * IN_A_SEGMENT)
+    client, got = story.consume("a", 3)
+    story.finish("a", client, got)
+    client, got = story.consume("b", 2)
+    story.finish("b", client, got)
+    delivered = got
+    for which in (1, 0):
+        name = story.files()[which].name
+        story.restart(story.files()[which].unlink)
+        assert name in caplog.text or which == 0
+    assert story.lost() == IN_A_SEGMENT - 2
+    assert (
+        f"{IN_A_SEGMENT} messages are lost: numbers {IN_A_SEGMENT} to {2 * IN_A_SEGMENT - 1} are missing" in caplog.text
+    )
+    for channel in ("a", "b"):
+        client, got = story.consume(channel)
+        assert numbers(got) == list(range(2 * IN_A_SEGMENT, 3 * IN_A_SEGMENT))
+        story.finish(channel, client, got)
+        delivered = delivered + got
+    story.check_new_ids(delivered)
+
+
+@pytest.mark.parametrize("what", ["newest log", "folder", "topics"])
+def test_missing_files_at_the_end_are_counted(what: str, story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest segment without its index, the topic's folder, all topics: what the state knows of is lost."""
+    story.create("c")
+    story.publish(20)
+    client, before = story.consume("c", 20)
+    story.finish("c", client, before[:5])
+
+    def damage() -> None:
+        if what == "newest log":
+            story.files()[-1].unlink()
+            story.files(".idx")[-1].unlink()
+        else:
+            shutil.rmtree(story.data_path / "topics" / ("t.0" if what == "folder" else ""))
+
+    held = int(story.files()[-1].stem) if what == "newest log" else 5
+    story.restart(damage)
+    _, got = story.consume("c")
+    assert numbers(got) == list(range(5, held))
+    assert story.lost() == 20 - held
+    assert f"{20 - held} messages are lost" in caplog.text
+    story.check_new_ids(before)
+    story.restart(lambda: None)
+    assert story.lost() == 0, "it is counted once, and not at each start"
+
+
+def test_a_cut_segment_is_counted(story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    """The newest log cut behind its second message: its commit records tell how many there were."""
+    story.create("c")
+    story.publish(IN_A_SEGMENT + 5)
+    story.restart(lambda: story.files()[-1].open("r+b").truncate(2 * (34 + BODY_BYTES)))
+    _, got = story.consume("c")
+    assert numbers(got) == list(range(IN_A_SEGMENT + 2))
+    assert story.lost() == 3
+    assert f"are missing from {story.files()[-1]}" in caplog.text
+    story.check_new_ids(got)
+
+
+@pytest.mark.parametrize("name", ["5.log", "README", "00000000000000000005.log.bak", "x.idx"])
+def test_strange_files_beside_segments_are_left_alone(
+    name: str, story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They cost nothing, are named in the log, and stay."""
+    story.create("c")
+    story.publish(20)
+    stray = story.files()[0].with_name(name)
+    story.restart(lambda: stray.write_bytes(b"not ours"))
+    assert f"{stray} is not the broker's and is left alone" in caplog.text
+    assert numbers(story.consume("c")[1]) == list(range(20))
+    assert story.lost() == 0
+    assert stray.read_bytes() == b"not ours"
+
+
+@pytest.mark.parametrize("number", [3, IN_A_SEGMENT, 20, 5000])
+def test_a_copied_segment_costs_nothing(number: int, story: Story, caplog: pytest.LogCaptureFixture) -> None:
+    """Another segment's files under a name of a segment are stepped over and renamed; the name can then be used."""
+    story.create("c")
+    story.publish(20)
+    story.consume("c", 20)
+    source, name = story.files()[1], story.files()[1].with_name(f"{number:020d}.log")
+    if name.exists():
+        return
+
+    def damage() -> None:
+        shutil.copy(source, name)
+        shutil.copy(source.with_suffix(".idx"), name.with_suffix(".idx"))
+
+    story.restart(damage)
+    assert f"{name} " in caplog.text
+    assert f"{name.name}.foreign" in caplog.text
+    story.publish(20)
+    _, got = story.consume("c")
+    assert numbers(got) == list(range(40))
+    assert story.lost() == 0
+
+
+def test_swapped_indexes_cost_nothing(story: Story) -> None:
+    """An index that tells of another segment is written anew."""
+    story.create("c")
+    story.publish(20)
+    first, second = story.files(".idx")[:2]
+
+    def damage() -> None:
+        first.rename(first.with_name("x"))
+        second.rename(first)
+        first.with_name("x").rename(second)
+
+    story.restart(damage)
+    assert numbers(story.consume("c")[1]) == list(range(20))
+    assert story.lost() == 0
+
+
+def test_damage_that_nobody_waits_for_is_no_loss(story: Story) -> None:
+    """In a batch of ten, seven are finished: three are lost."""
+    story.create("c")
+    story.node.broker.topic("t").publish([b"%06d" % number for number in range(10)])
+    client, got = story.consume("c", 7)
+    story.finish("c", client, got)
+    story.restart(lambda: overwrite(story.files()[0], 36, b"?"))
+    assert story.lost() == 3
+    assert story.node.broker.topic("t").lost_message_count == 3
+    assert story.node.broker.topic("t").channel("c").depth == 0
+
+
+def test_a_deferred_message_whose_record_is_damaged_comes_once_when_due(story: Story) -> None:
+    """Its deferral stands in the commit record alone; the journal has it for each channel that got the message."""
+    story.create("a", "b")
+    story.publish(2)
+    story.publish(1, defer_ms=10_000)
+    story.publish(2)
+    story.restart(lambda: overwrite(story.files(".idx")[0], 0, bytes(4096)))
+    consumers = [story.consume(channel) for channel in ("a", "b")]
+    for channel, (client, got) in zip(("a", "b"), consumers, strict=True):
+        assert numbers(got) == [0, 1, 3, 4]
+        story.finish(channel, client, got)
+    story.node.pass_until(story.node.now + 11)
+    assert [numbers(got) for _, got in consumers] == [[0, 1, 2, 3, 4]] * 2
