@@ -95,15 +95,11 @@ class Session(ReadBuffer):
         self._output: list[bytes] = []
         self._topics: dict[bytes, str] = {}
         self._incomplete_line = False
-        self._awaits_magic = True
+        self.awaits_magic = True
+        """True until the client has said which protocol it speaks."""
         self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
         # Where an auth server is asked, each publish may have to wait for its answer by itself.
         self._takes_runs = not (limits.tls_required or limits.identify.auth_required)
-
-    @property
-    def awaits_magic(self) -> bool:
-        """True until the client has said which protocol it speaks."""
-        return self._awaits_magic
 
     def secured(self) -> None:
         """Say that TLS protects the conversation from now on."""
@@ -135,6 +131,23 @@ class Session(ReadBuffer):
         self._make_room()
         return None
 
+    def only_run(self) -> PubRun | MpubRun | Fin | None:
+        """Return all that is unread if it is one run of commands, as most small reads are; otherwise None.
+
+        As ``next_command``, in a third of its time.
+        """
+        end = self._end
+        if self._start or self._resume is not None or self.closed or not self._takes_runs:
+            return None
+        if self._buffer is not self._scratch:
+            return None
+        run = self._read_run(0, end) if self._scratch[0] != 0x46 else self._read_fins(0, end)
+        if run is not None and self._start == end:
+            self._start = self._end = self._line = self.unfinished_bytes = 0
+            return run
+        self._start = 0
+        return None
+
     def respond(self, frame: bytes) -> None:
         """Queue a whole frame."""
         self._output.append(frame)
@@ -161,7 +174,7 @@ class Session(ReadBuffer):
         if self._end - self._start < 4:
             return
         self._resume = None
-        self._awaits_magic = False
+        self.awaits_magic = False
         if self._take(4) != MAGIC:
             raise BadProtocol("")
 
@@ -169,10 +182,9 @@ class Session(ReadBuffer):
         self._line = start = self._start
         end = self._end
         self._incomplete_line = False
-        if self._buffer[start] == 0x46 and self.state is not State.INIT:  # "F"
-            count = self._scanner.fin_run(self._buffer, start, end)
-            if count:
-                return Fin(self._take(count * scan.FIN_LINE_BYTES), count)
+        if self._buffer[start] == 0x46:  # "F"
+            if (fins := self._read_fins(start, end)) is not None:
+                return fins
         elif self._buffer[start] == 0x4E and self._commands is _COMMANDS:  # "N"
             self._start = start = self._line = self._scanner.nop_run(self._buffer, start, end)
             if start == end:
@@ -194,6 +206,11 @@ class Session(ReadBuffer):
                 raise Invalid(f"cannot {raw(params[0])} in current state (TLS required)")
             raise Invalid(f"invalid command {raw(params[0])}")
         return handler(self, params)
+
+    def _read_fins(self, start: int, end: int) -> Fin | None:
+        """The FINs from there on."""
+        count = self._scanner.fin_run(self._buffer, start, end) if self.state is not State.INIT else 0
+        return Fin(self._take(count * scan.FIN_LINE_BYTES), count) if count else None
 
     def _read_run(self, start: int, end: int) -> PubRun | MpubRun | None:
         """The publishes from there on that have the same line; a topic not seen before is for the grammar to judge."""

@@ -28,6 +28,10 @@ _DEFER_MS = range(36, 40)
 _FIRST_BYTES = 4096
 
 
+Fields = tuple[int, int, int, int, int, int, int]
+"""A Commit, or a plain tuple of its fields, which takes less time to make."""
+
+
 class Commit(NamedTuple):
     """One batch. ``defer_ms`` is 0 for messages to be delivered at once; one without messages holds nothing."""
 
@@ -106,19 +110,19 @@ class CommitIndex:
         """True if the last record ends where a page does: if there were more, a page of zeros has taken their place."""
         return self._count * RECORD_BYTES % mmap.PAGESIZE == 0
 
-    def append(self, commit: Commit) -> None:
-        """Add a record. Raises OSError if the disk is full; nothing was added then."""
+    def append(self, fields: Fields) -> None:
+        """Add a record of a Commit's fields. Raises OSError if the disk is full; nothing was added then."""
         if (self._count + 1) * RECORD_BYTES > self._size:
             self._grow()
-        self.replace(self._count, commit)
+        self.replace(self._count, fields)
         self._count += 1
 
-    def replace(self, position: int, commit: Commit) -> None:
+    def replace(self, position: int, fields: Fields) -> None:
         """Write a record where there is room for one."""
         offset = position * RECORD_BYTES
-        map_ = self._map
-        _FIELDS.pack_into(map_, offset, *commit)
-        _CHECK.pack_into(map_, offset + _FIELDS.size, _check(map_, offset))
+        record = _FIELDS.pack(*fields)
+        check = xxh3_64_intdigest(record) & 0xFFFFFFFF
+        (self._mapped or self._map)[offset : offset + RECORD_BYTES] = record + _CHECK.pack(check)
 
     def seal(self) -> None:
         """Vouch for all records at once: nothing comes after them. Raises OSError if the disk is full."""

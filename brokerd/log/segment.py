@@ -219,7 +219,7 @@ class Segment:
         start, first_seq = self.end, self.next_seq
         end = start + nbytes
         if nbytes < WRITTEN_FROM or nbytes > len(_staging) or (file := self._opened()) < 0:
-            data = self.map
+            data = self._view or self.map
             write(data, start, first_seq)
             data_hash = xxh3_64_intdigest(data[start:end])
         else:
@@ -228,7 +228,7 @@ class Segment:
             data_hash = xxh3_64_intdigest(data)
             if os.pwrite(file, data, start) != nbytes:
                 raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
-        self.commits.append(Commit(first_seq, end, timestamp, data_hash, count, defer_ms, nbytes))
+        self.commits.append((first_seq, end, timestamp, data_hash, count, defer_ms, nbytes))
         self.end, self.next_seq = end, first_seq + count
         self.last_timestamp = timestamp
         return first_seq

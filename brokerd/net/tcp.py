@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from brokerd.net.auth_client import AuthServers
     from brokerd.net.tls import NewTLS
     from brokerd.settings import BrokerSettings
-    from nsqwire.received import Command
+    from nsqwire.received import Command, Fin, MpubRun, PubRun
 
 logger = logging.getLogger("brokerd")
 
@@ -146,7 +146,12 @@ class Connection(asyncio.BufferedProtocol):
         self._last_read = self.broker.now()
         awaited_magic = session.awaits_magic
         session.received(nbytes)
-        if nbytes > SMALL_READ_BYTES and self._scheduler.is_spent():
+        if nbytes <= SMALL_READ_BYTES:
+            if (run := session.only_run()) is not None:
+                self._take_run(run)
+            else:
+                self.take_commands()
+        elif self._scheduler.is_spent():
             self.go_on_later()
         else:
             self.take_commands()
@@ -217,6 +222,18 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
         if session.unfinished_bytes > LONG_BYTES or self._is_counted:
             self._count_unfinished()
+
+    def _take_run(self, run: PubRun | MpubRun | Fin) -> None:
+        """Carry out what was read, which is this alone, and send the answer."""
+        try:
+            self._commands[type(run)](self, run)
+        except NSQError as error:
+            self.session.refuse(error)
+        except OSError as error:
+            self._failed(run, error)
+        except Exception:
+            self._broken()
+        self.flush()
 
     def go_on_later(self) -> None:
         """Read no more, and carry out what has arrived when it is this connection's turn."""
