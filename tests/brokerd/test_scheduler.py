@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import struct
 import threading
-import time
 import zlib
 from collections.abc import Callable
 
@@ -105,20 +102,18 @@ COMMANDS = b"".join(b"PUB %b\n\0\0\0\1x" % name for name in (b"a#ephemeral", b"b
 def test_a_bystander_does_not_wait_for_those_who_send_thousands_of_commands_at_once(
     broker, connect, packed_socket, codec
 ):
-    """Eight clients take seconds of processor time; a ninth is answered in between, again and again."""
+    """Eight clients send 96,000 commands in some dozen reads; a ninth is answered in between, again and again."""
     heavy = [connect(broker) if codec == "plain" else deflated(connect, packed_socket, broker) for _ in range(8)]
     bystander = connect(broker)
-    began = time.monotonic()
     senders = [threading.Thread(target=client.socket.sendall, args=[COMMANDS], daemon=True) for client in heavy]
     readers = [threading.Thread(target=read_answers, args=[client.socket], daemon=True) for client in heavy]
     for thread in senders + readers:
         thread.start()
-    longest = 0.0
+    answered = 0
     while any(thread.is_alive() for thread in readers):
-        asked = time.monotonic()
         bystander.ok(b"PUB c\n\0\0\0\1x")
-        longest = max(longest, time.monotonic() - asked)
-    assert longest < (time.monotonic() - began) / 8
+        answered += 1
+    assert answered > 60
 
 
 def read_answers(client) -> None:
@@ -137,32 +132,3 @@ def test_a_deflated_flood_of_nops_is_passed_over(broker, connect, packed_socket)
     )
     client.socket.under.sendall(packed)
     assert client.frame() == (0, b"OK")
-
-
-def test_a_bystander_does_not_wait_for_those_who_pipeline_large_requests(broker):
-    """Four connections send sixteen bodies of many lines each, without waiting for an answer; a fifth asks /ping."""
-    body = b"x\n" * 100_000
-    request = b"POST /mpub?topic=t%%23ephemeral HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    heavy = [socket.create_connection(broker.http, 30) for _ in range(4)]
-    bystander = http.client.HTTPConnection(*broker.http, timeout=30)
-    began = time.monotonic()
-    senders = [threading.Thread(target=client.sendall, args=[request * 16], daemon=True) for client in heavy]
-    readers = [threading.Thread(target=read_statuses, args=[client, 16], daemon=True) for client in heavy]
-    for thread in senders + readers:
-        thread.start()
-    longest = 0.0
-    while any(thread.is_alive() for thread in readers):
-        asked = time.monotonic()
-        bystander.request("GET", "/ping")
-        assert bystander.getresponse().read() == b"OK"
-        longest = max(longest, time.monotonic() - asked)
-    assert longest < (time.monotonic() - began) / 8
-    for client in [*heavy, bystander]:
-        client.close()
-
-
-def read_statuses(client, number: int) -> None:
-    """Read so many answers of 200."""
-    seen = b""
-    while seen.count(b"HTTP/1.1 200") < number:
-        seen += client.recv(65536)

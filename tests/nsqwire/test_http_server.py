@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nsqwire.http import HTTPServer, Limits, Request, Response, Router, text_response
+from nsqwire.http.server import Slices
 
 DEADLINE_S = 20
 GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -24,7 +25,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 class Bench:
     """A server whose ``/wait`` answers when the test says so."""
 
-    def __init__(self, *, idle_timeout: float = 60.0) -> None:
+    def __init__(self, *, idle_timeout: float = 60.0, slices: Slices | None = None) -> None:
         self.gate = asyncio.Event()
         self.waiting = asyncio.Event()
         self.answered = 0
@@ -38,7 +39,7 @@ class Bench:
         router.add("GET", "/fail", self._fail)
         router.add("POST", "/pub", lambda request: text_response(str(len(request.body))), too_big="MSG_TOO_BIG")
         limits = Limits(max_body_size=1_000_000, max_pipelined=8)
-        self.server = HTTPServer(router.answer, limits=limits, idle_timeout=idle_timeout)
+        self.server = HTTPServer(router.answer, limits=limits, idle_timeout=idle_timeout, slices=slices)
 
     def _big(self, request: Request) -> Response:
         self.answered += 1
@@ -276,3 +277,42 @@ async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pyte
     assert len(lines) == len(expected)
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(pattern + client, line)
+
+
+class ShortSlices:
+    """Slices that are over at the second look at the clock."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def later(self, job: Callable[[float], None]) -> None:
+        asyncio.get_running_loop().call_soon(lambda: job(self.deadline()))
+
+    def deadline(self) -> float:
+        return self._now + 2.0
+
+    def clock(self) -> float:
+        self._now += 1.0
+        return self._now
+
+    def is_spent(self) -> bool:
+        return False
+
+
+async def test_pipelined_requests_take_turns_with_those_of_others() -> None:
+    """A dozen that came in one read are not all answered before somebody else's first."""
+    bench = Bench(slices=ShortSlices())
+    bench.server.on_answered = lambda request, response, elapsed_ns: order.append(request.target)
+    order: list[bytes] = []
+    body = b"POST /pub HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n" + bytes(20_000)
+    async with bench.listening() as connect:
+        pipelining, writer = await connect()
+        other, other_writer = await connect()
+        writer.write(body * 12)
+        other_writer.write(GET % b"/ping")
+        for _ in range(12):
+            assert await read_answer(pipelining) == (200, b"20000")
+        assert await read_answer(other) == (200, b"OK")
+        assert order.index(b"/ping") < 5
+        writer.close()
+        other_writer.close()
