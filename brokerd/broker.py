@@ -19,8 +19,8 @@ from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.journal import records
 from brokerd.journal.journal import Background, Journal, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
-from brokerd.log.files import remove_log
 from brokerd.log.log import Log
+from brokerd.removal import Removal
 from brokerd.retention import Retention
 from brokerd.scheduler import Scheduler
 from brokerd.settings import BrokerSettings
@@ -90,6 +90,7 @@ class Broker:
         self._next_client = 0
         self._data_path = DataPath(settings.data_path or ".")
         self._directories = TopicDirectories(self._data_path.path / TOPICS)
+        self._removal = Removal()
         self._journal: Journal | None = None
         data_path = self._data_path.path
         nsqd_import.check(data_path)
@@ -99,7 +100,7 @@ class Broker:
         for oddity in oddities:
             logger.warning("%s", oddity)
         for directory in self._directories.settle(state, import_interrupted=import_interrupted):
-            self._remove(directory)
+            self._removal.add(directory)
         if nsqd_files is not None:
             nsqd_import.import_into(state, nsqd_files, self._place)
         self._next_topic, self._next_channel = state.next_topic, state.next_channel
@@ -172,16 +173,9 @@ class Broker:
         if doomed is not None:
             self.journal_append(records.topic_deleted(topic.number))
             topic.log.close()
-            self._remove(doomed)
+            self._removal.add(doomed)
         logger.info("TOPIC(%s): deleted", name)
         self.registration_changed("unregister", name, None)
-
-    def _remove(self, directory: Path) -> None:
-        try:
-            for stranger in remove_log(directory):
-                step_over(stranger)
-        except OSError as error:
-            logger.error("cannot remove %s: %s", directory, error)
 
     def registration_changed(self, kind: Literal["register", "unregister"], topic: str, channel: str | None) -> None:
         """Tell the observers."""

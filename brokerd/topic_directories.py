@@ -102,7 +102,7 @@ class TopicDirectories:
             elif reason := _not_of(directory, files, state):
                 pass
             elif not files.segments or (import_interrupted and directory.number >= first_unrecorded):
-                doomed.append(path)
+                doomed.append(self.rename_deleted(path))
                 continue
             else:
                 logger.warning("%s: no record of this topic is left; its messages are taken back", path)

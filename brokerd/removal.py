@@ -1,0 +1,37 @@
+"""Removing the directories of deleted topics, in a thread: a large one takes a disk seconds."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+
+from brokerd.log.files import remove_log
+from brokerd.topic_directories import step_over
+
+logger = logging.getLogger("brokerd")
+
+
+class Removal:
+    """Removes directories one after another. The process may end in the middle: the next start removes the rest."""
+
+    def __init__(self) -> None:
+        self._doomed: SimpleQueue[Path] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def add(self, directory: Path) -> None:
+        """Remove a directory soon. It has the name of a deleted topic's already, or no record of it is left."""
+        self._doomed.put(directory)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="removal", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            directory = self._doomed.get()
+            try:
+                for stranger in remove_log(directory):
+                    step_over(stranger)
+            except OSError as error:
+                logger.error("cannot remove %s: %s", directory, error)
