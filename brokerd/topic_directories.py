@@ -6,9 +6,11 @@ left alone and named in the log.
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,6 +46,32 @@ class TopicDirectory(NamedTuple):
         return cls(path, name, number, match[3] is not None)
 
 
+class Verdict(enum.Enum):
+    """What something in the directory of topics is."""
+
+    KNOWN = enum.auto()
+    """A topic's, of which there is a record."""
+    UNRECORDED = enum.auto()
+    """A topic's, of which no record is left."""
+    DELETED = enum.auto()
+    """What a deletion left."""
+    NOT_DELETED = enum.auto()
+    """A topic's, whose deletion was begun and not recorded."""
+    UNUSED = enum.auto()
+    """What was made for a topic that did not come into being, or by an import that is done again."""
+    STRANGER = enum.auto()
+    """Somebody else's."""
+
+
+class Found(NamedTuple):
+    """Something in the directory of topics. ``reason`` says why a directory of such a name is a stranger."""
+
+    path: Path
+    verdict: Verdict
+    directory: TopicDirectory | None = None
+    reason: str = ""
+
+
 class TopicDirectories:
     """All of them, below ``path``. It need not exist before there is a topic."""
 
@@ -73,58 +101,76 @@ class TopicDirectories:
         path.rename(doomed)
         return doomed
 
+    def survey(self, state: NodeState, *, import_interrupted: bool = False) -> list[Found]:
+        """Say of each thing that is there what it is to a node of this state. Changes nothing; raises OSError."""
+        if not self._path.exists():
+            return []
+        known = {self.path_of(topic.number, topic.name): topic for topic in state.topics.values()}
+        topics = dict(state.topics)
+        first_unrecorded, found = state.next_topic, list[Found]()
+        for path in sorted(self._path.iterdir()):
+            if (topic := known.get(path)) is not None:
+                found.append(Found(path, Verdict.KNOWN, TopicDirectory(path, topic.name, topic.number, False)))
+                continue
+            directory = TopicDirectory.at(path)
+            files = None if directory is None else _files(path)
+            if directory is None or files is None:
+                found.append(Found(path, Verdict.STRANGER))
+                continue
+            importing = import_interrupted and directory.number >= first_unrecorded
+            verdict, reason = self._judge(directory, files, topics, importing=importing)
+            if verdict is Verdict.UNRECORDED:
+                topics[directory.number] = TopicState(directory.number, directory.name, 0)
+            found.append(Found(path, verdict, directory, reason))
+        return found
+
+    def _judge(
+        self, directory: TopicDirectory, files: LogFiles, topics: Mapping[int, TopicState], *, importing: bool
+    ) -> tuple[Verdict, str]:
+        path = self.path_of(directory.number, directory.name)
+        taken = topics.get(directory.number)
+        is_recorded = taken is not None and taken.name == directory.name
+        if directory.deleted and is_recorded and not path.exists() and (files.segments or not files.strangers):
+            return Verdict.NOT_DELETED, ""
+        if files.strangers:
+            return Verdict.STRANGER, f"{files.strangers[0].name} is not a log's file"
+        if directory.deleted:
+            return (Verdict.STRANGER, "the topic is there") if is_recorded else (Verdict.DELETED, "")
+        if taken is not None:
+            return Verdict.STRANGER, f"its number is that of topic {taken.name}"
+        if any(topic.name == directory.name for topic in topics.values()):
+            return Verdict.STRANGER, "the topic has another directory"
+        number = _number_in(files)
+        if number not in (None, directory.number):
+            return Verdict.STRANGER, f"its messages are of topic number {number}"
+        return (Verdict.UNUSED if importing or not files.segments else Verdict.UNRECORDED), ""
+
     def settle(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
         """Make topics and directories agree: a crash may have come between the one and the other.
 
-        Returns the directories to remove: what a deletion left, and what an import had written that is done again.
         Nobody would ever read the messages of a topic of which no record is left: it is taken back, without channels.
-        Raises OSError.
+        Returns the directories that are to be removed. Raises OSError.
         """
-        if not self._path.exists():
-            return []
-        known = {self.path_of(topic.number, topic.name) for topic in state.topics.values()}
-        first_unrecorded, doomed = state.next_topic, list[Path]()
-        for path in sorted(self._path.iterdir()):
-            if path in known:
-                continue
-            directory, reason = TopicDirectory.at(path), ""
-            files = None if directory is None else _files(path)
-            if directory is None or files is None:
-                pass
-            elif directory.deleted and self._rename_back(directory, files, known):
-                continue
-            elif files.strangers:
-                reason = f": {files.strangers[0].name} is not a log's file"
-            elif directory.deleted:
-                if self.path_of(directory.number, directory.name) not in known:
-                    doomed.append(path)
-                    continue
-            elif reason := _not_of(directory, files, state):
-                pass
-            elif not files.segments or (import_interrupted and directory.number >= first_unrecorded):
+        doomed = []
+        for path, verdict, directory, reason in self.survey(state, import_interrupted=import_interrupted):
+            if verdict is Verdict.STRANGER or directory is None:
+                step_over(path, reason)
+            elif verdict is Verdict.NOT_DELETED:
+                path.rename(self.path_of(directory.number, directory.name))
+            elif verdict is Verdict.DELETED:
+                doomed.append(path)
+            elif verdict is Verdict.UNUSED:
                 doomed.append(self.rename_deleted(path))
-                continue
-            else:
+            elif verdict is Verdict.UNRECORDED:
                 logger.warning("%s: no record of this topic is left; its messages are taken back", path)
-                first_seq = int(files.segments[0].stem)
-                state.topics[directory.number] = TopicState(directory.number, directory.name, first_seq)
+                state.topics[directory.number] = TopicState(directory.number, directory.name, 0)
                 state.next_topic = max(state.next_topic, directory.number + 1)
-                continue
-            step_over(path, reason)
         return doomed
-
-    def _rename_back(self, directory: TopicDirectory, files: LogFiles, known: set[Path]) -> bool:
-        """Undo the beginning of a deletion that the journal does not know of. False if this is none."""
-        path = self.path_of(directory.number, directory.name)
-        if path not in known or path.exists() or (files.strangers and not files.segments):
-            return False
-        directory.path.rename(path)
-        return True
 
 
 def step_over(path: Path, reason: str = "") -> None:
     """Name what was not made here."""
-    logger.warning("%s is not the broker's and is left alone%s", path, reason)
+    logger.warning("%s is not the broker's and is left alone%s", path, f": {reason}" if reason else "")
 
 
 def _files(path: Path) -> LogFiles | None:
@@ -133,19 +179,6 @@ def _files(path: Path) -> LogFiles | None:
         return LogFiles.of(path)
     except PermissionError:
         return None
-
-
-def _not_of(directory: TopicDirectory, files: LogFiles, state: NodeState) -> str:
-    """Why a directory of which there is no record cannot be the topic's that its name says; empty if it can."""
-    taken = state.topics.get(directory.number)
-    if taken is not None:
-        return f": its number is that of topic {taken.name}"
-    if any(topic.name == directory.name for topic in state.topics.values()):
-        return ": the topic has another directory"
-    number = _number_in(files)
-    if number not in (None, directory.number):
-        return f": its messages are of topic number {number}"
-    return ""
 
 
 def _number_in(files: LogFiles) -> int | None:

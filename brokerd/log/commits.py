@@ -191,6 +191,19 @@ class CommitIndex:
         self._mapped, self._size = grown, size
 
 
+def read_records(data: bytes) -> tuple[list[Commit], list[int]]:
+    """The records of an ``.idx`` that check, and the positions of those that do not."""
+    used = len(data.rstrip(b"\0"))
+    sound, damaged = list[Commit](), list[int]()
+    for position in range(min(-(-used // RECORD_BYTES), len(data) // RECORD_BYTES)):
+        record = data[position * RECORD_BYTES : (position + 1) * RECORD_BYTES]
+        if xxh3_64_intdigest(record[: _FIELDS.size]) & 0xFFFFFFFF == _CHECK.unpack_from(record, _FIELDS.size)[0]:
+            sound.append(Commit(*_FIELDS.unpack_from(record)))
+        else:
+            damaged.append(position)
+    return sound, damaged
+
+
 def _check(map_: mmap.mmap, offset: int) -> int:
     return xxh3_64_intdigest(map_[offset : offset + _FIELDS.size]) & 0xFFFFFFFF
 

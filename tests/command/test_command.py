@@ -9,7 +9,7 @@ import pytest
 SUBCOMMANDS = [
     *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
-    *("stat", "topics", "channels", "nodes", "signin-link"),
+    *("stat", "topics", "channels", "nodes", "repair", "signin-link"),
 ]
 
 
@@ -35,6 +35,7 @@ def test_an_unknown_subcommand_is_one_line_with_the_nearest(nsq, typed, hint):
     ("subcommand", "said"),
     [
         ("brokerd", "data-path"),
+        ("repair", "set-aside"),
         ("lookup", "inactive-producer-timeout"),
         ("pub", "nsqd-tcp-address"),
         ("tail", "topic"),

@@ -1,0 +1,88 @@
+"""What a topic's directory holds and what of it is damaged, without a byte of it changed."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from brokerd.log.commits import Commit, read_records
+from brokerd.log.files import LogFiles
+
+
+class LogReport(NamedTuple):
+    """``messages`` counts those that can be read; each line of ``damage`` begins with the name of a file."""
+
+    segments: int
+    messages: int
+    bytes: int
+    damage: list[str]
+    strangers: list[Path]
+
+
+def inspect_log(directory: Path) -> LogReport:
+    """Read all segments. Raises OSError if a file cannot be read."""
+    files = LogFiles.of(directory)
+    messages, damage, end = 0, list[str](), None
+    for path in files.segments:
+        first_seq = int(path.stem)
+        if end is not None and first_seq > end:
+            damage.append(f"{path.name}: messages {end} to {first_seq - 1}, before its first, are in no file")
+        commits, complaints = _commits(path, is_newest=path == files.segments[-1])
+        sound, damaged = _check(path, commits)
+        messages += sound
+        damage += [*complaints, *damaged]
+        end = max([first_seq, *(commit.next_seq for commit in commits)])
+    held = {path.stem for path in files.segments}
+    damage += [
+        f"{path.name}: its .log is missing"
+        for path in files.side_files
+        if path.suffix == ".idx"
+        if path.stem not in held
+    ]
+    nbytes = sum(path.stat().st_size for path in [*files.segments, *files.side_files])
+    return LogReport(len(files.segments), messages, nbytes, damage, files.strangers)
+
+
+def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
+    """A segment's commit records that check, and what is wrong with its ``.idx``."""
+    index = path.with_suffix(".idx")
+    try:
+        commits, damaged = read_records(index.read_bytes())
+    except FileNotFoundError:
+        return [], [f"{index.name}: missing"]
+    if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
+        damaged.pop()  # torn by a kill, before its messages were acknowledged
+    if not commits and not damaged and any(_head(path)):
+        return [], [f"{index.name}: empty, although the .log is not"]
+    return commits, [f"{index.name}: {len(damaged)} commit records are damaged"] if damaged else []
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(mmap.PAGESIZE)
+
+
+def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
+    """The messages that can be read by ``commits``, and a line for each batch that is not what was written."""
+    if not path.stat().st_size:
+        lost = sum(commit.messages for commit in commits)
+        return 0, [f"{path.name}: empty; {lost} messages are lost"] if lost else []
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_,
+        memoryview(map_) as log,
+    ):
+        damaged = list(_damaged(log, commits))
+    lost = sum(commit.messages for commit in damaged)
+    lines = [
+        f"{path.name}: {commit.messages} messages from number {commit.first_seq} on are damaged" for commit in damaged
+    ]
+    return sum(commit.messages for commit in commits) - lost, lines
+
+
+def _damaged(log: memoryview, commits: list[Commit]) -> Iterator[Commit]:
+    for commit in commits:
+        if commit.messages and (commit.end > len(log) or not commit.matches(log)):
+            yield commit
