@@ -27,6 +27,7 @@ class BrokerMetrics:
         self._topic_depth = self._gauge("nsq_topic_depth", "Messages that wait for a channel.", topic)
         self._topic_backend = self._gauge("nsq_topic_backend_depth", "Of these, what nsqd would keep on disk.", topic)
         self._topic_paused = self._gauge("nsq_topic_paused", "1 while the topic is paused.", topic)
+        self._topic_lost = self._counter("nsq_topic_lost_messages", "Undelivered messages found unreadable.", topic)
         self._topic_log = self._gauge("nsq_topic_log_bytes", "Bytes of messages in the log.", topic)
         self._topic_allocated = self._gauge(
             "nsq_topic_log_allocated_bytes", "Bytes that the log's files take on disk.", topic
@@ -60,6 +61,11 @@ class BrokerMetrics:
             GaugeMetricFamily(
                 "nsq_healthy", "1 while the disk takes what is written.", int(broker.health_error is None)
             ),
+            CounterMetricFamily(
+                "nsq_lost_messages",
+                "Undelivered messages found unreadable, damaged or missing.",
+                broker.lost_message_count,
+            ),
             GaugeMetricFamily("nsq_clients", "TCP connections.", len(broker.clients)),
             GaugeMetricFamily("nsq_topics", "Topics.", len(broker.topics)),
             GaugeMetricFamily("nsq_channels", "Channels of all topics.", channels),
@@ -81,6 +87,7 @@ class BrokerMetrics:
         self._topic_depth.add(labels, topic.depth)
         self._topic_backend.add(labels, topic.backend_depth)
         self._topic_paused.add(labels, topic.paused)
+        self._topic_lost.add(labels, topic.lost_message_count)
         self._topic_log.add(labels, sum(segment.end for segment in topic.log.segments))
         self._topic_allocated.add(labels, sum(segment.capacity for segment in topic.log.segments))
         now_ns = time.time_ns()

@@ -89,7 +89,7 @@ class ChannelStats(TypedDict):
 
 
 class TopicStats(TypedDict):
-    """One topic; the last key only with ``include_histograms``."""
+    """One topic; the last two keys only with ``include_histograms``."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -100,6 +100,7 @@ class TopicStats(TypedDict):
     paused: bool
     e2e_processing_latency: LatencyStats
     oldest_unfinished_age_ns: NotRequired[int | None]
+    lost_message_count: NotRequired[int]
 
 
 class _Memory(TypedDict, total=False):
@@ -109,10 +110,12 @@ class _Memory(TypedDict, total=False):
 class _Node(TypedDict, total=False):
     node_id: int
     boot_id: str
+    lost_message_count: int
 
 
 class Stats(TypedDict):
-    """The whole answer; ``start_time`` is in unix seconds, the last two keys come only with ``include_histograms``."""
+    """The whole answer; ``start_time`` is in unix seconds, the last three keys come only with
+    ``include_histograms``."""
 
     version: str
     health: str
@@ -122,6 +125,7 @@ class Stats(TypedDict):
     producers: list[ClientStats] | None
     node_id: NotRequired[int]
     boot_id: NotRequired[str]
+    lost_message_count: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +179,7 @@ def topic_stats(topic: Topic, query: StatsQuery, windows: LatencyWindows) -> Top
     }
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
+        stats["lost_message_count"] = topic.lost_message_count
     return stats
 
 

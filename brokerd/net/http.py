@@ -142,7 +142,8 @@ class Watching:
             tail["memory"] = memory_stats(self._pauses)
         tail["producers"] = producer_stats(self._broker, query)
         if query.include_histograms:
-            tail.update(node_id=self._broker.node_id, boot_id=self._broker.boot_id)
+            broker = self._broker
+            tail.update(node_id=broker.node_id, boot_id=broker.boot_id, lost_message_count=broker.lost_message_count)
         parts = [encode(head)[:-1] + b',"topics":', *topics, b"," + encode(tail)[1:]]
         return Response(200, parts if len(topics) > 3 else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 

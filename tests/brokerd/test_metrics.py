@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -84,6 +85,27 @@ def test_latencies_are_a_histogram_in_seconds(busy):
     bounds = [(float(s.labels["le"]), s.value) for s in scrape.named("nsq_channel_latency_seconds_bucket")]
     assert all(count == (bound > total) for bound, count in bounds if not 0.98 < bound / total < 1.02)
     assert not [s for s in scrape.samples if s.name.endswith("_count") and s.labels.get("topic") == "idle"]
+
+
+def test_lost_messages_are_counted_by_topic_and_node(start_broker, tmp_path):
+    """/metrics and /stats with histograms; nsqd's keys stay as they are."""
+    broker = start_broker(data_path=tmp_path)
+    broker.request("POST", "/mpub?topic=t", b"one\ntwo\nthree")
+    broker.request("POST", "/pub?topic=whole", b"one")
+    broker.kill()
+    [segment] = tmp_path.glob("topics/t.*/*.log")
+    with segment.open("r+b") as file:
+        file.seek(35)
+        file.write(b"?")
+    again = start_broker(data_path=tmp_path)
+    scrape = Scrape(again)
+    assert scrape["nsq_lost_messages_total"] == 3
+    assert (scrape["nsq_topic_lost_messages_total", "t"], scrape["nsq_topic_lost_messages_total", "whole"]) == (3, 0)
+    stats = again.stats(include_histograms="true")
+    assert stats["lost_message_count"] == 3
+    assert [topic["lost_message_count"] for topic in stats["topics"]] == [3, 0]
+    assert "lost_message_count" not in json.dumps(again.stats())
+    assert stats["topics"][0]["depth"] == 0
 
 
 def test_the_process_is_told_too(broker):
