@@ -167,6 +167,16 @@ _ALL: Iterable[Metric] = (
         Kind.FLAG,
         "The node answers and says that it is not well: its disk takes no more.",
     ),
+    Metric(
+        "node",
+        "lost_message_count",
+        "Lost messages",
+        "messages",
+        Kind.COUNT,
+        "Undelivered messages that the node found damaged or missing since its process started; Go's nsqd does not "
+        "tell it.",
+        "lost_message_count",
+    ),
     Metric("node", "depth", "Depth", "messages", Kind.COUNT, "Messages that wait on the node.", "depth"),
     Metric(
         "node", "client_count", "Consumers", "consumers", Kind.COUNT, "Consumers connected to the node.", "client_count"

@@ -22,6 +22,16 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
         "hold_s": 10,
     },
     {
+        "name": "Lost messages",
+        "description": "The broker found undelivered messages damaged or missing. Its log names the files: look at the "
+        "disk. The alert resolves when the broker is restarted.",
+        "severity": "critical",
+        "scope": "node",
+        "metric": "lost_message_count",
+        "threshold": 0.0,
+        "hold_s": 0,
+    },
+    {
         "name": "Nobody finishes",
         "description": "The oldest message is five minutes old: look at the channel's consumers, what each holds, and "
         "whether messages time out.",

@@ -10,7 +10,15 @@ from cluster.rows import Changes, Columns, Delta
 from cluster.table import Table
 
 NUMBERS = {
-    "nodes": ("topic_count", "channel_count", "client_count", "depth", "publish_rate", "finish_rate"),
+    "nodes": (
+        "topic_count",
+        "channel_count",
+        "client_count",
+        "depth",
+        "lost_message_count",
+        "publish_rate",
+        "finish_rate",
+    ),
     "topics": (
         "depth",
         "backend_depth",

@@ -164,6 +164,7 @@ def node_row(view: NodeView, topics: Share[str] | None, channels: Share[tuple[st
         "channel_count": 0,
         "client_count": 0,
         "depth": 0,
+        "lost_message_count": stats.lost_message_count if stats else 0,
         "publish_rate": None,
         "finish_rate": None,
     }

@@ -28,6 +28,8 @@ class NodeRow(TypedDict):
     client_count: int
     depth: int
     """Of its topics and their channels together."""
+    lost_message_count: int
+    """Undelivered messages that the node found unreadable since its process started; 0 of Go's nsqd."""
     publish_rate: float | None
     finish_rate: float | None
 

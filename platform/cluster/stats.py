@@ -118,6 +118,7 @@ class NodeStats(Struct, kw_only=True, dict=True):
     health: str = "OK"
     start_time: UnixSeconds = 0
     boot_id: str | None = None
+    lost_message_count: Count = 0
     topics_or_null: list[TopicStats] | None = field(name="topics", default=None)
 
     @property

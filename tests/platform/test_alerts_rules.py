@@ -15,6 +15,7 @@ from alerts.ledger import alert_of
 from alerts.models import Rule
 from alerts.readings import Reading, Subject, is_beyond
 from alerts.standing import GAP_S, Event, Standing, step
+from alerts.suggested import SUGGESTED
 from cluster.picture import Picture
 from tests.platform.pictures import picture_of
 
@@ -109,6 +110,7 @@ def test_of_a_sum_with_a_share_missing_no_more_is_said_than_is_known(comparison,
 
 ALPHA, BETA = "10.0.0.1:4151", "10.0.0.2:4151"
 NODE = {"hostname": "", "state": "up", "error": None, "health": "OK", "start_time": 5, "publish_rate": 0.0}
+NODE["lost_message_count"] = 0
 TOPIC = {
     "depth": 0,
     "channel_count": 1,
@@ -318,6 +320,15 @@ def test_a_node_says_what_it_failed_with():
         (ALPHA, None, "connection refused"),
         (BETA, None, "NOK - no space left"),
     ]
+
+
+def test_a_node_that_lost_messages_fires_until_its_process_starts_anew():
+    """It counts from the start of its process; the suggested rule has no hold time."""
+    [suggested] = [each for each in SUGGESTED if each["metric"] == "lost_message_count"]
+    clock = Clock(Rule(pk=4, resolve_after_s=0, **suggested))
+    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}})) == []
+    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
+    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
 
 
 def test_a_topic_counts_what_waits_in_its_channels():
