@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from lookup.producer import Peer
 from lookup.registration import Registration
+from nsqwire.names import is_ephemeral
 
 
 class Entry:
     """The producers of one registration. A tombstone marks a peer for removal here without touching it elsewhere.
+
+    Among ``peers`` may be some that are gone and have not been cleared away yet.
 
     With a thousand nodes of a thousand topics there are a million memberships: each is a pointer here and one in the
     peer, and nothing else.
@@ -29,19 +32,28 @@ class Entry:
         self.peers.add(peer)
         self._ordered = None
         peer.entries.add(self)
-        peer.topics_wire = None
+        peer.changed()
         return True
 
     def remove(self, peer: Peer) -> bool:
         """Take a peer out; False if it is not there."""
         if peer not in self.peers:
             return False
+        self.forget(peer)
+        peer.entries.discard(self)
+        peer.changed()
+        return True
+
+    def forget(self, peer: Peer) -> None:
+        """Take out a peer that is gone, whose own list of entries no longer matters."""
         self.peers.discard(peer)
         self.tombstones.pop(peer, None)
         self._ordered = None
-        peer.entries.discard(self)
-        peer.topics_wire = None
-        return True
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether it goes with its last producer."""
+        return is_ephemeral(self.registration.subkey or self.registration.key)
 
     @property
     def ordered(self) -> list[Peer]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Final, TypeVar
+from asyncio import Future
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
+from typing import Final
 
 from lookup.producer import Peer
 from lookup.registry import EVERY, Registry
+from lookup.turns import Turns, sorted_in_turns
 from nsqwire.http import HTTPError, Request, Response, Router, empty, encode, json_response, text_response
 from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.http.profiling import add_profiling
@@ -16,17 +18,20 @@ from nsqwire.names import is_valid_name
 from nsqwire.version import NSQ_VERSION
 
 Clock = Callable[[], int]
-T = TypeVar("T")
+Answer = Response | Future[Response]
+Steps = Generator[None, None, Response]
 
 _PING: Final = text_response(b"OK", nsq=False)
 _INFO: Final = json_response({"version": NSQ_VERSION})
-_TURN_S: Final = 0.002  # a long answer is made in pieces of this, so that it delays nobody
+_NAMES_AT_ONCE: Final = 2048
+_ENTRIES_AT_ONCE: Final = 256
+_WHOLE_BYTES: Final = 64 * 1024  # beyond, an answer is sent in the pieces that it was made of
 _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in nanoseconds, overflow included
 
 
-def make_router(registry: Registry, clock: Clock) -> Router:
-    """The routes over one registry; ``clock`` gives unix nanoseconds."""
-    handlers = _Handlers(registry, clock)
+def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) -> Router:
+    """The routes over one registry; ``clock`` gives unix nanoseconds. Long answers are made in ``turns``."""
+    handlers = _Handlers(registry, clock, turns or Turns())
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
     router.add("GET", "/info", lambda request: _INFO)
@@ -46,71 +51,112 @@ def make_router(registry: Registry, clock: Clock) -> Router:
 
 
 class _Handlers:
-    def __init__(self, registry: Registry, clock: Clock) -> None:
+    def __init__(self, registry: Registry, clock: Clock, turns: Turns) -> None:
         self._registry = registry
         self._clock = clock
+        self._turns = turns
 
-    def lookup(self, request: Request) -> Response:
+    def lookup(self, request: Request) -> Answer:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
         if not self._registry.has_topic(topic):
             raise HTTPError(404, "TOPIC_NOT_FOUND")
+        return self._turns.answer(self._lookup(topic))
+
+    def _lookup(self, topic: str) -> Steps:
+        channels = yield from _names(self._registry.channels(topic))
+        # Last, so that no producer is named that has gone meanwhile.
         producers = b",".join([peer.wire for peer in self._registry.producers(topic, self._clock())])
-        channels = encode(self._registry.channels(topic))
-        return _json(b'{"channels":%b,"producers":[%b]}' % (channels, producers))
+        return _json([b'{"channels":[', *channels, b'],"producers":[', producers, b"]}"])
 
-    def topics(self, request: Request) -> Response:
-        return json_response({"topics": self._registry.topics()})
+    def topics(self, request: Request) -> Answer:
+        return self._turns.answer(self._list("topics", self._registry.topics()))
 
-    def channels(self, request: Request) -> Response:
+    def channels(self, request: Request) -> Answer:
         topic = request.required("topic", "MISSING_ARG_TOPIC")
-        return json_response({"channels": self._registry.channels(topic)})
+        return self._turns.answer(self._list("channels", self._registry.channels(topic)))
 
-    async def nodes(self, request: Request) -> Response:
-        now_ns, nodes = self._clock(), []
-        async for peer in _in_turns(self._registry.nodes(now_ns)):
-            nodes.append(b"%b,%b}" % (peer.wire[:-1], self._topics_of(peer, now_ns)))
-        return _json(b'{"producers":[%b]}' % b",".join(nodes))
+    def _list(self, key: str, names: list[str]) -> Steps:
+        written = yield from _names(names)
+        return _json([b'{"%b":[' % key.encode(), *written, b"]}"])
 
-    def _topics_of(self, peer: Peer, now_ns: int) -> bytes:
-        if peer.topics_wire is not None:
-            return peer.topics_wire
-        topics = self._registry.node_topics(peer, now_ns)
-        wire = b'"tombstones":%b,"topics":%b' % (encode(list(topics.values())), encode(list(topics)))
-        if not any(topics.values()):  # a tombstone ends by itself
+    def nodes(self, request: Request) -> Answer:
+        return self._turns.answer(self._nodes())
+
+    def _nodes(self) -> Steps:
+        now_ns = self._clock()
+        written: list[tuple[Peer, list[bytes]]] = []
+        for peer in self._registry.nodes(now_ns):
+            if peer.topics_wire is None:
+                written.append((peer, (yield from self._topics_of(peer, now_ns))))
+            else:
+                written.append((peer, peer.topics_wire))
+            yield
+        parts: list[bytes] = []
+        for peer, topics in written:
+            if not peer.is_gone:
+                parts += [b"," if parts else b'{"producers":[', peer.wire[:-1], *topics]
+        return _json([*(parts or [b'{"producers":[']), b"]}"])
+
+    def _topics_of(self, peer: Peer, now_ns: int) -> Generator[None, None, list[bytes]]:
+        """The rest of the peer's object, after the comma."""
+        revision, hidden = peer.revision, dict[str, bool]()
+        for found in self._registry.node_topics(peer, now_ns):
+            if found is not None:
+                hidden[found[0]] = found[1]
+            yield
+        topics = yield from sorted_in_turns(list(hidden))
+        marks = yield from _written(topics, hidden.__getitem__)
+        names = yield from _written(topics)
+        wire = [b',"tombstones":[', *marks, b'],"topics":[', *names, b"]}"]
+        if peer.revision == revision and True not in hidden.values():  # a tombstone ends by itself
             peer.topics_wire = wire
         return wire
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus. The library is loaded by the first scrape, not by the start."""
+        await asyncio.to_thread(import_module, "lookup.metrics")  # a tenth of a second
         from lookup.metrics import registry_metrics
         from nsqwire.http.metrics import metrics_response, process_metrics
 
-        return await metrics_response(
-            [*registry_metrics(self._registry, self._clock()), *process_metrics("nsqlookupd")]
-        )
+        families = self._turns.answer(registry_metrics(self._registry, self._clock()))
+        found = families if isinstance(families, list) else await families
+        return await metrics_response([*found, *process_metrics("nsqlookupd")])
 
-    async def debug(self, request: Request) -> Response:
-        entries: list[tuple[str, bytes]] = []
+    def debug(self, request: Request) -> Answer:
+        return self._turns.answer(self._debug())
+
+    def _debug(self) -> Steps:
+        entries: dict[str, bytes] = {}
         plain: dict[Peer, bytes] = {}
         """Peers as they are where they have no tombstone: the same in each of their entries."""
-        async for entry in _in_turns(self._registry.entries()):
+        for entry in self._registry.entries():
             peers = []
-            for peer in sorted(entry.peers, key=lambda peer: peer.id):
+            for peer in sorted((each for each in entry.peers if not each.is_gone), key=lambda peer: peer.id):
                 if peer in entry.tombstones:
                     peers.append(_producer(peer, entry.tombstones[peer]))
                 else:
                     peers.append(plain.get(peer) or plain.setdefault(peer, _producer(peer, None)))
             if peers:
-                entries.append((":".join(entry.registration), b",".join(peers)))
-        entries.sort()
-        return _json(b"{%b}" % b",".join([b"%b:[%b]" % (encode(name), peers) for name, peers in entries]))
+                entries[":".join(entry.registration)] = b",".join(peers)
+            yield
+        parts, last = [b"{"], list[bytes]()
+        for name in (yield from sorted_in_turns(list(entries))):
+            last.append(b"%b:[%b]" % (encode(name), entries.pop(name)))
+            if len(last) == _ENTRIES_AT_ONCE:
+                parts += [b",".join(last), b","]
+                last.clear()
+            yield
+        parts += [b",".join(last)] if last else []
+        if parts[-1] == b",":
+            parts.pop()
+        return _json([*parts, b"}"])
 
     def create_topic(self, request: Request) -> Response:
         self._registry.create_topic(_name(request, "topic"))
         return empty()
 
     def delete_topic(self, request: Request) -> Response:
-        self._registry.delete_topic(_one_topic(request))
+        self._turns.begin(_each(self._registry.delete_topic(_one_topic(request))))
         return empty()
 
     def tombstone(self, request: Request) -> Response:
@@ -145,18 +191,30 @@ def _one_topic(request: Request) -> str:
     return topic
 
 
-def _json(body: bytes) -> Response:
-    return Response(200, body, (JSON_HEADER, NSQ_HEADER))
+def _json(parts: list[bytes]) -> Response:
+    size = sum(map(len, parts))
+    return Response(200, parts if size > _WHOLE_BYTES else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 
 
-async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, with a turn for everybody else whenever handling them has taken a while."""
-    began = time.monotonic()
-    for item in items:
-        yield item
-        if time.monotonic() - began > _TURN_S:
-            await asyncio.sleep(0)
-            began = time.monotonic()
+def _names(names: list[str]) -> Generator[None, None, list[bytes]]:
+    """The names, sorted, as they stand in a JSON list, in pieces."""
+    return (yield from _written((yield from sorted_in_turns(names))))
+
+
+def _written(names: list[str], value: Callable[[str], object] = str) -> Generator[None, None, list[bytes]]:
+    """The value of each name as they stand in a JSON list, in pieces."""
+    parts: list[bytes] = []
+    for start in range(0, len(names), _NAMES_AT_ONCE):
+        part = encode([value(name) for name in names[start : start + _NAMES_AT_ONCE]])[1:-1]
+        parts.append(b"," + part if parts else part)
+        if len(names) > _NAMES_AT_ONCE:
+            yield
+    return parts
+
+
+def _each(work: Iterator[object]) -> Iterator[None]:
+    for _ in work:
+        yield
 
 
 def _producer(peer: Peer, marked_ns: int | None) -> bytes:

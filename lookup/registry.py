@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
+from typing import Final
 
 from lookup.entry import Entry
 from lookup.producer import Peer
 from lookup.registration import CLIENT, Registration, channel_registration, topic_registration
 from nsqwire.durations import nanoseconds
-from nsqwire.names import is_ephemeral
 
 EVERY = "*"
 
@@ -17,7 +17,11 @@ EVERY = "*"
 class Registry:
     """Entries stay without producers until they are deleted, except ephemeral ones, which go with their last producer.
 
-    Times come in as unix nanoseconds. Lists come out sorted: by name, or by the peers' announced addresses.
+    Times come in as unix nanoseconds. Lists of peers come out sorted by their announced addresses, names in any order.
+
+    What may concern very many entries returns an iterator over the registrations that changed, and each of its steps
+    is short. The call itself already takes effect: a peer that left is found nowhere, a deleted topic is not listed.
+    Its steps clear away what nobody is shown any more. Only the channels of ``unregister`` are left one by one.
     """
 
     def __init__(self, *, inactive_timeout: timedelta, tombstone_lifetime: timedelta) -> None:
@@ -26,6 +30,8 @@ class Registry:
         self._clients = Entry(CLIENT)
         self._topics: dict[str, Entry] = {}
         self._channels: dict[str, dict[str, Entry]] = {}  # topic -> channel -> its entry
+        self._leaving: set[Peer] = set()
+        """Peers that are gone and of which some entries have not been cleared."""
 
     # --- what a connected nsqd does; each returns the entries that changed for it ---
 
@@ -38,19 +44,38 @@ class Registry:
         entries = [self._channel(topic, channel)] if channel else []
         return _entered([*entries, self._topic(topic)], peer)
 
-    def unregister(self, peer: Peer, topic: str, channel: str | None) -> list[Registration]:
-        """Take a peer out of one channel, or out of the topic and all its channels."""
+    def unregister(self, peer: Peer, topic: str, channel: str | None) -> Iterator[Registration]:
+        """Take a peer out of one channel, or out of the topic and then, step by step, out of all its channels."""
         channels = self._channels.get(topic, {})
         if channel:
-            entries = [channels[channel]] if channel in channels else []
-        else:
-            entries = [channels[name] for name in sorted(channels)]
-            entries += [self._topics[topic]] if topic in self._topics else []
-        return self._remove(peer, entries)
+            return iter(self._remove(peer, channels.get(channel)))
+        last = self._remove(peer, self._topics.get(topic))
+        return self._unregister_channels(peer, _in_order(channels.values()), last)
 
-    def disconnect(self, peer: Peer) -> list[Registration]:
-        """Forget a peer whose connection ended."""
-        return self._remove(peer, sorted(peer.entries, key=lambda entry: entry.registration))
+    def _unregister_channels(
+        self, peer: Peer, entries: list[Entry], last: list[Registration]
+    ) -> Iterator[Registration]:
+        for entry in _let_go(entries):
+            yield from self._remove(peer, entry)
+        yield from last
+
+    def disconnect(self, peer: Peer) -> Iterator[Registration]:
+        """Forget a peer whose connection ended: at once it is nowhere to be found."""
+        peer.is_gone = True
+        if self._clients.remove(peer):
+            self._leaving.add(peer)
+        return self._clear_away(peer)
+
+    def _clear_away(self, peer: Peer) -> Iterator[Registration]:
+        if peer not in self._leaving:
+            return
+        yield self._clients.registration
+        entries, peer.entries = _in_order(peer.entries), set()
+        for entry in _let_go(entries):
+            entry.forget(peer)
+            self._drop_if_over(entry)
+            yield entry.registration
+        self._leaving.discard(peer)
 
     # --- what an operator does ---
 
@@ -61,18 +86,18 @@ class Registry:
         self._channel(topic, channel)
         self._topic(topic)
 
-    def delete_topic(self, topic: str) -> list[Registration]:
+    def delete_topic(self, topic: str) -> Iterator[Registration]:
         """Drop a topic and its channels, whoever produces them; a live nsqd brings them back when it next registers."""
-        channels = self._channels.get(topic, {})
-        doomed = [channels[name] for name in sorted(channels)]
-        doomed += [self._topics[topic]] if topic in self._topics else []
-        for entry in doomed:
-            self._drop(entry)
-        return [entry.registration for entry in doomed]
+        doomed = list(self._channels.pop(topic, {}).values())
+        entry = self._topics.pop(topic, None)
+        if entry is not None:
+            _empty(entry)
+            doomed.append(entry)
+        return _emptied(doomed)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """Drop a channel; False if there is none."""
-        entry = self._channels.get(topic, {}).get(channel)
+        entry = self._settled(self._channels.get(topic, {}).get(channel))
         if entry is None:
             return False
         self._drop(entry)
@@ -82,27 +107,29 @@ class Registry:
         """Hide a node (``broadcast_address:http_port``) from those who look this topic up, for the tombstone's
         lifetime."""
         entry = self._topics.get(topic)
-        marked = [peer for peer in entry.ordered if peer.node == node] if entry else []
+        marked = [peer for peer in entry.ordered if peer.node == node and not peer.is_gone] if entry else []
         for peer in marked:
             assert entry is not None
             entry.tombstones[peer] = now_ns
-            peer.topics_wire = None
+            peer.changed()
         return marked
 
     # --- what anyone may ask ---
 
     def topics(self) -> list[str]:
-        return sorted(self._topics)
+        return self._names(self._topics)
 
     def has_topic(self, topic: str) -> bool:
         """Whether there is such an entry; ``*`` asks whether there is any."""
-        return bool(self._topics) if topic == EVERY else topic in self._topics
+        if topic == EVERY:
+            return any(not self._is_over(entry) for entry in self._topics.values())
+        return self._settled(self._topics.get(topic)) is not None
 
     def channels(self, topic: str) -> list[str]:
         """The topic's channels; of every topic for ``*``."""
         if topic == EVERY:
-            return sorted(set().union(*self._channels.values()))
-        return sorted(self._channels.get(topic, ()))
+            return list(set().union(*(self._names(channels) for channels in self._channels.values())))
+        return self._names(self._channels.get(topic, {}))
 
     def channel_count(self) -> int:
         """The channels of all topics."""
@@ -117,15 +144,19 @@ class Registry:
             return []
         since = now_ns - self._inactive_timeout_ns
         hidden = self._hidden(entry, now_ns)
-        return [peer for peer in entry.ordered if peer.last_update_ns >= since and peer not in hidden]
+        return [
+            peer for peer in entry.ordered if peer.last_update_ns >= since and peer not in hidden and not peer.is_gone
+        ]
 
-    def producer_counts(self, now_ns: int) -> dict[str, int]:
-        """How many producers each topic has, as ``producers`` would list them."""
+    def producer_counts(self, now_ns: int) -> Iterator[tuple[str, int]]:
+        """How many producers each topic has, as ``producers`` would list them; in any order, step by step."""
         inactive = self._clients.peers.difference(self.nodes(now_ns))
-        return {
-            topic: len(entry.peers) - len(entry.peers & (inactive | self._hidden(entry, now_ns)))
-            for topic, entry in self._topics.items()
-        }
+        for topic, entry in list(self._topics.items()):
+            if not self._is_over(entry):
+                hidden = inactive | self._hidden(entry, now_ns)
+                if self._leaving:
+                    hidden |= self._leaving
+                yield topic, len(entry.peers) - len(entry.peers & hidden)
 
     def tombstone_count(self, now_ns: int) -> int:
         """How many topics of active peers a tombstone hides."""
@@ -137,17 +168,21 @@ class Registry:
         since = now_ns - self._inactive_timeout_ns
         return [peer for peer in self._clients.ordered if peer.last_update_ns >= since]
 
-    def node_topics(self, peer: Peer, now_ns: int) -> dict[str, bool]:
-        """The topics a peer is registered for, and whether a tombstone hides it there."""
-        held = sorted(entry.registration.key for entry in peer.entries if entry.registration.category == "topic")
-        return {topic: peer in self._hidden(self._topics[topic], now_ns) for topic in held}
+    def node_topics(self, peer: Peer, now_ns: int) -> Iterator[tuple[str, bool] | None]:
+        """The topics a peer is registered for, in any order, and whether a tombstone hides each; None where a step
+        found no topic."""
+        for entry in list(peer.entries):
+            if entry.registration.category == "topic":
+                yield entry.registration.key, peer in self._hidden(entry, now_ns)
+            else:
+                yield None
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry that has producers, by what is registered. Others may change the registry meanwhile."""
-        channels = [entry for by_name in self._channels.values() for entry in by_name.values()]
-        for entry in sorted([self._clients, *self._topics.values(), *channels], key=lambda each: each.registration):
-            if entry.peers:
-                yield entry
+        """Every entry, in any order. Others may change the registry meanwhile."""
+        yield self._clients
+        yield from list(self._topics.values())
+        for channels in list(self._channels.values()):
+            yield from list(channels.values())
 
     # --- inside ---
 
@@ -159,41 +194,61 @@ class Registry:
         topics = (entry for entry in peer.entries if entry.registration.category == "topic")
         return any(peer not in self._hidden(entry, now_ns) for entry in topics)
 
+    def _names(self, entries: Mapping[str, Entry]) -> list[str]:
+        if not self._leaving:
+            return list(entries)
+        return [name for name, entry in entries.items() if not self._is_over(entry)]
+
     def _topic(self, topic: str) -> Entry:
-        entry = self._topics.get(topic)
+        entry = self._settled(self._topics.get(topic))
         if entry is None:
             entry = self._topics[topic] = Entry(topic_registration(topic))
         return entry
 
     def _channel(self, topic: str, channel: str) -> Entry:
-        channels = self._channels.setdefault(topic, {})
-        entry = channels.get(channel)
+        entry = self._settled(self._channels.get(topic, {}).get(channel))
         if entry is None:
-            entry = channels[channel] = Entry(channel_registration(topic, channel))
+            entry = Entry(channel_registration(topic, channel))
+            self._channels.setdefault(topic, {})[channel] = entry
         return entry
 
-    def _remove(self, peer: Peer, entries: Iterable[Entry]) -> list[Registration]:
-        removed = []
-        for entry in entries:
-            if not entry.remove(peer):
-                continue
-            registration = entry.registration
-            removed.append(registration)
-            if not entry.peers and is_ephemeral(registration.subkey or registration.key):
-                self._drop(entry)
-        return removed
+    def _is_over(self, entry: Entry) -> bool:
+        """Whether it is ephemeral and all of its producers are gone, though not yet cleared away."""
+        return bool(self._leaving and entry.is_ephemeral and entry.peers) and entry.peers <= self._leaving
+
+    def _settled(self, entry: Entry | None) -> Entry | None:
+        """The entry; None if there is none, or none any more."""
+        if entry is None or not self._is_over(entry):
+            return entry
+        for peer in list(entry.peers):
+            entry.forget(peer)  # it stays among the peer's own, which are still to be logged
+        self._drop(entry)
+        return None
+
+    def _remove(self, peer: Peer, entry: Entry | None) -> list[Registration]:
+        """The entry's registration, if there is one and the peer was in it."""
+        if entry is None or not entry.remove(peer):
+            return []
+        self._drop_if_over(entry)
+        return [entry.registration]
+
+    def _drop_if_over(self, entry: Entry) -> None:
+        if not entry.peers and entry.is_ephemeral:
+            self._drop(entry)
 
     def _drop(self, entry: Entry) -> None:
-        for peer in list(entry.peers):
-            entry.remove(peer)
+        """Take out an entry, unless it is out already, or another one stands in its place."""
+        _empty(entry)
         category, topic, channel = entry.registration
         if category == "topic":
-            del self._topics[topic]
+            if self._topics.get(topic) is entry:
+                del self._topics[topic]
             return
-        channels = self._channels[topic]
-        del channels[channel]
-        if not channels:
-            del self._channels[topic]
+        channels = self._channels.get(topic, {})
+        if channels.get(channel) is entry:
+            del channels[channel]
+            if not channels:
+                del self._channels[topic]
 
 
 _NOBODY: set[Peer] = set()
@@ -201,3 +256,31 @@ _NOBODY: set[Peer] = set()
 
 def _entered(entries: Iterable[Entry], peer: Peer) -> list[Registration]:
     return [entry.registration for entry in entries if entry.add(peer)]
+
+
+def _empty(entry: Entry) -> None:
+    for peer in list(entry.peers):
+        entry.remove(peer)
+
+
+def _emptied(entries: list[Entry]) -> Iterator[Registration]:
+    for entry in _let_go(entries):
+        _empty(entry)
+        yield entry.registration
+
+
+def _let_go(entries: list[Entry]) -> Iterator[Entry]:
+    """One after the other, each of which can then be freed: freeing a hundred thousand at once takes 20 ms."""
+    entries.reverse()
+    while entries:
+        yield entries.pop()
+
+
+def _in_order(entries: Collection[Entry]) -> list[Entry]:
+    """By registration, so that logs can be compared; in any order where sorting would take long."""
+    if len(entries) > _SORTED_MOST:
+        return list(entries)
+    return sorted(entries, key=lambda entry: entry.registration)
+
+
+_SORTED_MOST: Final = 1000

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
 from lookup.producer import Peer
 from lookup.registration import Registration
 from lookup.registry import Registry
-from lookup.session import MAGIC, OK, Command, Identify, Ping, Register, Session
+from lookup.session import MAGIC, OK, Identify, Ping, Register, Session, Unregister
+from lookup.turns import Turns
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
 from nsqwire.http import encode
@@ -20,6 +21,7 @@ from nsqwire.http import encode
 log = logging.getLogger(__name__)
 
 _KEEPALIVE_S: Final = 15
+_REPLIES_AT_ONCE: Final = 64
 
 
 class Conversation:
@@ -28,57 +30,63 @@ class Conversation:
     def __init__(self, registry: Registry, address: str, identity: Mapping[str, Any]) -> None:
         self.session = Session()
         self._registry = registry
-        self._address = address
+        self.address = address
         self._identity = identity
         self._peer: Peer | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
         """Take bytes, and carry out what they complete; the replies are in ``session.take_output()``."""
         self.session.received(data)
-        while self.proceed(now_ns):
+        for _ in self.commands(lambda: now_ns):
             pass
 
-    def proceed(self, now_ns: int, commands: int = 64) -> bool:
-        """Carry out so many commands of those that were received; whether there may be more."""
-        session, greeted = self.session, self.session.greeted
-        done = 0
-        while done < commands and (command := session.next_command()) is not None:
-            session.respond(self._execute(command, now_ns))
-            done += 1
-        if session.greeted and not greeted:
-            log.info("CLIENT(%s): desired protocol magic '%s'", self._address, MAGIC.decode())
-        elif session.closed and not session.greeted:
-            log.error("client(%s) bad protocol magic", self._address)
-        return done == commands
+    def commands(self, clock: Callable[[], int]) -> Iterator[None]:
+        """Carry out what has been received, in short steps: one command each, and more for one that takes long."""
+        session = self.session
+        while True:
+            greeted = session.greeted
+            command = session.next_command()
+            if session.greeted and not greeted:
+                log.info("CLIENT(%s): desired protocol magic '%s'", self.address, MAGIC.decode())
+            elif session.closed and not session.greeted:
+                log.error("client(%s) bad protocol magic", self.address)
+            if command is None:
+                return
+            if isinstance(command, Unregister):
+                yield from self._unregistered(command)
+                session.respond(OK)
+            else:
+                session.respond(self._execute(command, clock()))
+            yield
 
-    def ended(self) -> None:
-        """The connection is gone, and with it its peer's registrations."""
-        if self._peer is not None:
-            self._log_each("UNREGISTER", self._registry.disconnect(self._peer))
-            self._peer = None
+    def ended(self) -> Iterator[None]:
+        """The connection is gone. Its peer is found nowhere from now on; the steps clear its registrations away."""
+        peer, self._peer = self._peer, None
+        return self._logged("UNREGISTER", self._registry.disconnect(peer)) if peer is not None else iter(())
 
-    def _execute(self, command: Command, now_ns: int) -> bytes:
+    def _execute(self, command: Ping | Identify | Register, now_ns: int) -> bytes:
         if isinstance(command, Ping):
             self._pinged(now_ns)
             return OK
         if isinstance(command, Identify):
             return self._identified(command, now_ns)
         assert self._peer is not None, "the session lets nobody register before IDENTIFY"
-        if isinstance(command, Register):
-            self._log_each("REGISTER", self._registry.register(self._peer, command.topic, command.channel))
-            return OK
-        removed = self._registry.unregister(self._peer, command.topic, command.channel)
-        for registration in removed:
-            if registration.category == "channel" and command.channel is None:
-                log.warning("client(%s) unexpected UNREGISTER %s", self._address, registration)
-        self._log_each("UNREGISTER", removed)
+        self._log_each("REGISTER", self._registry.register(self._peer, command.topic, command.channel))
         return OK
 
+    def _unregistered(self, command: Unregister) -> Iterator[None]:
+        assert self._peer is not None, "the session lets nobody unregister before IDENTIFY"
+        for registration in self._registry.unregister(self._peer, command.topic, command.channel):
+            if registration.category == "channel" and command.channel is None:
+                log.warning("client(%s) unexpected UNREGISTER %s", self.address, registration)
+            self._log_each("UNREGISTER", [registration])
+            yield
+
     def _identified(self, command: Identify, now_ns: int) -> bytes:
-        self._peer = peer = Peer(id=self._address, last_update_ns=now_ns, **asdict(command))
+        self._peer = peer = Peer(id=self.address, last_update_ns=now_ns, **asdict(command))
         log.info(
             "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
-            self._address,
+            self.address,
             peer.broadcast_address,
             peer.tcp_port,
             peer.http_port,
@@ -91,21 +99,28 @@ class Conversation:
         peer = self._peer
         if peer is not None:
             since = format_duration(now_ns - peer.last_update_ns)
-            log.info("CLIENT(%s): pinged (last ping %s)", self._address, since)
+            log.info("CLIENT(%s): pinged (last ping %s)", self.address, since)
             peer.last_update_ns = now_ns
+
+    def _logged(self, verb: str, registrations: Iterator[Registration]) -> Iterator[None]:
+        for registration in registrations:
+            self._log_each(verb, [registration])
+            yield
 
     def _log_each(self, verb: str, registrations: list[Registration]) -> None:
         for registration in registrations:
-            log.info("DB: client(%s) %s %s", self._address, verb, registration)
+            log.info("DB: client(%s) %s %s", self.address, verb, registration)
 
 
 class LookupServer:
-    """Makes the protocols of the TCP face. ``identity`` answers IDENTIFY; ``clock`` gives unix nanoseconds."""
+    """Makes the protocols of the TCP face. ``identity`` answers IDENTIFY; ``clock`` gives unix nanoseconds; commands
+    are carried out in ``turns``."""
 
-    def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any]) -> None:
+    def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any], turns: Turns) -> None:
         self.registry = registry
         self.clock = clock
         self.identity = identity
+        self.turns = turns
         self.connections: set[LookupProtocol] = set()
 
     def protocol(self) -> asyncio.Protocol:
@@ -125,7 +140,10 @@ class LookupProtocol(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport
         self._conversation: Conversation
+        self._commands: Iterator[None] | None = None
+        """Commands that have begun to be carried out."""
         self._busy = False
+        self._reading = True
         self._write_paused = False
         self._ended = False
 
@@ -139,26 +157,43 @@ class LookupProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._conversation.session.received(data)
-        if not self._busy:
-            self._proceed()
+        self._proceed()
 
     def _proceed(self) -> None:
-        if self._transport.is_closing():
+        if self._busy or self._transport.is_closing():
             return
-        more = not self._write_paused and self._conversation.proceed(self._server.clock())
-        if more != self._busy:
-            self._busy = more
+        self._busy = True
+        if not self._server.turns.begin(self._work()):
             self._adjust_reading()
-        if more:
-            asyncio.get_running_loop().call_soon(self._proceed)
-        elif self._ended and not self._write_paused:
+
+    def _work(self) -> Iterator[None]:
+        """Carry out what was received, until all of it is, or the client does not take the replies."""
+        if self._commands is None:
+            self._commands = self._conversation.commands(self._server.clock)
+        steps = 0
+        while not (self._write_paused or self._transport.is_closing()):
+            try:
+                next(self._commands)
+            except StopIteration:
+                self._commands = None
+                break
+            except Exception:
+                log.exception("client(%s) command failed", self._conversation.address)
+                self.abort()
+                return
+            steps += 1
+            if steps % _REPLIES_AT_ONCE == 0:
+                self._flush()
+            yield
+        self._busy = False
+        if self._commands is None and self._ended:
             self._conversation.session.end()
         self._flush()
+        self._adjust_reading()
 
     def eof_received(self) -> bool:
         self._ended = True
-        if not self._busy:
-            self._proceed()
+        self._proceed()
         return True  # _flush closes, once everything has been answered
 
     def pause_writing(self) -> None:
@@ -168,19 +203,22 @@ class LookupProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._write_paused = False
         self._adjust_reading()
-        if not self._busy:
-            self._proceed()
+        self._proceed()
 
     def _adjust_reading(self) -> None:
         if self._ended or self._transport.is_closing():
             return
-        if self._busy or self._write_paused:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        reading = not (self._busy or self._write_paused)
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._conversation.ended()
+        self._commands = None
+        self._server.turns.begin(self._conversation.ended())
         self._server.connections.discard(self)
 
     def abort(self) -> None:

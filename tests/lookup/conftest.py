@@ -66,7 +66,8 @@ class NsqdOnTheWire:
         assert self.send(line.encode() + b"\n") == [b"OK"]
 
     def disconnect(self) -> None:
-        self.conversation.ended()
+        for _ in self.conversation.ended():
+            pass
 
     @property
     def closed(self) -> bool:
@@ -96,8 +97,11 @@ def identify_command(**fields: Any) -> bytes:
     return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
 
 
-async def _awaited(answer: Awaitable[Response]) -> Response:
-    return await answer
+LOOP = asyncio.new_event_loop()
+
+
+def whole(response: Response) -> bytes:
+    return response.body if response.parts is None else b"".join(response.parts)
 
 
 class World:
@@ -121,16 +125,19 @@ class World:
         return connection
 
     def request(self, method: str, target: str) -> Response:
-        answer = self._router.answer(Request(method, target.encode(), [], b""))
-        if isinstance(answer, Awaitable):
-            return asyncio.run(_awaited(answer))
-        assert isinstance(answer, Response)
-        return answer
+        async def answered() -> Response:
+            answer = self._router.answer(Request(method, target.encode(), [], b""))
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            assert isinstance(answer, Response)
+            return answer
+
+        return LOOP.run_until_complete(answered())
 
     def get(self, target: str) -> Any:
         response = self.request("GET", target)
         assert response.status == 200, response.body
-        return json.loads(response.body)
+        return json.loads(whole(response))
 
     def post(self, target: str) -> None:
         response = self.request("POST", target)

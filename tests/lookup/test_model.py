@@ -45,6 +45,8 @@ class Registrations(RuleBasedStateMachine):
         self.topics: set[str] = set()
         self.channels: set[tuple[str, str]] = set()
         self.held: set[tuple[int, str, str | None]] = set()
+        self.unfinished: list[Any] = []
+        """The steps that are left of clearing away nodes that are gone."""
 
     # --- what nsqds do ---
 
@@ -81,10 +83,32 @@ class Registrations(RuleBasedStateMachine):
         node.heard_s = self.now_s
 
     @precondition(lambda self: self.nodes)
+    @rule(data=st.data(), steps=st.integers(0, 4))
+    def disconnect_slowly(self, data: st.DataObject, steps: int) -> None:
+        """Answers are those of a node that is gone, however little of it has been cleared away."""
+        number = data.draw(st.sampled_from(sorted(self.nodes)))
+        work = self.nodes[number].wire.conversation.ended()
+        for _, _ in zip(range(steps), work, strict=False):
+            pass
+        self.unfinished.append(work)
+        self.forget(number)
+
+    @precondition(lambda self: self.unfinished)
+    @rule(data=st.data())
+    def clear_away(self, data: st.DataObject) -> None:
+        """One step more of one of them."""
+        work = data.draw(st.sampled_from(range(len(self.unfinished))))
+        if next(self.unfinished[work], self) is self:
+            del self.unfinished[work]
+
+    @precondition(lambda self: self.nodes)
     @rule(data=st.data())
     def disconnect(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.nodes)))
         self.nodes[number].wire.disconnect()
+        self.forget(number)
+
+    def forget(self, number: int) -> None:
         self.leave({each for each in self.held if each[0] == number})
         del self.nodes[number]
 

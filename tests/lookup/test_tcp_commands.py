@@ -166,9 +166,9 @@ def test_the_log_tells_what_each_client_did(world: Any, caplog: pytest.LogCaptur
     who = "(127.0.0.1:50001)"
     removed = "category:channel key:t subkey:c"
     assert [f"{record.levelname} {record.getMessage()}" for record in caplog.records] == [
+        f"INFO CLIENT{who}: desired protocol magic '  V1'",
         f"INFO CLIENT{who}: IDENTIFY Address:addrA TCP:4150 HTTP:4151 Version:1.3.0",
         f"INFO DB: client{who} REGISTER category:client key: subkey:",
-        f"INFO CLIENT{who}: desired protocol magic '  V1'",
         f"INFO DB: client{who} REGISTER category:channel key:t subkey:c",
         f"INFO DB: client{who} REGISTER category:topic key:t subkey:",
         f"INFO CLIENT{who}: pinged (last ping 1.5s)",

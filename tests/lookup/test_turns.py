@@ -1,0 +1,158 @@
+"""Long work in short pieces: what is shown meanwhile, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import pytest
+
+from lookup.__main__ import steady_unix_clock
+from lookup.tcp import LookupServer
+from lookup.turns import Turns, sorted_in_turns
+
+T = TypeVar("T")
+
+
+# ---- what is shown while a peer is cleared away
+
+
+def test_a_peer_that_left_is_nowhere_before_it_is_cleared_away(world: Any) -> None:
+    """Not in a lookup, a list or the dump; its ephemeral names are gone, the others stay."""
+    leaving = world.nsqd("t c", "e#ephemeral", "t x#ephemeral", broadcast_address="leaving")
+    world.nsqd("t", broadcast_address="staying")
+    work = leaving.conversation.ended()
+    for _ in range(3):
+        assert world.found("t") == ["staying"]
+        assert [each["broadcast_address"] for each in world.get("/nodes")["producers"]] == ["staying"]
+        assert world.get("/topics") == {"topics": ["t"]}
+        assert world.get("/channels?topic=t") == {"channels": ["c"]}
+        assert world.request("GET", "/lookup?topic=e%23ephemeral").status == 404
+        assert sorted(world.get("/debug")) == ["client::", "topic:t:"]
+        next(work)
+    for _ in work:
+        pass
+    assert world.get("/topics") == {"topics": ["t"]}
+
+
+def test_what_is_made_anew_meanwhile_stays(world: Any) -> None:
+    """Clearing away the old peer does not take what a new one, or an operator, has made since."""
+    leaving = world.nsqd("e#ephemeral", "f#ephemeral", "t x#ephemeral", broadcast_address="leaving")
+    work = leaving.conversation.ended()
+    world.nsqd("e#ephemeral", "t x#ephemeral", broadcast_address="new")
+    world.post("/topic/create?topic=f%23ephemeral")
+    for _ in work:
+        pass
+    assert world.get("/topics") == {"topics": ["e#ephemeral", "f#ephemeral", "t"]}
+    assert world.found("e%23ephemeral") == ["new"]
+    assert world.get("/channels?topic=t") == {"channels": ["x#ephemeral"]}
+
+
+def test_a_topic_that_is_deleted_is_gone_at_once(world: Any) -> None:
+    """And what registers again meanwhile is not cleared away with it."""
+    nsqd = world.nsqd("t c", "t d")
+    work = world.registry.delete_topic("t")
+    assert world.get("/topics") == {"topics": []}
+    assert world.get("/channels?topic=t") == {"channels": []}
+    nsqd.ok("REGISTER t c")
+    for _ in work:
+        pass
+    assert world.get("/lookup?topic=t")["channels"] == ["c"]
+    assert len(world.get("/lookup?topic=t")["producers"]) == 1
+
+
+# ---- turns
+
+
+def counted(steps: int, done: list[str], name: str) -> Generator[None, None, str]:
+    for _ in range(steps):
+        done.append(name)
+        yield
+    return name
+
+
+async def test_short_work_does_not_wait_for_long_work() -> None:
+    """It is done as it comes, and answers that were begun together end in their turns."""
+    turns, done = Turns(), list[str]()
+    long = [turns.answer(counted(200_000, done, name)) for name in "ab"]
+    assert all(isinstance(each, asyncio.Future) for each in long)
+    assert turns.answer(counted(0, done, "short")) == "short"
+    assert await asyncio.gather(*long) == ["a", "b"]  # type: ignore[arg-type]
+    first_b, last_a = done.index("b"), len(done) - 1 - done[::-1].index("a")
+    assert first_b < last_a, "one after the other"
+
+
+async def test_what_work_raises_is_told_to_whoever_waits_for_it() -> None:
+    """At once, or later; and the rest goes on."""
+
+    def failing(steps: int) -> Generator[None, None, None]:
+        yield from counted(steps, [], "")
+        raise ValueError("bad")
+
+    turns, done = Turns(), list[str]()
+    with pytest.raises(ValueError, match="bad"):
+        turns.answer(failing(0))
+    later, other = turns.answer(failing(200_000)), turns.answer(counted(200_000, done, "other"))
+    with pytest.raises(ValueError, match="bad"):
+        await later  # type: ignore[misc]
+    assert await other == "other"  # type: ignore[misc]
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
+    turns, done = Turns(), list[str]()
+    answer = turns.answer(counted(10_000_000, done, "x"))
+    assert isinstance(answer, asyncio.Future)
+    answer.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    made = len(done)
+    await asyncio.sleep(0.01)
+    assert len(done) == made
+
+
+@pytest.mark.parametrize("count", [0, 1, 2047, 2048, 2049, 10_000])
+def test_names_are_sorted_in_pieces(count: int) -> None:
+    names = [f"t{number * 7919 % 10_007}" for number in range(count)]
+    assert value_of(sorted_in_turns(list(names))) == sorted(names)
+
+
+def value_of(steps: Generator[None, None, T]) -> T:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stopped:
+            value: T = stopped.value
+            return value
+
+
+async def test_connections_leave_no_cycles_behind(world: Any, identify_command: Callable[..., bytes]) -> None:
+    """The registry's process never looks for garbage among its entries: a connection has to fall apart by itself."""
+    server = LookupServer(world.registry, steady_unix_clock(), {}, Turns())
+    made: list[weakref.ref[asyncio.Protocol]] = []
+
+    def protocol() -> asyncio.Protocol:
+        new = server.protocol()
+        made.append(weakref.ref(new))
+        return new
+
+    listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            writer.write(b"  V1" + identify_command() + b"REGISTER t c\nUNREGISTER t\n")
+            await reader.readexactly(4)
+            writer.close()
+            await writer.wait_closed()
+        for _ in range(3000):
+            if not any(each() is not None for each in made):
+                break
+            await asyncio.sleep(0.01)
+        assert [each() for each in made] == [None] * 3
+    finally:
+        gc.enable()
+        listening.close()
