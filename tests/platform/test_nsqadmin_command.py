@@ -219,6 +219,20 @@ def test_render_is_handed_on_with_credentials_and_the_peer(graphite, api):
 
 
 @pytest.mark.django_db(transaction=True)
+def test_render_keeps_headers_of_ours_to_itself(graphite, api, browser, account):
+    """Neither the session nor whatever else a browser sends goes to graphite, and nothing but the type comes back."""
+    account("viewer")
+    viewer = browser()
+    viewer.sign_in("viewer")
+    cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in viewer.client.cookies.items())
+    answer = api.get("/render?target=a", Cookie=cookies, Referer="http://localhost/topics", X_Other="1")
+    assert answer.status_code == 200
+    [(_, headers)] = graphite.asked
+    assert not {"cookie", "referer", "x-other", "x-csrftoken"} & {name.lower() for name in headers}
+    assert "Server" not in answer.headers
+
+
+@pytest.mark.django_db(transaction=True)
 def test_without_the_proxy_there_is_no_render(api):
     assert api.get("/render?target=a").status_code == 404
 

@@ -545,6 +545,23 @@ def test_other_methods_are_refused_with_what_is_allowed(go_cluster, api, method,
         assert answer.text == '{"message":"METHOD_NOT_ALLOWED"}'
 
 
+@pytest.mark.parametrize("path", ["/", "/topics", "/nodes", "/counter"])
+def test_pages_are_asked_for_by_get_and_head(api, path):
+    """Other methods are refused; what changes something needs the CSRF token even to be told so."""
+    assert api.request("HEAD", path).status_code == api.get(path).status_code == 302
+    options = api.request("OPTIONS", path)
+    assert (options.status_code, options.headers["Allow"]) == (405, "GET, HEAD")
+    assert api.post(path, "x").status_code == 403
+
+
+@pytest.mark.parametrize("query", ["inactive=%zz", "inactive=true;x", "%z=1"])
+def test_a_query_that_cannot_be_read_is_invalid(go_cluster, api, query):
+    """By nsqd's code, where parameters are read."""
+    answer = api.get(f"/api/topics?{query}")
+    assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_REQUEST"})
+    assert api.get(f"/api/nodes?{query}").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "location"),
     [

@@ -353,6 +353,28 @@ def test_a_body_that_makes_no_sense_is_refused(go_cluster, api, body, message):
     assert all(upstream.posts == [] for upstream in go_cluster.everything)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(
+            '{"topic":"a\nb"}',
+            '{"topic":"a\\x"}',
+            '{"topic" "a"}',
+            '{"topic":"a" "b"}',
+            '{"topic":tru}',
+            '{"topic":01}',
+        ),
+        *("NaN", '{"topic":NaN}', '{"topic":"a",}', "\x00", "é", '"x"', "7", b"\xff", '{"topic":["a"]}'),
+    ],
+)
+def test_other_faults_of_json_are_refused_alike(go_cluster, api, body):
+    """By the same status and in a sentence that begins as Go's, if not word for word."""
+    answer = api.post("/api/topics", body)
+    assert answer.status_code == 400
+    assert answer.json()["message"].startswith(("invalid character ", "json: cannot unmarshal "))
+    assert all(upstream.posts == [] for upstream in go_cluster.everything)
+
+
 @pytest.mark.parametrize("path", ["/api/topics/orders", "/api/topics/orders/billing"])
 @pytest.mark.parametrize(
     ("body", "message"), [("", "EOF"), ("{}", "INVALID_ACTION"), ('{"action":"explode"}', "INVALID_ACTION")]
