@@ -16,8 +16,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokerd.file_systems import sync_file_systems
+
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
+
+MANY_FILES = 64
+"""From so many on, the whole file system is synced: one by one, thousands of files take a disk many seconds."""
 
 logger = logging.getLogger("brokerd")
 
@@ -134,13 +139,11 @@ def sync(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path])
 
     A file that is gone was consumed in the meantime. Raises OSError.
     """
-    for path in segments:
-        _sync_file(path)
-        _sync_file(path.with_suffix(".idx"))
-    for path in journal:
-        _sync_file(path)
-    for directory in {path.parent for path in new}:
-        _sync_file(directory)
+    files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
+    files += [*journal, *{path.parent for path in new}]
+    if len(files) < MANY_FILES or not sync_file_systems(files):
+        for path in files:
+            _sync_file(path)
 
 
 def _sync_file(path: Path) -> None:
