@@ -53,7 +53,9 @@ def extensions() -> list[Extension]:
     built: list[Extension] = []
     for source in sources:
         name = ".".join(source.with_suffix("").parts)
-        extension = Extension(name, [source.as_posix()], extra_compile_args=["-O3"], optional=True)
+        headers = [path.as_posix() for path in sorted(source.parent.glob("*.h"))]
+        flags = ["-O3"]
+        extension = Extension(name, [source.as_posix()], depends=headers, extra_compile_args=flags, optional=True)
         try:
             built += cythonize([extension], language_level=3, quiet=True)
         except Exception as error:

@@ -17,6 +17,7 @@ from brokerd.skips import Skips
 from nsqwire.errors import ChannelNotFound, PublishFailed
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.names import is_ephemeral
+from nsqwire.scan import Input
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -30,6 +31,8 @@ RELEASE_EVERY_S = 1.0
 """Where messages are kept for some time, how often it is looked whether that is over."""
 COUNT_BYTES = 4
 """Number of messages, u32, at the start of an MPUB body."""
+MPUB_LINE = ord("M")
+"""What the command line of an MPUB begins with; that of a PUB begins otherwise."""
 ID = slice(18, 34)
 """Where a message frame holds its id."""
 
@@ -160,6 +163,33 @@ class Topic:
             return append_batches(log, offset, commands, count, timestamp, self.id_head, first_seq, gap)
 
         self._append(body_bytes, messages, timestamp, write, 0)
+
+    def publish_commands(self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int]) -> tuple[int, int]:
+        """Keep, the short way, the messages of the PUBs or MPUBs with this command line that fill ``nbytes``.
+
+        ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages:
+        0 and 0, with nothing kept, where the long way must be taken, which also raises what there is to raise.
+        """
+        broker = self._broker
+        if self.ephemeral or self._only_ephemeral or broker.refusal is not None:
+            return 0, 0
+        try:
+            count, messages, segment = self.log.append_commands(
+                commands, nbytes, line, limits, self.id_head, time.time_ns()
+            )
+        except OSError:
+            return 0, 0
+        if count:
+            assert segment is not None
+            broker.health_error = None
+            if broker.syncer is not None:
+                broker.syncer.wrote(segment, messages)
+            self.message_count += messages
+            gap = len(line) + (COUNT_BYTES + SIZE_BYTES if line[0] == MPUB_LINE else 0)
+            self.message_bytes += nbytes - gap * count - SIZE_BYTES * messages
+            if self.listening:
+                self._tell_listening()
+        return count, messages
 
     def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count

@@ -131,22 +131,31 @@ class Session(ReadBuffer):
         self._make_room()
         return None
 
+    @property
+    def is_between_commands(self) -> bool:
+        """True if all that is unread lies at the beginning of the shared buffer, and begins with a command line that
+        may be one of a run."""
+        between = not self._start and self._resume is None and self._buffer is self._scratch
+        return between and self._takes_runs and not self.closed
+
     def only_run(self) -> PubRun | MpubRun | Fin | None:
         """Return all that is unread if it is one run of commands, as most small reads are; otherwise None.
 
         As ``next_command``, in a third of its time.
         """
         end = self._end
-        if self._start or self._resume is not None or self.closed or not self._takes_runs:
-            return None
-        if self._buffer is not self._scratch:
+        if not self.is_between_commands:
             return None
         run = self._read_run(0, end) if self._scratch[0] != 0x46 else self._read_fins(0, end)
         if run is not None and self._start == end:
-            self._start = self._end = self._line = self.unfinished_bytes = 0
+            self.taken()
             return run
         self._start = 0
         return None
+
+    def taken(self) -> None:
+        """Say that all that was unread has been taken; only where it ``is_between_commands``."""
+        self._start = self._end = self._line = self.unfinished_bytes = 0
 
     def respond(self, frame: bytes) -> None:
         """Queue a whole frame."""

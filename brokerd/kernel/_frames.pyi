@@ -26,6 +26,21 @@ def append_batches(
 def append_bodies(
     log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
 ) -> int: ...
+def append_commands(
+    commands: Input,
+    nbytes: int,
+    line: bytes,
+    max_size: int,
+    max_body: int,
+    log: Buffer,
+    offset: int,
+    end: int,
+    id_head: bytes,
+    first_seq: int,
+    timestamp: int,
+    index: Buffer,
+    index_offset: int,
+) -> tuple[int, int, int]: ...
 def fin_run(buffer: Input, start: int, end: int) -> int: ...
 def nop_run(buffer: Input, start: int, end: int) -> int: ...
 def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, int, int]: ...

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The compiled kernel. :mod:`brokerd.kernel.frames` says what each function does and holds the docstrings."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
@@ -20,8 +21,12 @@ cdef extern from *:
     uint64_t to_be64(uint64_t) nogil
     void prefetch(const void*) nogil
 
+cdef extern from "xxh3.h":
+    uint64_t xxh3_64(const uint8_t*, size_t) nogil
+
 cdef enum:
     HEAD_BYTES = 34
+    COMMIT_BYTES = 48
     FIN_LINE = 21
     COMPLETE = 0
     MORE = 1
@@ -174,6 +179,134 @@ def append_bodies(
         offset += HEAD_BYTES + size
         first_seq += 1
     return offset
+
+
+cdef inline void write_commit(
+    uint8_t* at, uint64_t first_seq, uint64_t end, uint64_t timestamp_be, uint64_t data_hash, uint32_t messages,
+    uint32_t length
+) noexcept nogil:
+    cdef uint64_t[4] fields
+    cdef uint32_t[4] rest
+    fields[0] = to_be64(first_seq)
+    fields[1] = to_be64(end)
+    fields[2] = timestamp_be
+    fields[3] = to_be64(data_hash)
+    rest[0] = to_be32(messages)
+    rest[1] = 0
+    rest[2] = to_be32(length)
+    memcpy(at, fields, 32)
+    memcpy(at + 32, rest, 12)
+    rest[3] = to_be32(<uint32_t>xxh3_64(at, COMMIT_BYTES - 4))
+    memcpy(at + COMMIT_BYTES - 4, &rest[3], 4)
+
+
+cdef Py_ssize_t walk_commands(
+    const uint8_t* at, Py_ssize_t rest, const uint8_t* line, Py_ssize_t length, Py_ssize_t max_size,
+    Py_ssize_t max_body, Py_ssize_t* commands
+) noexcept nogil:
+    """Count the publishes that fill ``rest`` bytes. Returns the messages in them; 0 if there is anything else."""
+    cdef bint in_batches = line[0] == c"M"
+    cdef Py_ssize_t most = (max_body - 4) // 5
+    cdef Py_ssize_t messages = 0
+    cdef int32_t body, left, size
+    commands[0] = 0
+    while rest:
+        if rest < length + 4 or memcmp(at, line, length) != 0:
+            return 0
+        at += length
+        rest -= length
+        left = 1
+        if in_batches:
+            if rest < 8:
+                return 0
+            body = <int32_t>read32(at)
+            left = <int32_t>read32(at + 4)
+            if body <= 0 or body > max_body or left <= 0 or left > most:
+                return 0
+            at += 8
+            rest -= 8
+        commands[0] += 1
+        messages += left
+        while left:
+            if rest < 4:
+                return 0
+            size = <int32_t>read32(at)
+            if size <= 0 or size > max_size or rest - 4 < size:
+                return 0
+            at += 4 + size
+            rest -= 4 + size
+            left -= 1
+    return messages
+
+
+cdef Py_ssize_t write_commands(
+    const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint in_batches, uint8_t* target,
+    uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
+) noexcept nogil:
+    """Write the frames of so many publishes, which were walked. Returns how many bytes."""
+    cdef uint8_t* start = target
+    cdef uint32_t left, size
+    while commands:
+        at += length
+        left = 1
+        if in_batches:
+            left = read32(at + 4)
+            at += 8
+        while left:
+            size = read32(at)
+            write_head(target, size, timestamp_be, id_head, seq)
+            memcpy(target + HEAD_BYTES, at + 4, size)
+            target += HEAD_BYTES + size
+            at += 4 + size
+            seq += 1
+            left -= 1
+        commands -= 1
+    return target - start
+
+
+def append_commands(
+    commands, Py_ssize_t nbytes, bytes line, Py_ssize_t max_size, Py_ssize_t max_body, log, Py_ssize_t offset,
+    Py_ssize_t end, bytes id_head, uint64_t first_seq, int64_t timestamp, index, Py_ssize_t index_offset,
+):
+    cdef Py_buffer source
+    cdef Py_buffer target
+    cdef Py_buffer record
+    cdef const uint8_t* wanted = line
+    cdef Py_ssize_t length = len(line)
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t messages
+    cdef Py_ssize_t written
+    cdef bint in_batches = wanted[0] == c"M"
+    cdef uint8_t* at
+    PyObject_GetBuffer(commands, &source, PyBUF_SIMPLE)
+    try:
+        messages = walk_commands(<const uint8_t*>source.buf, nbytes, wanted, length, max_size, max_body, &count)
+        # What is not body in it: line, size, and for a batch also its size and count.
+        written = nbytes - (length + (8 if in_batches else 0)) * count + (HEAD_BYTES - 4) * messages
+        if messages == 0 or offset + written > end:
+            return 0, 0, offset
+        PyObject_GetBuffer(index, &record, PyBUF_WRITABLE)
+        try:
+            if index_offset + COMMIT_BYTES > record.len:
+                return 0, 0, offset
+            PyObject_GetBuffer(log, &target, PyBUF_WRITABLE)
+            try:
+                at = <uint8_t*>target.buf + offset
+                write_commands(
+                    <const uint8_t*>source.buf, count, length, in_batches, at, to_be64(<uint64_t>timestamp),
+                    <const uint8_t*>id_head, first_seq
+                )
+                write_commit(
+                    <uint8_t*>record.buf + index_offset, first_seq, offset + written, to_be64(<uint64_t>timestamp),
+                    xxh3_64(at, written), <uint32_t>messages, <uint32_t>written
+                )
+                return count, messages, offset + written
+            finally:
+                PyBuffer_Release(&target)
+        finally:
+            PyBuffer_Release(&record)
+    finally:
+        PyBuffer_Release(&source)
 
 
 def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):

@@ -11,14 +11,17 @@ import mmap
 import struct
 from collections.abc import Sequence
 
+from xxhash import xxh3_64_intdigest
+
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
-from nsqwire.scan import FIN_LINE_BYTES, fin_run, mpub_run, nop_run, pub_run, scan_messages
+from nsqwire.scan import FIN_LINE_BYTES, Input, fin_run, mpub_run, nop_run, pub_run, scan_messages
 
 __all__ = [
     "Window",
     "append_batches",
     "append_bodies",
+    "append_commands",
     "append_messages",
     "fin_run",
     "mpub_run",
@@ -33,6 +36,8 @@ SEQ_BITS = 40
 SEQ_MASK = (1 << SEQ_BITS) - 1
 
 _SIZE = struct.Struct(">i")
+_COMMIT = struct.Struct(">QQqQIII")
+_CHECK = struct.Struct(">I")
 _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
 
 
@@ -70,6 +75,50 @@ def append_batches(
         at += offset - start - (MESSAGE_HEAD_BYTES - 4) * messages
         first_seq += messages
     return offset
+
+
+def append_commands(
+    commands: Input,
+    nbytes: int,
+    line: bytes,
+    max_size: int,
+    max_body: int,
+    log: Buffer,
+    offset: int,
+    end: int,
+    id_head: bytes,
+    first_seq: int,
+    timestamp: int,
+    index: Buffer,
+    index_offset: int,
+) -> tuple[int, int, int]:
+    """Append the messages of the publishes that ``commands`` begins with, and commit them.
+
+    They must fill ``nbytes``, and be PUBs or MPUBs whose command line is ``line``, newline included. Their frames are
+    written to ``log`` from ``offset`` on, no further than ``end``, and their commit record (its layout is in
+    :mod:`brokerd.log.commits`) to ``index`` at ``index_offset``. Returns the number of commands, of messages, and the
+    offset behind the frames; ``(0, 0, offset)``, with nothing written, if they are anything else or have no room.
+    """
+    gap = len(line)
+    if line[:1] == b"M":
+        _, count, messages, stop = mpub_run(commands, 0, nbytes, max_size, max_body)
+        body_bytes = stop - (gap + 8) * count - 4 * messages
+    else:
+        _, count, stop = pub_run(commands, 0, nbytes, max_size)
+        messages, body_bytes = count, stop - (gap + 4) * count
+    behind = offset + body_bytes + MESSAGE_HEAD_BYTES * messages
+    record_end = index_offset + _COMMIT.size + _CHECK.size
+    if not count or stop != nbytes or commands[:gap] != line or behind > end or record_end > len(index):
+        return 0, 0, offset
+    if line[:1] == b"M":
+        append_batches(log, offset, commands, count, timestamp, id_head, first_seq, gap + 4)
+    else:
+        append_messages(log, offset, commands, count, timestamp, id_head, first_seq, gap)
+    data_hash = xxh3_64_intdigest(memoryview(log)[offset:behind])
+    record = _COMMIT.pack(first_seq, behind, timestamp, data_hash, messages, 0, behind - offset)
+    check = _CHECK.pack(xxh3_64_intdigest(record) & 0xFFFFFFFF)
+    index[index_offset:record_end] = record + check  # type: ignore[index]
+    return count, messages, behind
 
 
 def append_bodies(

@@ -117,6 +117,15 @@ class CommitIndex:
         self.replace(self._count, fields)
         self._count += 1
 
+    @property
+    def next_place(self) -> tuple[mmap.mmap, int]:
+        """The file and the offset in it where the next record goes, which may be where the file ends."""
+        return self._mapped or self._map, self._count * RECORD_BYTES
+
+    def appended(self) -> None:
+        """Say that a record was written at ``next_place``."""
+        self._count += 1
+
     def replace(self, position: int, fields: Fields) -> None:
         """Write a record where there is room for one."""
         offset = position * RECORD_BYTES

@@ -12,6 +12,7 @@ from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
 from brokerd.log.recovery import Orphan, recover_segments
 from brokerd.log.segment import Segment, Write
+from nsqwire.scan import Input
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
@@ -90,6 +91,17 @@ class Log:
         first_seq = segment.append(write, nbytes, count, timestamp, defer_ms)
         self.next_seq = segment.next_seq
         return first_seq, segment
+
+    def append_commands(
+        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
+    ) -> tuple[int, int, Segment | None]:
+        """As Segment.append_commands; returns the segment, too. Raises OSError if it cannot be mapped again."""
+        if not self.segments:
+            return 0, 0, None
+        segment = self.segments[-1]
+        count, messages = segment.append_commands(commands, nbytes, line, limits, id_head, timestamp)
+        self.next_seq += messages
+        return count, messages, segment
 
     def _roll(self, nbytes: int) -> Segment:
         capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)

@@ -21,9 +21,11 @@ from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.kernel import append_commands
 from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.files import RETIRED
 from brokerd.log.mending import Known, Repair, mend
+from nsqwire.scan import Input
 
 SIZE = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
@@ -232,6 +234,38 @@ class Segment:
         self.end, self.next_seq = end, first_seq + count
         self.last_timestamp = timestamp
         return first_seq
+
+    def append_commands(
+        self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
+    ) -> tuple[int, int]:
+        """Append and commit a few publishes, as :func:`brokerd.kernel.frames.append_commands` does, in a quarter of the
+        time ``append`` takes.
+
+        ``limits`` are the largest message and body. Returns the number of commands and of messages. Both are 0, and
+        nothing is appended, where ``append`` has more to do: they are not such publishes, or they have no room.
+        """
+        start, first_seq = self.end, self.next_seq
+        index, at = self.commits.next_place
+        most = min(self.capacity, start + WRITTEN_FROM)
+        count, messages, end = append_commands(
+            commands,
+            nbytes,
+            line,
+            *limits,
+            self._view or self.map,
+            start,
+            most,
+            id_head,
+            first_seq,
+            timestamp,
+            index,
+            at,
+        )
+        if count:
+            self.commits.appended()
+            self.end, self.next_seq = end, first_seq + messages
+            self.last_timestamp = timestamp
+        return count, messages
 
     def _opened(self) -> int:
         """The file, for writing; -1 where there is none or the process can have no more of them open."""

@@ -26,7 +26,7 @@ from nsqwire.identify import IdentifyLimits
 from nsqwire.input_budget import LONG_BYTES, InputBudget
 from nsqwire.read_buffer import SCRATCH_BYTES
 from nsqwire.received import Fin, Mpub, MpubRun, PubRun
-from nsqwire.session import HEARTBEAT_FRAME, Session, SessionLimits
+from nsqwire.session import HEARTBEAT_FRAME, OK, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from brokerd.net.auth_client import AuthServers
     from brokerd.net.tls import NewTLS
     from brokerd.settings import BrokerSettings
-    from nsqwire.received import Command, Fin, MpubRun, PubRun
+    from nsqwire.received import Command, MpubRun, PubRun
 
 logger = logging.getLogger("brokerd")
 
@@ -97,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = budget
         self._scheduler = broker.scheduler
         self._is_counted = False  # in the budget
+        self._line, self._published_to = b"", ""  # of the last publish that came by itself
+        self._publish_limits = limits.max_msg_size, limits.max_body_size
         self.session = Session(limits, scratch=scratch, scanner=kernel)
         self.client: Client
         self.tls = tls
@@ -147,6 +149,8 @@ class Connection(asyncio.BufferedProtocol):
         awaited_magic = session.awaits_magic
         session.received(nbytes)
         if nbytes <= SMALL_READ_BYTES:
+            if self._line and session.is_between_commands and self._publish_again(nbytes):
+                return
             if (run := session.only_run()) is not None:
                 self._take_run(run)
             else:
@@ -223,10 +227,30 @@ class Connection(asyncio.BufferedProtocol):
         if session.unfinished_bytes > LONG_BYTES or self._is_counted:
             self._count_unfinished()
 
+    def _publish_again(self, nbytes: int) -> bool:
+        """Carry out what was read if that is more publishes with the command line of the last, and there is nothing
+        else to it: no error, no new segment, no file to be grown. False if nothing was done."""
+        topic = self.broker.topics.get(self._published_to)
+        if topic is None:
+            return False
+        count, messages = topic.publish_commands(self.scratch, nbytes, self._line, self._publish_limits)
+        if not count:
+            return False
+        self.session.taken()
+        self.client.published(self._published_to, messages)
+        if self._syncer is None:
+            self._send(OK if count == 1 else OK * count)
+        else:
+            self.session.respond(OK * count)
+            self.flush()
+        return True
+
     def _take_run(self, run: PubRun | MpubRun | Fin) -> None:
         """Carry out what was read, which is this alone, and send the answer."""
         try:
             self._commands[type(run)](self, run)
+            if not isinstance(run, Fin):
+                self._line, self._published_to = bytes(run.commands[: run.line_bytes]), run.topic
         except NSQError as error:
             self.session.refuse(error)
         except OSError as error:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from brokerd.kernel import frames
+from brokerd.log.commits import Commit
 from nsqwire.frame import MESSAGE, FrameReader, decode_message
 
 compiled = pytest.importorskip("brokerd.kernel._frames", reason="the kernel is not compiled: no C compiler was found")
@@ -126,6 +127,54 @@ def test_mpub_bodies_are_walked_alike(messages: list[bytes], garbage: bytes, lim
     for count in (len(messages), len(messages) + 1):
         arguments = (buffer, 0, len(buffer), count, limit)
         assert frames.scan_messages(*arguments) == compiled.scan_messages(*arguments)
+
+
+def commands_with(line: bytes, batches: list[list[bytes]]) -> bytes:
+    """Each batch as an MPUB, or its messages as PUBs, whichever ``line`` begins."""
+    if line.startswith(b"P"):
+        return b"".join(line + body_of_mpub([body]) for batch in batches for body in batch)
+    return b"".join(line + struct.pack(">ii", 9, len(batch)) + body_of_mpub(batch) for batch in batches)
+
+
+@given(
+    st.sampled_from([b"PUB t\n", b"MPUB t\n"]),
+    st.sampled_from([b"PUB t\n", b"MPUB t\n", b"PUB u\n"]),
+    st.lists(st.lists(st.binary(max_size=30) | st.binary(min_size=90, max_size=700), max_size=4), max_size=4),
+    st.integers(0, 2**41),
+    st.integers(0, 9),
+    st.integers(-60, 60),
+    st.integers(0, 60),
+    st.binary(max_size=5) | st.just(b""),
+)
+def test_publishes_are_appended_and_committed_alike(
+    line: bytes,
+    wanted: bytes,
+    batches: list[list[bytes]],
+    seq: int,
+    offset: int,
+    more_room: int,
+    index_offset: int,
+    garbage: bytes,
+) -> None:
+    """The compiled kernel frames, hashes and commits what the plain one does, or writes nothing where that does."""
+    commands = commands_with(line, batches) + garbage
+    end = offset + sum(34 + len(body) for batch in batches for body in batch) + more_room
+    results = []
+    for kernel in (frames, compiled):
+        log, index = bytearray(max(end, 0) + 9), bytearray(100)
+        result = kernel.append_commands(
+            commands, len(commands), wanted, 600, 5000, log, offset, end, ID_HEAD, seq, 7, index, index_offset
+        )
+        results.append((result, bytes(log), bytes(index)))
+    assert results[0] == results[1]
+    (count, messages, behind), log, index = results[0]
+    if not count:
+        assert (messages, behind, any(log), any(index)) == (0, offset, False, False)
+    else:
+        commit = Commit(*struct.unpack_from(">QQqQIII", index, index_offset))
+        assert (commit.first_seq, commit.messages, commit.end, commit.timestamp) == (seq, messages, behind, 7)
+        assert commit.start == offset
+        assert commit.matches(memoryview(log))
 
 
 class WindowMachine(RuleBasedStateMachine):
