@@ -7,6 +7,7 @@ import errno
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -82,7 +83,8 @@ class Broker:
         self.now = now
         self.scheduler = Scheduler(call_soon)
         self._call_soon = call_soon
-        self._pending: list[Channel] = []
+        self._pending: deque[Channel] = deque()
+        self._pump_is_due = False
         self.supervisor = Supervisor(lambda channel, when: self.timers.schedule(channel, when))
         self.timers: Timers[Channel] = Timers(
             lambda when: call_at(when, lambda: self.timers.fire(now())), self.supervisor.tick
@@ -205,15 +207,26 @@ class Broker:
             return
         channel.awake = True
         self._pending.append(channel)
-        if len(self._pending) == 1:
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due:
+            self._pump_is_due = True
             self._call_soon(self._pump)
 
     def _pump(self) -> None:
-        pending, self._pending = self._pending, []
-        now = self.now()
-        for channel in pending:
+        """Have the channels that are awake hand out messages, for a slice of time; the others have theirs later."""
+        self._pump_is_due = False
+        scheduler, pending = self.scheduler, self._pending
+        deadline, now = scheduler.deadline(), self.now()
+        for _ in range(len(pending)):
+            channel = pending.popleft()
             channel.awake = False
             self.supervisor.deliver(channel, now)
+            if scheduler.clock() >= deadline:
+                break
+        if pending:
+            self._pump_soon()
 
     # -- what lasts -----------------------------------------------------------------------------------------------
 
@@ -295,11 +308,13 @@ class Broker:
             )
             for channel in topic.channels.values():
                 if not channel.ephemeral:
-                    aside = {
-                        seq: (attempts, self.clock.keep(due) if due else 0) for seq, attempts, due in channel.waiting()
-                    }
                     state.channels[channel.number] = ChannelState(
-                        channel.number, topic.number, channel.name, channel.window.head, channel.paused, aside
+                        channel.number,
+                        topic.number,
+                        channel.name,
+                        channel.window.head,
+                        channel.paused,
+                        waiting=channel.waiting(),
                     )
         return state
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from brokerd.kernel import Runs
 from brokerd.topology import Locality
 from nsqwire.identify import Terms
 from nsqwire.session import State
@@ -16,20 +16,12 @@ if TYPE_CHECKING:
     from brokerd.net.tls import TLSInfo
 
 
-class InFlightRun(NamedTuple):
-    """Messages that were sent together: numbers ``first`` up to ``end``, to be answered by ``deadline``, monotonic."""
-
-    deadline: float
-    first: int
-    end: int
-
-
 class Client:
     """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed."""
 
     __slots__ = (
         "blocked", "channel", "client_id", "connect_ts", "deflate", "finish_count", "grant",
-        "grant_until", "hang_up", "held", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
+        "grant_until", "hang_up", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
         "msg_timeout", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
         "sample_rate", "secret", "send", "snappy", "state", "tls", "topology_region", "topology_zone",
         "touch_timeout", "user_agent",
@@ -74,10 +66,8 @@ class Client:
         """True while the connection takes no more bytes."""
         self.is_waiting = False
         """True while it stands in its channel's queue of clients that can take messages."""
-        self.runs: deque[InFlightRun] = deque()
-        """What it was sent for the first time, oldest first."""
-        self.held: set[int] = set()
-        """Numbers of the redelivered or touched messages in flight with it."""
+        self.runs = Runs()
+        """What it was sent for the first time."""
 
     @property
     def is_authed(self) -> bool:
@@ -90,18 +80,6 @@ class Client:
         if self.blocked or self.state is not State.SUBSCRIBED:
             return 0
         return self.ready_count - self.in_flight_count
-
-    def note_run(self, deadline: float, first: int, end: int, floor: int) -> None:
-        """It was sent the messages from ``first`` up to ``end``; all below ``floor`` are answered by everybody."""
-        runs = self.runs
-        while runs and runs[0].end <= floor:
-            runs.popleft()
-        runs.append(InFlightRun(deadline, first, end))
-
-    def sent_at(self, seq: int) -> float:
-        """When it was sent message ``seq`` for the first time, monotonic seconds; 0 if it was not."""
-        run = next((run for run in self.runs if run.first <= seq < run.end), None)
-        return 0.0 if run is None else run.deadline - self.msg_timeout
 
     def published(self, topic: str, messages: int) -> None:
         """Count what it published."""

@@ -49,6 +49,11 @@ class NodeClock:
         """What a later process needs to read the kept times."""
         return KeptClock(self._boot, self._offset_ns, self._wall_offset_ns)
 
+    @property
+    def offset_ns(self) -> int:
+        """What is added to monotonic nanoseconds to keep them."""
+        return self._offset_ns
+
     def keep(self, when: float) -> int:
         """A monotonic time as kept nanoseconds."""
         wall_offset_ns = self._wall_offset()

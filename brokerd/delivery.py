@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from brokerd.channel import Channel
     from brokerd.client import Client
 
-ATTEMPTS = slice(16, 18)
-"""Where a message frame holds its attempts."""
-
 
 class Delivery:
     """The ready clients of one channel, and what they are sent. ``now`` is monotonic seconds.
@@ -53,38 +50,43 @@ class Delivery:
             client.is_waiting = False
             self._ready.remove(client)
 
-    def run(self, now: float) -> None:
-        """Hand out what there is to the clients that can take it, in turn, in even shares."""
-        channel, ready, requeued = self._channel, self._ready, self._channel.aside.requeued
-        topology = channel.topic.topology
+    def run(self, now: float) -> bool:
+        """Hand out what there is to the clients that can take it, in turn, in even shares.
+
+        False if there is more to do than fits a slice of time.
+        """
+        channel, ready = self._channel, self._ready
+        topology, scheduler = channel.topic.topology, channel.topic.scheduler
+        deadline = scheduler.deadline()
         try:
-            while ready and ((backlog := channel.cursor.backlog) or requeued):
+            while ready and ((backlog := channel.cursor.backlog) or channel.aside.requeued_count):
                 client, rivals = topology.take_next(ready)
                 client.is_waiting = False
                 if client.free > 0:
-                    share = min(client.free, -(-(backlog + len(requeued)) // (rivals + 1)))
+                    share = min(client.free, -(-(backlog + channel.aside.requeued_count) // (rivals + 1)))
                     try:
                         self._serve(client, share, backlog, now)
                     finally:
                         self.enqueue(client)
+                    if scheduler.clock() >= deadline:
+                        return not ready
             if not channel.cursor.backlog:
                 channel.cursor.step_over_skips()
         finally:
             self._flush()
+        return True
 
     def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
         """Requeued messages and fresh ones take turns, so that neither keeps the other waiting."""
-        requeued = self._channel.aside.requeued
+        aside, outbox = self._channel.aside, self._outbox
         self._requeued_next = not self._requeued_next
-        if requeued and (self._requeued_next or not backlog):
-            for _ in range(min(share, len(requeued))):
-                self._deliver_again(client, now)
-                if self._outbox.is_full:
-                    break
+        if aside.requeued_count and (self._requeued_next or not backlog):
+            while share > 0 and aside.requeued_count and not outbox.is_full:
+                share -= self._deliver_again(client, share, now)
         else:
             self._deliver_fresh(client, share, now)
             self._channel.evict()
-        if self._outbox.is_full:
+        if outbox.is_full:
             self._flush()
 
     def _flush(self) -> None:
@@ -103,30 +105,32 @@ class Delivery:
             return
         deadline = now + client.msg_timeout
         self._count(client, run.end - run.first)
-        client.note_run(deadline, run.first, run.end, channel.window.floor)
+        client.runs.add(run.first, run.end, now, deadline, channel.window.floor)
         channel.topic.timers.schedule(channel, deadline)
         if client.sample_rate:
             self._add_sample(client, run.frames, run.first)
         else:
             self._outbox.add(client, run.frames)
 
-    def _deliver_again(self, client: Client, now: float) -> None:
+    def _deliver_again(self, client: Client, limit: int, now: float) -> int:
+        """Deliver up to ``limit`` of the requeued messages, those that lie together; return how many it were."""
         channel, aside = self._channel, self._channel.aside
-        seq = aside.requeued[0]
-        frame = channel.frame_of(seq)
-        aside.requeued.popleft()
-        entry = aside[seq]
-        if frame is None:
-            channel.topic.lose_batch_of(seq)
-            aside.remove(seq)
-            channel.journal(records.finished(channel.number, [(seq, 1)]))
-            return
-        entry.attempts = (entry.attempts + 1) & 0xFFFF
-        self._count(client, 1)
-        channel.put_in_flight(seq, entry, client, now, now + client.msg_timeout)
-        again = bytearray(frame)
-        again[ATTEMPTS] = entry.attempts.to_bytes(2)
-        self._outbox.add(client, bytes(again))
+        first, count = aside.next_run(limit)
+        copy = aside.frames.get(first)
+        found = (copy, 0, 1) if copy is not None else channel.topic.frames_of(first, count)
+        if found is None:  # it is not what was written
+            channel.topic.lose_batch_of(first)
+            aside.drop_next()
+            channel.journal(records.finished(channel.number, [(first, 1)]))
+            return 1
+        log, offset, count = found
+        deadline = now + client.msg_timeout
+        frames, count, ranges = aside.deliver(log, offset, count, self._outbox.room, client.number, now, deadline)
+        self._count(client, count)
+        channel.journal_waiting(ranges)
+        channel.topic.timers.schedule(channel, deadline)
+        self._outbox.add(client, frames)
+        return count
 
     def _count(self, client: Client, count: int) -> None:
         client.in_flight_count += count

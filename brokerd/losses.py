@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from brokerd.kernel.aside import IN_FLIGHT
 from brokerd.skips import Skips
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def _owed(topic: Topic, start: int, end: int) -> Iterator[tuple[int, int]]:
         at = max(at, stop)
     for channel in topic.channels.values():
         waiting = channel.aside
-        seqs = range(start, end) if end - start < len(waiting) else [seq for seq, _ in waiting.items()]
+        seqs = range(start, end) if end - start < len(waiting) else waiting.numbers()
         for seq in seqs:
-            if start <= seq < end and seq in waiting and waiting[seq].client is None:
+            if start <= seq < end and (found := waiting.get(seq)) is not None and found.state != IN_FLIGHT:
                 yield seq, seq + 1
     yield from topic.unrouted_between(start, end)

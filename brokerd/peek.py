@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypedDict
 
+from brokerd.kernel.aside import DEFERRED, AsideMessage
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 
 if TYPE_CHECKING:
-    from brokerd.aside import Aside
     from brokerd.channel import Channel
     from brokerd.client import Client
 
@@ -87,12 +87,11 @@ def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_bod
 def _numbers(channel: Channel, state: PeekState, offset: int) -> Iterator[int]:
     aside, window = channel.aside, channel.window
     if state is PeekState.READY:
-        waiting = len(aside.requeued)
-        requeued = islice(aside.requeued, min(offset, waiting), None)
-        return chain(requeued, channel.cursor.ahead(max(0, offset - waiting)))
+        requeued = aside.requeued(offset, PAGE)
+        return chain(requeued, channel.cursor.ahead(max(0, offset - aside.requeued_count)))
     if state is PeekState.IN_FLIGHT:
         fresh = [seq for seq, _ in window.holders(window.head)]
-        return islice(sorted(fresh + [seq for seq, _ in aside.in_flight()]), offset, None)
+        return islice(sorted(fresh + aside.in_flight()), offset, None)
     return islice(aside.deferred(offset + PAGE), offset, None)
 
 
@@ -113,18 +112,18 @@ def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> P
         "size": size,
         "body": b64encode(frame[MESSAGE_HEAD_BYTES : MESSAGE_HEAD_BYTES + max_body_bytes]).decode(),
         "truncated": size > max_body_bytes,
-        "due": wall_ns(entry.due) if entry is not None and entry.due else None,
+        "due": wall_ns(entry.when) if entry is not None and entry.state == DEFERRED else None,
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),
     }
 
 
-def _holder(channel: Channel, seq: int, entry: Aside | None) -> tuple[Client | None, float]:
+def _holder(channel: Channel, seq: int, entry: AsideMessage | None) -> tuple[Client | None, float]:
     """The client that the message is in flight with, and until when, monotonic seconds."""
     if entry is not None:
-        return entry.client, entry.deadline
+        return channel.clients.get(entry.client), entry.when
     client = channel.clients.get(channel.window.holder(seq))
-    return client, 0.0 if client is None else client.sent_at(seq) + client.msg_timeout
+    return client, 0.0 if client is None else client.runs.sent_at(seq) + client.msg_timeout
 
 
 def _client(client: Client) -> PeekedClient:

@@ -62,6 +62,7 @@ class Topic:
         """Keeps a change of the topic or of one of its channels; a topic that is ephemeral or deleted keeps none."""
         self.clock = broker.clock
         self.wake = broker.wake
+        self.scheduler = broker.scheduler
         self.max_msg_timeout = broker.settings.max_msg_timeout.total_seconds()
         self.mem_queue_size = broker.settings.mem_queue_size
         self._routed_end = routed_end
@@ -108,13 +109,6 @@ class Topic:
             if self._oldest[1] is not None:
                 ages.append(max(0, now_ns - self._oldest[1]))
         return max(ages, default=None)
-
-    def seq_of(self, message_id: bytes, head: int) -> int | None:
-        """The number nearest to ``head`` of the message with this id; None if no message of this topic has it."""
-        seq = seq_of(message_id, self.id_head, head)
-        if seq is None and self.is_former_id_head(message_id, head):
-            seq = seq_of(message_id, message_id[:6], head)
-        return seq
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:
         """Tell whether ids that begin as this one does were given to messages while the node had another id."""
@@ -266,7 +260,7 @@ class Topic:
         for commit in deferred:
             self.skips.add(commit.first_seq, commit.next_seq)
         for channel in self.channels.values():
-            for seq in sorted(seq for seq, _ in channel.aside.items() if seq >= channel.window.head):
+            for seq in sorted(seq for seq in channel.aside.numbers() if seq >= channel.window.head):
                 if seq not in self.skips:
                     self.skips.add(seq, seq + 1)
         if self.paused or not self.channels:
@@ -439,7 +433,7 @@ class Topic:
                 self.check_batches(newest, newest.checked_end)
         if lost := self._losses.ranges:
             for channel in self.channels.values():
-                channel.aside.drop({seq for seq, _ in channel.aside.items() if seq in lost})
+                channel.aside.drop([seq for seq in channel.aside.numbers() if seq in lost])
 
     def lose_batch_of(self, seq: int) -> None:
         """Message ``seq`` and those of its batch are not what was written, or not there."""
@@ -453,6 +447,16 @@ class Topic:
         self._unrouted = [each for each in self._unrouted if not start <= each[0] < end]
         if found:
             self._broker.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
+
+    def frames_of(self, seq: int, count: int) -> tuple[memoryview, int, int] | None:
+        """Where messages from ``seq`` on, up to ``count``, lie together: ``(bytes, offset, how many)``.
+
+        None if message ``seq`` is not what was written. Raises OSError if its segment cannot be mapped.
+        """
+        damaged = self._losses.ranges.next_from(seq)
+        if damaged is not None:
+            count = min(count, damaged[0] - seq)
+        return self.log.frames_of(seq, count) if count > 0 else None
 
     @property
     def low_water(self) -> int:

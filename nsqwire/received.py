@@ -118,17 +118,32 @@ class Fin:
 
 @dataclass(frozen=True, slots=True)
 class Req:
-    """REQ; the delay is what the client asked for, unclamped."""
+    """``count`` REQ commands in a row with the same delay, which is what the client asked for, unclamped.
 
-    message_id: bytes
+    ``lines`` is their bytes, ``REQ <id>`` and more, all of the same length; the next read overwrites it.
+    """
+
+    lines: memoryview
+    count: int
     delay_ms: int
+
+    @property
+    def message_id(self) -> bytes:
+        """The first one's."""
+        return bytes(self.lines[4:20])
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """TOUCH."""
+    """``count`` TOUCH commands in a row: ``lines`` is their bytes, 23 each; the next read overwrites it."""
 
-    message_id: bytes
+    lines: memoryview
+    count: int
+
+    @property
+    def message_id(self) -> bytes:
+        """The first one's."""
+        return bytes(self.lines[6:22])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,18 @@ Input = bytearray | mmap.mmap
 
 FIN_LINE_BYTES = 21
 """``FIN ``, 16 bytes of id, newline."""
+REQ_TIMEOUT_AT = 21
+"""Where the timeout of a REQ line begins: behind ``REQ ``, 16 bytes of id and a space."""
+TOUCH_LINE_BYTES = 23
+"""``TOUCH ``, 16 bytes of id, newline."""
+MAX_RUN_BYTES = 64 * 1024
+"""Bytes of REQ or TOUCH lines that are handled without a look at the clock."""
 
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
 _FIN_RUN = re.compile(rb"(?:FIN [^\n]{16}\n)*", re.DOTALL)
+_REQ_LINE = re.compile(rb"REQ [^ \n]{16} ([0-9]{1,18}\n)")
+_TOUCH_RUN = re.compile(rb"(?:TOUCH [^ \n]{16}\n)*")
 _NOP_RUN = re.compile(rb"(?:NOP\r?\n)*")
 _PUB_LINE = re.compile(rb"PUB [^ \r\n]{1,64}\n")
 _MPUB_LINE = re.compile(rb"MPUB [^ \r\n]{1,64}\n")
@@ -30,6 +38,8 @@ class Scanner(Protocol):
     """The functions of this module, compiled or not."""
 
     def fin_run(self, buffer: Input, start: int, end: int, /) -> int: ...
+    def req_run(self, buffer: Input, start: int, end: int, /) -> tuple[int, int]: ...
+    def touch_run(self, buffer: Input, start: int, end: int, /) -> int: ...
     def nop_run(self, buffer: Input, start: int, end: int, /) -> int: ...
     def pub_run(self, buffer: Input, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
     def mpub_run(
@@ -44,6 +54,28 @@ def fin_run(buffer: Input, start: int, end: int) -> int:
     """Count the whole ``FIN`` lines that follow one another in ``buffer[start:end]``."""
     match = _FIN_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
+
+
+def req_run(buffer: Input, start: int, end: int) -> tuple[int, int]:
+    """Count the whole ``REQ`` lines with the same timeout that follow one another in ``buffer[start:end]``.
+
+    Returns ``(line, count)``: the bytes of each line, newline included, and how many. Both are 0 for a line that is for
+    the grammar to judge.
+    """
+    match = _REQ_LINE.match(buffer, start, end)
+    if match is None:
+        return 0, 0
+    length, count, tail = len(match.group()), 0, match[1]
+    while match is not None and match[1] == tail:
+        start, count = match.end(), count + 1
+        match = _REQ_LINE.match(buffer, start, end)
+    return length, count
+
+
+def touch_run(buffer: Input, start: int, end: int) -> int:
+    """Count the whole ``TOUCH`` lines that follow one another in ``buffer[start:end]``."""
+    match = _TOUCH_RUN.match(buffer, start, end)
+    return 0 if match is None else (match.end() - start) // TOUCH_LINE_BYTES
 
 
 def nop_run(buffer: Input, start: int, end: int) -> int:

@@ -194,6 +194,9 @@ class Session(ReadBuffer):
         if self._buffer[start] == 0x46:  # "F"
             if (fins := self._read_fins(start, end)) is not None:
                 return fins
+        elif self._buffer[start] in b"RT" and self.state is not State.INIT:
+            if (answers := self._read_answers(start, min(end, start + scan.MAX_RUN_BYTES))) is not None:
+                return answers
         elif self._buffer[start] == 0x4E and self._commands is _COMMANDS:  # "N"
             self._start = start = self._line = self._scanner.nop_run(self._buffer, start, end)
             if start == end:
@@ -220,6 +223,18 @@ class Session(ReadBuffer):
         """The FINs from there on."""
         count = self._scanner.fin_run(self._buffer, start, end) if self.state is not State.INIT else 0
         return Fin(self._take(count * scan.FIN_LINE_BYTES), count) if count else None
+
+    def _read_answers(self, start: int, end: int) -> Req | Touch | None:
+        """The REQs or TOUCHes from there on that can be taken together."""
+        buffer = self._buffer
+        if buffer[start] == 0x54:  # "T"
+            count = self._scanner.touch_run(buffer, start, end)
+            return Touch(self._take(count * scan.TOUCH_LINE_BYTES), count) if count else None
+        length, count = self._scanner.req_run(buffer, start, end)
+        if not count:
+            return None
+        delay_ms = int(bytes(buffer[start + scan.REQ_TIMEOUT_AT : start + length - 1]))
+        return Req(self._take(count * length), count, delay_ms)
 
     def _read_run(self, start: int, end: int) -> PubRun | MpubRun | None:
         """The publishes from there on that have the same line; a topic not seen before is for the grammar to judge."""
@@ -318,10 +333,11 @@ class Session(ReadBuffer):
 
     def _req(self, params: list[bytes]) -> Command:
         message_id = self._message_id("REQ", params, 3)
-        return Req(message_id, decimal(params[2], f"REQ could not parse timeout {raw(params[2])}"))
+        delay_ms = decimal(params[2], f"REQ could not parse timeout {raw(params[2])}")
+        return Req(memoryview(b"REQ " + message_id + b"\n"), 1, delay_ms)
 
     def _touch(self, params: list[bytes]) -> Command:
-        return Touch(self._message_id("TOUCH", params, 2))
+        return Touch(memoryview(b"TOUCH " + self._message_id("TOUCH", params, 2) + b"\n"), 1)
 
     def _cls(self, params: list[bytes]) -> Command:
         self._in_state("CLS", State.SUBSCRIBED)

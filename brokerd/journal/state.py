@@ -10,7 +10,10 @@ from typing import Any
 
 from brokerd.clock import KeptClock
 from brokerd.journal import records
-from brokerd.journal.records import RANGE
+from brokerd.journal.records import RANGE, WAITING_RANGE
+
+WAITING_IN_A_LINE = 1000
+"""Messages in one line of a checkpoint: it is formatted without a pause, and nothing else runs meanwhile."""
 
 
 class Inapplicable(Exception):
@@ -53,7 +56,10 @@ class Delivered:
 
 @dataclass
 class ChannelState:
-    """``aside``: seq -> (attempts, due in kept ns or 0), the messages that wait for another delivery."""
+    """``aside``: seq -> (attempts, due in kept ns or 0), the messages that wait for another delivery.
+
+    A running node, which has them elsewhere, gives them as ``waiting``: packed WAITING_RANGE, in no order.
+    """
 
     number: int
     topic: int
@@ -61,6 +67,7 @@ class ChannelState:
     head: int
     paused: bool = False
     aside: dict[int, tuple[int, int]] = field(default_factory=dict)
+    waiting: bytes = b""
 
     def __post_init__(self) -> None:
         self.delivered = Delivered(self.head)
@@ -85,6 +92,16 @@ class ChannelState:
             for seq in range(first, first + count):
                 self.aside.pop(seq, None)
         self.head, self.delivered = head, Delivered(head)
+
+    def portions(self) -> Iterator[list[tuple[int, ...]]]:
+        """All that wait, by portions, as a checkpoint keeps them: ``(seq, attempts, due)``, and a count if not 1."""
+        step = WAITING_IN_A_LINE * WAITING_RANGE.size
+        for start in range(0, len(self.waiting), step):
+            ranges = WAITING_RANGE.iter_unpack(self.waiting[start : start + step])
+            yield [(seq, attempts, due, count)[: 3 if count == 1 else 4] for seq, count, attempts, due in ranges]
+        entries = [(seq, *entry) for seq, entry in self.unfinished().items()] if not self.waiting else []
+        for start in range(0, len(entries), WAITING_IN_A_LINE):
+            yield list(entries[start : start + WAITING_IN_A_LINE])
 
     def unfinished(self) -> dict[int, tuple[int, int]]:
         """All that wait, those in flight when the node stopped included; in order of seq."""
@@ -226,7 +243,10 @@ class NodeState:
         self.next_channel = channel.number + 1
 
     def to_lines(self) -> Iterator[str]:
-        """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel."""
+        """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel.
+
+        A channel with much that waits has further lines, ``aside_of``.
+        """
         yield _line(
             format=1,
             next_topic=self.next_topic,
@@ -244,14 +264,17 @@ class NodeState:
                 deferred_end=topic.deferred_end,
             )
         for channel in self.channels.values():
+            portions = channel.portions()
             yield _line(
                 channel=channel.number,
                 of=channel.topic,
                 name=channel.name,
                 head=channel.head,
                 paused=channel.paused,
-                aside=[[seq, *entry] for seq, entry in channel.unfinished().items()],
+                aside=next(portions, []),
             )
+            for portion in portions:
+                yield _line(aside_of=channel.number, aside=portion)
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> NodeState:
@@ -259,8 +282,10 @@ class NodeState:
         state = cls()
         for line in lines:
             data: dict[str, Any] = json.loads(line)
-            if "channel" in data:
-                aside = {seq: (attempts, due) for seq, attempts, due in data["aside"]}
+            if "aside_of" in data:
+                state.channels[data["aside_of"]].aside.update(_aside(data["aside"]))
+            elif "channel" in data:
+                aside = dict(_aside(data["aside"]))
                 state.channels[data["channel"]] = ChannelState(
                     data["channel"], data["of"], data["name"], data["head"], data["paused"], aside
                 )
@@ -279,6 +304,12 @@ class NodeState:
             else:
                 raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
         return state
+
+
+def _aside(entries: list[list[int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    for first, attempts, due, *counts in entries:
+        for seq in range(first, first + (counts[0] if counts else 1)):
+            yield seq, (attempts, due)
 
 
 def _line(**fields: object) -> str:

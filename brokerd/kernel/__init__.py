@@ -1,4 +1,5 @@
-"""The per-message work, twice behind one interface: compiled (``_frames``) and in plain Python (``frames``).
+"""The per-message work, twice behind one interface: compiled (``_frames``, ``_aside``, ``_runs``) and in plain
+Python (``frames``, ``aside``, ``runs``).
 
 The plain twin defines what the functions do; property tests hold the two equal. The compiled one is taken when it was
 built; ``BROKERD_KERNEL=python`` in the environment forces the twin.
@@ -13,6 +14,7 @@ from brokerd.kernel.frames import Buffer
 COMPILED = False
 if os.environ.get("BROKERD_KERNEL") != "python":
     try:
+        from brokerd.kernel._aside import SetAside
         from brokerd.kernel._frames import (
             Window,
             append_batches,
@@ -23,13 +25,17 @@ if os.environ.get("BROKERD_KERNEL") != "python":
             mpub_run,
             nop_run,
             pub_run,
+            req_run,
             scan_messages,
+            touch_run,
         )
+        from brokerd.kernel._runs import Runs
 
         COMPILED = True
     except ImportError:
         pass
 if not COMPILED:
+    from brokerd.kernel.aside import SetAside  # type: ignore[assignment]
     from brokerd.kernel.frames import (  # type: ignore[assignment]
         Window,
         append_batches,
@@ -40,12 +46,17 @@ if not COMPILED:
         mpub_run,
         nop_run,
         pub_run,
+        req_run,
         scan_messages,
+        touch_run,
     )
+    from brokerd.kernel.runs import Runs  # type: ignore[assignment]
 
 __all__ = [
     "COMPILED",
     "Buffer",
+    "Runs",
+    "SetAside",
     "Window",
     "append_batches",
     "append_bodies",
@@ -55,5 +66,7 @@ __all__ = [
     "mpub_run",
     "nop_run",
     "pub_run",
+    "req_run",
     "scan_messages",
+    "touch_run",
 ]

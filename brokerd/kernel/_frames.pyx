@@ -4,7 +4,7 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from nsqwire import histogram as _histogram
 
@@ -28,6 +28,9 @@ cdef enum:
     HEAD_BYTES = 34
     COMMIT_BYTES = 48
     FIN_LINE = 21
+    TOUCH_LINE = 23
+    REQ_TIMEOUT_AT = 21
+    MAX_DIGITS = 18
     COMPLETE = 0
     MORE = 1
     BAD_SIZE = 2
@@ -321,6 +324,54 @@ def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     return count
 
 
+cdef inline bint is_id(const uint8_t* at) noexcept nogil:
+    """Tell whether sixteen bytes are one parameter of a line."""
+    cdef int i
+    for i in range(16):
+        if at[i] == 32 or at[i] == 10:
+            return False
+    return True
+
+
+def req_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t length = REQ_TIMEOUT_AT
+    cdef const uint8_t* line
+    cdef const uint8_t* at
+    if end - start < REQ_TIMEOUT_AT + 2:
+        return 0, 0
+    line = at = &buffer[start]
+    if memcmp(line, b"REQ ", 4) != 0 or line[REQ_TIMEOUT_AT - 1] != 32:
+        return 0, 0
+    while length < end - start and c"0" <= line[length] <= c"9":
+        length += 1
+    if length == REQ_TIMEOUT_AT or length > REQ_TIMEOUT_AT + MAX_DIGITS or length == end - start or line[length] != 10:
+        return 0, 0
+    length += 1
+    while (
+        end - start >= length
+        and memcmp(at, b"REQ ", 4) == 0
+        and is_id(at + 4)
+        and memcmp(at + 20, line + 20, length - 20) == 0
+    ):
+        count += 1
+        at += length
+        start += length
+    return length if count else 0, count
+
+
+def touch_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
+    cdef Py_ssize_t count = 0
+    cdef const uint8_t* at
+    while end - start >= TOUCH_LINE:
+        at = &buffer[start]
+        if memcmp(at, b"TOUCH ", 6) != 0 or at[22] != 10 or not is_id(at + 6):
+            break
+        count += 1
+        start += TOUCH_LINE
+    return count
+
+
 def nop_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     cdef const uint8_t* base
     if start == end:
@@ -465,22 +516,25 @@ cdef int bucket_of(int64_t value) noexcept nogil:
     return low
 
 
-cdef struct Entry:
-    int64_t timestamp
-    uint32_t client
-    uint8_t state
+cdef bytes packed_range(uint64_t first, uint32_t count):
+    """A WAITING_RANGE of messages that were delivered once."""
+    cdef uint8_t[22] packed
+    first = to_be64(first)
+    count = to_be32(count)
+    memset(packed, 0, 22)
+    memcpy(packed, &first, 8)
+    memcpy(packed + 8, &count, 4)
+    packed[13] = 1
+    return (<const char*>packed)[:22]
+
+
+cdef int64_t bucket_of_latency(int64_t latency_ns) noexcept nogil:
+    """The bucket that a latency counts in; -1 for one that counts as none."""
+    return -1 if latency_ns <= ZERO_THRESHOLD else bucket_of(latency_ns)
 
 
 cdef class Window:
     """A ring of entries, one for each number from ``floor`` to ``head``; no memory while nothing is in flight."""
-
-    cdef Entry* ring
-    cdef uint64_t mask
-    cdef uint64_t _floor
-    cdef uint64_t _head
-    cdef Py_ssize_t _in_flight_count
-    cdef uint64_t* buckets
-    cdef uint64_t zero_count
 
     def __cinit__(self, uint64_t first_seq):
         self.ring = NULL
@@ -676,10 +730,50 @@ cdef class Window:
         self.settle()
         return taken
 
-    def holder(self, uint64_t seq):
+    cdef bint release(self, uint64_t seq, uint32_t client, int64_t* timestamp) noexcept:
+        """Take out a message in flight with ``client``, and give its timestamp; ``settle`` has to follow."""
+        cdef Entry* entry
+        if seq < self._floor or seq >= self._head:
+            return False
+        entry = &self.ring[seq & self.mask]
+        if entry.state != IN_FLIGHT or entry.client != client:
+            return False
+        entry.state = FREE
+        timestamp[0] = entry.timestamp
+        self._in_flight_count -= 1
+        return True
+
+    def pop(self, uint64_t seq, uint32_t client):
+        cdef int64_t timestamp
+        if not self.release(seq, client, &timestamp):
+            return None
+        self.settle()
+        return timestamp
+
+    def in_flight_ranges(self):
+        cdef uint64_t seq
+        cdef uint64_t first = 0
+        cdef uint32_t count = 0
+        cdef list ranges = []
+        for seq in range(self._floor, self._head):
+            if self.ring[seq & self.mask].state == IN_FLIGHT:
+                if not count:
+                    first = seq
+                count += 1
+            elif count:
+                ranges.append(packed_range(first, count))
+                count = 0
+        if count:
+            ranges.append(packed_range(first, count))
+        return b"".join(ranges)
+
+    cdef int64_t holder_of(self, uint64_t seq) noexcept:
         if seq < self._floor or seq >= self._head or self.ring[seq & self.mask].state != IN_FLIGHT:
             return -1
         return self.ring[seq & self.mask].client
+
+    def holder(self, uint64_t seq):
+        return self.holder_of(seq)
 
     def holders(self, uint64_t max_seq):
         cdef list held = []
@@ -698,7 +792,7 @@ cdef class Window:
         self._in_flight_count = 0
 
     def record(self, int64_t latency_ns):
-        self.observe(-1 if latency_ns <= ZERO_THRESHOLD else bucket_of(latency_ns), 1)
+        self.observe(<int>bucket_of_latency(latency_ns), 1)
 
     def latencies(self):
         cdef dict counts = {}

@@ -13,9 +13,20 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.journal.records import WAITING_RANGE
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
-from nsqwire.scan import FIN_LINE_BYTES, Input, fin_run, mpub_run, nop_run, pub_run, scan_messages
+from nsqwire.scan import (
+    FIN_LINE_BYTES,
+    Input,
+    fin_run,
+    mpub_run,
+    nop_run,
+    pub_run,
+    req_run,
+    scan_messages,
+    touch_run,
+)
 
 __all__ = [
     "Window",
@@ -27,7 +38,9 @@ __all__ = [
     "mpub_run",
     "nop_run",
     "pub_run",
+    "req_run",
     "scan_messages",
+    "touch_run",
 ]
 
 Buffer = bytes | bytearray | memoryview | mmap.mmap
@@ -216,6 +229,22 @@ class Window:
         for seq in taken:
             del self._in_flight[seq]
         return taken
+
+    def pop(self, seq: int, client: int) -> int | None:
+        """Take out a message that is in flight with ``client``; its timestamp, or None if it is not."""
+        if self.holder(seq) != client:
+            return None
+        return self._in_flight.pop(seq)[0]
+
+    def in_flight_ranges(self) -> bytes:
+        """All that are in flight here, ascending, as packed :data:`brokerd.journal.records.WAITING_RANGE`."""
+        ranges: list[tuple[int, int]] = []
+        for seq in self._in_flight:
+            if ranges and sum(ranges[-1]) == seq:
+                ranges[-1] = ranges[-1][0], ranges[-1][1] + 1
+            else:
+                ranges.append((seq, 1))
+        return b"".join(WAITING_RANGE.pack(first, count, 1, 0) for first, count in ranges)
 
     def holder(self, seq: int) -> int:
         """The client a message is in flight with here, or -1."""

@@ -303,6 +303,17 @@ class Segment:
             self._sound = position
         return position == self._sound
 
+    def sound_count(self, seq: int, count: int) -> int:
+        """How many of up to ``count`` messages from ``seq`` on are what was written, as far as is known at once.
+
+        Batches that were checked before are not checked again: ``damaged_below`` has told of those that are damaged.
+        """
+        if seq < self.checked_end:
+            return min(count, self.checked_end - seq)
+        if not self.is_sound(seq):
+            return 0
+        return min(count, self.commits[self.commits.find(seq)].next_seq - seq)
+
     def timestamp_of(self, seq: int) -> int:
         """When message ``seq`` was accepted, Unix nanoseconds. Before its frame is checked, its batch's time."""
         if seq >= self.checked_end:

@@ -145,24 +145,26 @@ def rdy(connection: Connection, command: Rdy) -> None:
 def fin(connection: Connection, command: Fin) -> None:
     channel = connection.client.channel
     assert channel is not None  # the session lets FIN, REQ and TOUCH pass only once SUB has succeeded
-    for failure in channel.finish(connection.client, command.lines, command.count, connection.now_ns()):
+    for failure in channel.answers.finish(connection.client, command.lines, command.count, connection.now_ns()):
         connection.session.refuse(failure)
 
 
 def req(connection: Connection, command: Req) -> None:
-    channel = connection.client.channel
+    channel, broker = connection.client.channel, connection.broker
     assert channel is not None
     # The delay in ns is computed in wrapping 64-bit arithmetic, as in nsqd; a negative result is no delay.
     delay_ns = (command.delay_ms * 1_000_000 + 2**63) % 2**64 - 2**63
-    limit = connection.broker.settings.max_req_timeout.total_seconds()
+    limit = broker.settings.max_req_timeout.total_seconds()
     delay = min(max(delay_ns / 1e9, 0.0), limit)
-    channel.requeue(connection.client, command.message_id, delay, connection.broker.now())
+    for failure in channel.answers.requeue(connection.client, command.lines, command.count, delay, broker.now()):
+        connection.session.refuse(failure)
 
 
 def touch(connection: Connection, command: Touch) -> None:
     channel = connection.client.channel
     assert channel is not None
-    channel.touch(connection.client, command.message_id, connection.broker.now())
+    for failure in channel.answers.touch(connection.client, command.lines, command.count, connection.broker.now()):
+        connection.session.refuse(failure)
 
 
 def cls(connection: Connection, command: Cls) -> None:

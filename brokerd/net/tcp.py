@@ -25,7 +25,7 @@ from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
 from nsqwire.input_budget import LONG_BYTES, InputBudget
 from nsqwire.read_buffer import SCRATCH_BYTES
-from nsqwire.received import Fin, Mpub, MpubRun, PubRun
+from nsqwire.received import Fin, Mpub, MpubRun, PubRun, Req, Touch
 from nsqwire.session import HEARTBEAT_FRAME, OK, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
 
@@ -42,7 +42,7 @@ SMALL_READ_BYTES = 4 * 1024
 """A read of up to so much is handled at once, however long the turn has lasted."""
 
 _CHECKED_COMMANDS = 16  # how many single commands are carried out between two looks at the clock
-_LONG_COMMANDS = frozenset({PubRun, MpubRun, Mpub, Fin})
+_LONG_COMMANDS = frozenset({PubRun, MpubRun, Mpub, Fin, Req, Touch})
 
 WRITE_HIGH_WATER = 512 * 1024
 """Bytes that may wait in a connection before its client is given no more messages."""

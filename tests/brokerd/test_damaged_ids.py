@@ -40,7 +40,7 @@ def finish(node: Node, client: Client, message_ids: list[bytes]) -> list[str]:
     """Send a run of FINs; returns the texts of the errors."""
     lines = memoryview(b"".join(b"FIN %b\n" % each for each in message_ids))
     channel = node.broker.topic("t").channel("c")
-    return [str(error) for error in channel.finish(client, lines, len(message_ids), node.wall_ns())]
+    return [str(error) for error in channel.answers.finish(client, lines, len(message_ids), node.wall_ns())]
 
 
 def flip(at: int) -> Damage:
@@ -96,10 +96,10 @@ def test_messages_of_every_node_id_that_a_node_has_had_are_answered(tmp_path: Pa
     ids = [each.message_id for each in got]
     assert [int(each[:6], 16) >> 14 for each in ids] == [1] * 20 + [2] * 20 + [3] * 20
     channel = node.broker.topic("t").channel("c")
-    for message_id in ids[::7]:
-        channel.touch(client, message_id, node.now)
+    touches = memoryview(b"".join(b"TOUCH %b\n" % each for each in ids[::7]))
+    assert not channel.answers.touch(client, touches, len(ids[::7]), node.now)
     for message_id in ids[1::7]:
-        channel.requeue(client, message_id, 0, node.now)
+        assert not channel.answers.requeue(client, memoryview(b"REQ %b 0\n" % message_id), 1, 0, node.now)
     node.pass_until(START_S + 1)
     assert [each.message_id for each in got[60:]] == ids[1::7]
     wrong = b"%06x%b" % (9 << 14, ids[0][6:])

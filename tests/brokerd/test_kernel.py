@@ -64,6 +64,31 @@ def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
     assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
 
 
+ids = st.sampled_from([b"0123456789abcdef", b"0123456789abcde\n", b"01234567 9abcdef", b"0123456789\0bcd\r\xff"])
+req_lines = st.builds(
+    lambda message_id, rest: b"REQ " + message_id + rest,
+    ids,
+    st.sampled_from(
+        [b" 0\n", b" 10\n", b" 0\r\n", b" \n", b"\n", b" -1\n", b" " + b"9" * 18 + b"\n", b" " + b"9" * 19 + b"\n"]
+    ),
+)
+
+
+@given(st.lists(st.tuples(req_lines, st.integers(1, 3))), st.integers(0, 30))
+def test_runs_of_req_are_counted_alike(runs: list[tuple[bytes, int]], cut: int) -> None:
+    """Both kernels see the same REQ lines with the same timeout in a row, and leave odd ones to the grammar."""
+    buffer = bytearray((b"x" + b"".join(line * count for line, count in runs))[: -cut or None] or b"x")
+    assert frames.req_run(buffer, 1, len(buffer)) == compiled.req_run(buffer, 1, len(buffer))
+
+
+@given(st.lists(st.tuples(ids, st.sampled_from([b"\n", b"\n", b"\r\n", b" \n"]))), st.integers(0, 30))
+def test_runs_of_touch_are_counted_alike(lines: list[tuple[bytes, bytes]], cut: int) -> None:
+    """Both kernels see the same TOUCH lines in a row."""
+    sent = b"".join(b"TOUCH " + message_id + rest for message_id, rest in lines)
+    buffer = bytearray((b"x" + sent)[: -cut or None] or b"x")
+    assert frames.touch_run(buffer, 1, len(buffer)) == compiled.touch_run(buffer, 1, len(buffer))
+
+
 @given(st.lists(st.sampled_from([b"NOP\n", b"NOP\r\n", b"NOP\r", b"NOP", b"NOP \n", b"PUB t\n"])), st.integers(0, 9))
 def test_runs_of_nop_end_at_the_same_byte(lines: list[bytes], cut: int) -> None:
     """Both kernels pass over the same NOP lines in a row."""

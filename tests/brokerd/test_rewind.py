@@ -243,7 +243,7 @@ def fill(node: Node, messages: int) -> None:
     client = node.subscribe("t", "c", messages, lambda each: got.append(each.message_id))
     node.pass_until(node.now)
     lines = b"".join(b"FIN " + message_id + b"\n" for message_id in got)
-    assert not channel.finish(client, memoryview(lines), len(got), node.wall_ns())
+    assert not channel.answers.finish(client, memoryview(lines), len(got), node.wall_ns())
     channel.unsubscribe(client)
 
 

@@ -21,7 +21,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-import brokerd.aside
 import brokerd.channel
 import brokerd.journal.journal as journal_module
 import brokerd.log.log as log_module
@@ -169,7 +168,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 for message in page["messages"]:
                     when = 0.0
                     if message["due"]:
-                        when = channel.aside[int(message["id"][6:], 16)].due  # what is shown is rounded
+                        when = channel.aside.get(int(message["id"][6:], 16)).when  # what is shown is rounded
                         shown = self.node.now + (message["due"] - self.node.wall_ns()) / 1e9
                         assert abs(shown - when) < DUE_TOLERANCE_S
                     body = b64decode(message["body"])
@@ -248,7 +247,7 @@ class BrokerMachine(RuleBasedStateMachine):
             with self.step():
                 for body in held:
                     del model.messages[body]
-                assert not channel.finish(consumer.client, memoryview(lines), len(held), self.node.wall_ns())
+                assert not channel.answers.finish(consumer.client, memoryview(lines), len(held), self.node.wall_ns())
 
     @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
     @rule(data=st.data(), delay_s=st.sampled_from([0.0, 0.0, *DELAYS_S]))
@@ -259,7 +258,8 @@ class BrokerMachine(RuleBasedStateMachine):
             message = model.messages[data.draw(st.sampled_from(held), label="body")]
             with self.step():
                 message.defer(self.node.now + delay_s) if delay_s else message.requeue()
-                channel.requeue(consumer.client, message.message_id, delay_s, self.node.now)
+                line = memoryview(b"REQ %b 9\n" % message.message_id)
+                assert not channel.answers.requeue(consumer.client, line, 1, delay_s, self.node.now)
 
     @precondition(lambda self: any(each.client.in_flight_count for each in self.consumers))
     @rule(data=st.data())
@@ -270,7 +270,8 @@ class BrokerMachine(RuleBasedStateMachine):
             body = data.draw(st.sampled_from(held), label="body")
             with self.step():
                 model.touch(body, self.node.now)
-                channel.touch(consumer.client, model.messages[body].message_id, self.node.now)
+                line = memoryview(b"TOUCH %b\n" % model.messages[body].message_id)
+                assert not channel.answers.touch(consumer.client, line, 1, self.node.now)
 
     # -- operators ------------------------------------------------------------------------------------------------
 
@@ -424,7 +425,6 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     monkeypatch.setattr(brokerd.outbox, "OUTBOX_BYTES", 2000)
     monkeypatch.setattr(brokerd.channel, "MIN_EVICTION_SPAN", 20)
-    monkeypatch.setattr(brokerd.aside, "SLACK", 4)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # it is the process that dies here, not the machine
     monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
     monkeypatch.setattr(CommitIndex, "append", fused_commit_append(CommitIndex.append))

@@ -201,3 +201,49 @@ def test_attempts_are_counted_without_a_limit(topic: str, subscribe: Subscribe, 
         peer.send(b"REQ %b 0\n" % message_id)
         assert peer.message() == (message_id, attempts, b"x")
     assert board.channel()["requeue_count"] == 298
+
+
+@pytest.mark.parametrize(("command", "rest"), [(b"REQ", b" 0"), (b"REQ", b" 5"), (b"TOUCH", b""), (b"FIN", b"")])
+def test_a_run_of_answers_is_answered_one_by_one(
+    command: bytes, rest: bytes, topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Of many in one write each that fails has its own error, in their order, and the others succeed."""
+    other, peer = subscribe(1), subscribe()
+    publisher.ok(pub(topic, b"other"))
+    others = other.message()[0]
+    publisher.ok(mpub(topic, [b"%d" % i for i in range(5)]))
+    peer.send(b"RDY 5\n")
+    ids = [peer.message()[0] for _ in range(5)]
+    peer.send(b"RDY 0\n")
+    unknown = ids[0][:6] + b"00000fffff"
+    again = ids[0] if command != b"TOUCH" else unknown  # only a TOUCH may come twice
+    sent = [ids[0], unknown, ids[1], others, ids[2], again, b"f" * 16, ids[3]]
+    peer.send(b"".join(b"%b %b%b\n" % (command, each, rest) for each in sent))
+    owned = {others: b"client does not own message"}
+    for each in (unknown, others, again, b"f" * 16):
+        reason = owned.get(each, b"ID not in flight")
+        assert peer.frame() == (ERROR, b"E_%b_FAILED %b %b failed %b" % (command, command, each, reason))
+    peer.ok(pub(topic + "-barrier", b"x"))
+    clients = {each["ready_count"]: each["in_flight_count"] for each in board.channel()["clients"]}
+    assert clients == {1: 1, 0: 5 if command == b"TOUCH" else 1}
+    assert board.channel()["requeue_count"] == (4 if command == b"REQ" else 0)
+
+
+def test_requeued_and_touched_messages_are_finished_in_runs(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Thousands that were given back come again in their order, with one more attempt, and are gone once finished."""
+    peer = subscribe(2500)
+    publisher.ok(mpub(topic, [b"%d" % i for i in range(2500)]))
+    for attempt in range(1, 4):
+        messages = [peer.message() for _ in range(2500)]
+        assert [body for _, _, body in messages] == [b"%d" % i for i in range(2500)]
+        assert {attempts for _, attempts, _ in messages} == {attempt}
+        if attempt < 3:
+            peer.send(b"".join(b"REQ %b 0\n" % message_id for message_id, _, _ in messages))
+    peer.send(b"".join(b"TOUCH %b\n" % message_id for message_id, _, _ in messages))
+    peer.send(b"".join(b"FIN %b\n" % message_id for message_id, _, _ in messages))
+    peer.ok(pub(topic + "-barrier", b"x"))
+    channel = board.channel()
+    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 5000)
+    assert channel["clients"][0]["finish_count"] == 2500

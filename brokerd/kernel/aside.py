@@ -1,0 +1,398 @@
+"""The plain twin of ``SetAside``: the messages of one channel that need more than one delivery, or not yet one.
+
+Times are monotonic seconds. ``due_ns`` is the same due time as the journal keeps it, and every ``bytes`` result of a
+change is the journal's: packed :data:`brokerd.journal.records.WAITING_RANGE`, empty where a crash needs no record. It
+needs none where it would recover the same: what is in flight at a crash waits after it, with the same attempts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from brokerd.journal.records import WAITING_RANGE
+from brokerd.kernel.frames import Buffer, Window, seq_of
+from brokerd.kernel.runs import NEVER, Runs
+
+REQUEUED, IN_FLIGHT, DEFERRED = range(1, 4)
+"""States: it waits for delivery, is with a client, or is not due yet."""
+NOBODY = -1
+
+Failures = list[tuple[bytes, bool]]
+"""Ids of messages that are not in flight with the client; True for those that are with another one."""
+
+
+class AsideMessage(NamedTuple):
+    """``when`` is the deadline of a message in flight with ``client``, or the due time of a deferred one; else 0."""
+
+    state: int
+    attempts: int
+    client: int
+    sent_at: float
+    when: float
+
+
+class _Message:
+    __slots__ = ("attempts", "client", "sent_at", "seq", "state", "timestamp", "when")
+
+    def __init__(self, seq: int, attempts: int) -> None:
+        self.seq = seq
+        self.attempts = attempts
+        self.state = 0
+        self.client = NOBODY
+        self.sent_at = self.when = 0.0
+        self.timestamp = 0
+
+
+class _Ranges:
+    """Collects messages as packed ranges of equal attempts."""
+
+    def __init__(self, due_ns: int = 0) -> None:
+        self._due_ns = due_ns
+        self._ranges: list[tuple[int, int, int]] = []
+
+    def add(self, seq: int, attempts: int) -> None:
+        if self._ranges:
+            first, count, same = self._ranges[-1]
+            if first + count == seq and same == attempts:
+                self._ranges[-1] = first, count + 1, same
+                return
+        self._ranges.append((seq, 1, attempts))
+
+    def packed(self) -> bytes:
+        return b"".join(WAITING_RANGE.pack(*each, self._due_ns) for each in self._ranges)
+
+
+def _ids(lines: Buffer, count: int, id_at: int) -> list[bytes]:
+    """The 16 bytes at ``id_at`` of each of ``count`` lines of the same length."""
+    length = len(lines) // count
+    return [bytes(lines[at : at + 16]) for at in range(id_at, length * count, length)]
+
+
+class SetAside:
+    """The set-aside messages of one channel, by sequence number; its Window has those sent for the first time.
+
+    ``frames`` has copies of messages that the log no longer holds, as at first delivery.
+    """
+
+    def __init__(self) -> None:
+        self.frames: dict[int, bytes] = {}
+        self._messages: dict[int, _Message] = {}
+        self._requeued: dict[int, None] = {}  # in the order of their turns
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._messages
+
+    def _count(self, state: int) -> int:
+        return sum(message.state == state for message in self._messages.values())
+
+    @property
+    def requeued_count(self) -> int:
+        """Messages that wait for delivery."""
+        return self._count(REQUEUED)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages that are with a client."""
+        return self._count(IN_FLIGHT)
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that are not due yet."""
+        return self._count(DEFERRED)
+
+    # -- setting aside --------------------------------------------------------------------------------------------
+
+    def add(self, seq: int, attempts: int, due: float) -> None:
+        """Set aside a message that is not here: until ``due``, or requeued if that is 0."""
+        message = self._messages[seq] = _Message(seq, attempts)
+        self._put(message, due)
+
+    def defer(self, first: int, count: int, due: float, due_ns: int) -> bytes:
+        """Set aside the messages from ``first`` on that are not here, never delivered, until ``due``."""
+        ranges = _Ranges(due_ns)
+        for seq in range(first, first + count):
+            if seq not in self._messages:
+                self.add(seq, 0, due)
+                ranges.add(seq, 0)
+        return ranges.packed()
+
+    def take_over(self, window: Window, seq: int, client: int, sent_at: float, deadline: float) -> None:
+        """Set aside a message that ``window`` has in flight with ``client``; it stays in flight."""
+        message = self._from_window(window, seq, client)
+        assert message is not None
+        self._put_in_flight(message, client, sent_at, deadline)
+
+    def requeue_run(self, window: Window, first: int, end: int, client: int) -> int:
+        """Requeue the messages ``first`` to ``end`` that ``window`` has in flight with ``client``; return how many."""
+        taken = [self._from_window(window, seq, client) for seq in range(max(first, window.floor), end)]
+        found = [message for message in taken if message is not None]
+        for message in found:
+            self._put(message, 0.0)
+        return len(found)
+
+    def _from_window(self, window: Window, seq: int, client: int) -> _Message | None:
+        timestamp = window.pop(seq, client)
+        if timestamp is None:
+            return None
+        message = self._messages[seq] = _Message(seq, 1)
+        message.timestamp = timestamp
+        return message
+
+    def _put(self, message: _Message, due: float) -> None:
+        message.client, message.sent_at, message.when = NOBODY, 0.0, due
+        message.state = DEFERRED if due else REQUEUED
+        if not due:
+            self._requeued[message.seq] = None
+
+    def _put_in_flight(self, message: _Message, client: int, sent_at: float, deadline: float) -> None:
+        message.state = IN_FLIGHT
+        message.client, message.sent_at, message.when = client, sent_at, deadline
+
+    # -- answers --------------------------------------------------------------------------------------------------
+
+    def requeue(
+        self,
+        window: Window,
+        lines: Buffer,
+        count: int,
+        id_at: int,
+        id_head: bytes,
+        client: int,
+        due: float,
+        due_ns: int,
+    ) -> tuple[int, bytes, Failures]:
+        """Take ``count`` REQ lines of ``client``, all of the same length, with the id at ``id_at``.
+
+        The messages are requeued, or if ``due`` is not 0 deferred. Returns how many, ranges and failures.
+        """
+        ranges, failures, taken = _Ranges(due_ns), Failures(), 0
+        for message_id in _ids(lines, count, id_at):
+            seq = seq_of(message_id, id_head, window.head)
+            message = None if seq is None else self._from_window(window, seq, client) or self._held(seq, client)
+            if message is None:
+                failures.append((message_id, self._is_held(window, seq)))
+                continue
+            self._put(message, due)
+            taken += 1
+            if due:
+                ranges.add(message.seq, message.attempts)
+        return taken, ranges.packed(), failures
+
+    def touch(
+        self,
+        window: Window,
+        runs: Runs,
+        lines: Buffer,
+        count: int,
+        id_at: int,
+        id_head: bytes,
+        client: int,
+        deadline: float,
+        max_timeout: float,
+    ) -> Failures:
+        """Take ``count`` TOUCH lines of ``client``, as ``requeue``: the messages time out at ``deadline``.
+
+        But no later than ``max_timeout`` after they were sent; ``runs`` has when that was, for those not set aside yet.
+        """
+        failures = Failures()
+        for message_id in _ids(lines, count, id_at):
+            seq = seq_of(message_id, id_head, window.head)
+            message = None if seq is None else self._from_window(window, seq, client) or self._held(seq, client)
+            if message is None:
+                failures.append((message_id, self._is_held(window, seq)))
+                continue
+            sent_at = message.sent_at if message.state == IN_FLIGHT else runs.sent_at(message.seq)
+            self._put_in_flight(message, client, sent_at, min(deadline, sent_at + max_timeout))
+        return failures
+
+    def finish(
+        self, window: Window, ids: list[bytes], id_head: bytes, client: int, now_ns: int
+    ) -> tuple[list[tuple[int, int]], Failures]:
+        """Forget the messages of ``ids`` that are in flight with ``client``, which ``window`` did not have.
+
+        Returns the finished ranges ``(first seq, count)``, in the order of the ids, and failures. Latencies are
+        recorded in ``window``.
+        """
+        finished: list[tuple[int, int]] = []
+        failures = Failures()
+        for message_id in ids:
+            seq = seq_of(message_id, id_head, window.head)
+            message = None if seq is None else self._held(seq, client)
+            if message is None:
+                failures.append((message_id, self._is_held(window, seq)))
+                continue
+            window.record(now_ns - message.timestamp)
+            self._forget(message.seq)
+            if finished and sum(finished[-1]) == message.seq:
+                finished[-1] = finished[-1][0], finished[-1][1] + 1
+            else:
+                finished.append((message.seq, 1))
+        return finished, failures
+
+    def leave(self, client: int) -> int:
+        """Requeue what is in flight here with a client that is gone, in order of seq; return how many."""
+        held = sorted(seq for seq, message in self._messages.items() if message.client == client)
+        for seq in held:
+            self._put(self._messages[seq], 0.0)
+        return len(held)
+
+    def _held(self, seq: int | None, client: int) -> _Message | None:
+        message = None if seq is None else self._messages.get(seq)
+        return message if message is not None and message.client == client else None
+
+    def _is_held(self, window: Window, seq: int | None) -> bool:
+        if seq is None:
+            return False
+        message = self._messages.get(seq)
+        return window.holder(seq) >= 0 or (message is not None and message.state == IN_FLIGHT)
+
+    def _forget(self, seq: int) -> None:
+        del self._messages[seq]
+        self._requeued.pop(seq, None)
+        self.frames.pop(seq, None)
+
+    # -- delivery -------------------------------------------------------------------------------------------------
+
+    def next_run(self, limit: int) -> tuple[int, int]:
+        """``(first seq, count)`` of the requeued messages whose turn it is, up to ``limit``; dense, and no copies.
+
+        The count is 0 if there are none. One that has a copy in ``frames`` is a run of its own.
+        """
+        first = count = 0
+        for seq in self._requeued:
+            if count == limit or (count and (seq != first + count or seq in self.frames)):
+                break
+            first, count = first if count else seq, count + 1
+            if seq in self.frames:
+                break
+        return first, count
+
+    def deliver(
+        self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
+    ) -> tuple[bytes, int, bytes]:
+        """Put the next ``count`` requeued messages in flight; their frames lie at ``log[offset:]`` one after another.
+
+        As many as fit in ``max_bytes``, but at least one. Returns their frames with the attempts that they have now,
+        how many, and ranges.
+        """
+        frames, ranges = bytearray(), _Ranges()
+        delivered = 0
+        for seq in list(self._requeued)[:count]:
+            size = 4 + int.from_bytes(log[offset : offset + 4])
+            if delivered and len(frames) + size > max_bytes:
+                break
+            message = self._messages[seq]
+            message.attempts = (message.attempts + 1) & 0xFFFF
+            message.timestamp = int.from_bytes(log[offset + 8 : offset + 16], signed=True)
+            start = len(frames)
+            frames += log[offset : offset + size]
+            frames[start + 16 : start + 18] = message.attempts.to_bytes(2)
+            del self._requeued[seq]
+            self._put_in_flight(message, client, sent_at, deadline)
+            ranges.add(seq, message.attempts)
+            offset += size
+            delivered += 1
+        return bytes(frames), delivered, ranges.packed()
+
+    def drop_next(self) -> None:
+        """Forget the requeued message whose turn it is."""
+        self._forget(next(iter(self._requeued)))
+
+    # -- times ----------------------------------------------------------------------------------------------------
+
+    def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
+        """Requeue up to ``limit`` messages that timed out or fell due by ``now``, the earliest first.
+
+        Returns ``(client, count)`` of those that timed out, in any order; how many messages it were in all; and ranges
+        of those that fell due.
+        """
+        ranges, clients = _Ranges(), dict[int, int]()
+        timed = [(each.when, each.seq) for each in self._messages.values() if each.state != REQUEUED]
+        expired = [seq for when, seq in heapq.nsmallest(limit, timed) if when <= now]
+        for seq in expired:
+            message = self._messages[seq]
+            if message.state == IN_FLIGHT:
+                clients[message.client] = clients.get(message.client, 0) + 1
+            else:
+                ranges.add(seq, message.attempts)
+            self._put(message, 0.0)
+        return list(clients.items()), len(expired), ranges.packed()
+
+    @property
+    def next_time(self) -> float:
+        """When something times out or falls due next; infinity if nothing does."""
+        return min((each.when for each in self._messages.values() if each.state != REQUEUED), default=NEVER)
+
+    # -- forgetting and looking -----------------------------------------------------------------------------------
+
+    def drop(self, seqs: Iterable[int]) -> list[tuple[int, int]]:
+        """Forget these. Returns ``(client, count)`` of those that were in flight, in any order."""
+        clients: dict[int, int] = {}
+        for seq in seqs:
+            message = self._messages[seq]
+            if message.state == IN_FLIGHT:
+                clients[message.client] = clients.get(message.client, 0) + 1
+            self._forget(seq)
+        return list(clients.items())
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._messages.clear()
+        self._requeued.clear()
+        self.frames.clear()
+
+    def keep_frame(self, seq: int, frame: bytes) -> None:
+        """Keep a copy of the frame of a message that is here: the log is not needed for it any more."""
+        assert seq in self._messages
+        self.frames[seq] = frame
+
+    def get(self, seq: int) -> AsideMessage | None:
+        """The message of this number, if it is here."""
+        message = self._messages.get(seq)
+        if message is None:
+            return None
+        return AsideMessage(message.state, message.attempts, message.client, message.sent_at, message.when)
+
+    def numbers(self) -> list[int]:
+        """All of them, in no order."""
+        return list(self._messages)
+
+    def requeued(self, offset: int, count: int) -> list[int]:
+        """The ``count`` behind the first ``offset`` of those that wait for delivery, in the order of their turns."""
+        return list(self._requeued)[offset : offset + count]
+
+    def in_flight(self) -> list[int]:
+        """Those that are with a client, in no order."""
+        return [seq for seq, message in self._messages.items() if message.state == IN_FLIGHT]
+
+    def deferred(self, count: int) -> list[int]:
+        """The ``count`` that are due next, in the order of their times."""
+        due = [(message.when, seq) for seq, message in self._messages.items() if message.state == DEFERRED]
+        return [seq for _, seq in heapq.nsmallest(count, due)]
+
+    @property
+    def lowest(self) -> int | None:
+        """The lowest number that is needed from the log."""
+        return min(self._messages.keys() - self.frames.keys(), default=None)
+
+    @property
+    def lowest_owed(self) -> int | None:
+        """The lowest number that is owed an answer; deferred ones are not yet."""
+        return min((seq for seq, each in self._messages.items() if each.state != DEFERRED), default=None)
+
+    def packed(self, clock_offset_ns: int) -> bytes:
+        """All, in no order, as a checkpoint needs them: packed WAITING_RANGE.
+
+        A due time in seconds is kept as nanoseconds and ``clock_offset_ns``.
+        """
+        return b"".join(
+            WAITING_RANGE.pack(
+                each.seq, 1, each.attempts, int(each.when * 1e9) + clock_offset_ns if each.state == DEFERRED else 0
+            )
+            for each in self._messages.values()
+        )

@@ -1,0 +1,52 @@
+"""The plain twin of ``Runs``: what one client was sent for the first time, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+NEVER = float("inf")
+
+
+class Run(NamedTuple):
+    """Messages ``first`` up to ``end``, sent together; times are monotonic seconds."""
+
+    first: int
+    end: int
+    sent_at: float
+    deadline: float
+
+
+class Runs:
+    """One client's runs, in the order of their messages, of their sending and of their deadlines."""
+
+    def __init__(self) -> None:
+        self._runs: deque[Run] = deque()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def next_deadline(self) -> float:
+        """When the oldest run times out; infinity if there is none."""
+        return self._runs[0].deadline if self._runs else NEVER
+
+    def add(self, first: int, end: int, sent_at: float, deadline: float, floor: int) -> None:
+        """Note a run, and forget the oldest ones below ``floor``, which everybody has answered."""
+        runs = self._runs
+        while runs and runs[0].end <= floor:
+            runs.popleft()
+        runs.append(Run(first, end, sent_at, deadline))
+
+    def pop(self) -> tuple[int, int]:
+        """Take out the oldest run: its ``(first, end)``. Raises IndexError if there is none."""
+        run = self._runs.popleft()
+        return run.first, run.end
+
+    def sent_at(self, seq: int) -> float:
+        """When message ``seq`` was sent; 0 if it is in no run."""
+        return next((run.sent_at for run in self._runs if run.first <= seq < run.end), 0.0)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._runs.clear()
