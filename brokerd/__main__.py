@@ -231,8 +231,16 @@ async def _serve_on(
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
     plain_is_refused = settings.tls_required_code == 2
     answer = refuse_plain(https.port if https else 0) if plain_is_refused else router.answer
-    http_server = HTTPServer(answer, limits=limits, budget=budget, slices=broker.scheduler)
-    https_server = HTTPServer(router.answer, limits=limits, budget=budget, slices=broker.scheduler)
+    new_server = partial(
+        HTTPServer,
+        limits=limits,
+        budget=budget,
+        slices=broker.scheduler,
+        body_limit=router.body_limit,
+        plain_head=kernel.plain_head,
+    )
+    http_server = new_server(answer)
+    https_server = new_server(router.answer)
     accepting = []
     if http is not None:
         accepting.append(await http.serve(http_server.protocol))

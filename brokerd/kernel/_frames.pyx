@@ -465,6 +465,120 @@ def mpub_run(
     return length, count, messages, start
 
 
+cdef enum:
+    MAX_PLAIN_HEAD = 8192
+    # what a byte may be part of
+    IN_TARGET = 1
+    IN_NAME = 2
+    IN_VALUE = 4  # and visible
+
+cdef uint8_t[256] KIND
+
+
+cdef void _fill_kinds() noexcept:
+    cdef int c
+    for c in range(256):
+        KIND[c] = 0
+        if 33 <= c <= 126:
+            KIND[c] = IN_VALUE
+    for c in b"!$%&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~":
+        KIND[c] |= IN_TARGET
+    for c in b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz":
+        KIND[c] |= IN_NAME
+
+
+_fill_kinds()
+
+
+cdef bint same(const uint8_t* text, const char* lower, Py_ssize_t length) noexcept nogil:
+    """Whether ``length`` bytes are those of ``lower``, a name of letters and dashes, in any case."""
+    cdef Py_ssize_t i
+    cdef uint8_t c
+    for i in range(length):
+        c = text[i]
+        if 65 <= c <= 90:
+            c += 32
+        if c != <uint8_t>lower[i]:
+            return False
+    return True
+
+
+def plain_head(bytes data, Py_ssize_t start):
+    cdef Py_ssize_t end = min(<Py_ssize_t>len(data), start + MAX_PLAIN_HEAD)
+    cdef Py_ssize_t at = start
+    cdef Py_ssize_t target_start, target_end, name, value, size, i
+    cdef int64_t length = -1
+    cdef int hosts = 0
+    cdef const uint8_t* base = data
+    if end - start < 16:
+        return None
+    if memcmp(base + at, b"POST /", 6) == 0:
+        at += 5
+    elif memcmp(base + at, b"GET /", 5) == 0:
+        at += 4
+    else:
+        return None
+    target_start = at
+    while at < end and KIND[base[at]] & IN_TARGET:
+        at += 1
+    target_end = at
+    if end - at < 11 or memcmp(base + at, b" HTTP/1.1\r\n", 11) != 0:
+        return None
+    at += 11
+    while True:
+        name = at
+        while at < end and KIND[base[at]] & IN_NAME:
+            at += 1
+        size = at - name
+        if size == 0:
+            break
+        if at == end or base[at] != 58:  # ":"
+            return None
+        at += 1
+        if at < end and base[at] == 32:
+            at += 1
+        value = at
+        while at < end and (KIND[base[at]] & IN_VALUE or base[at] == 32):
+            at += 1
+        if end - at < 2 or base[at] != 13 or base[at + 1] != 10:
+            return None
+        if at > value and (base[value] == 32 or base[at - 1] == 32):
+            return None
+        if size == 4:
+            if same(base + name, b"host", 4):
+                hosts += 1
+        elif size == 14:
+            if same(base + name, b"content-length", 14):
+                if length >= 0 or not 0 < at - value <= 9 or (base[value] == 48 and at - value > 1):
+                    return None
+                length = 0
+                for i in range(value, at):
+                    if not 48 <= base[i] <= 57:
+                        return None
+                    length = length * 10 + base[i] - 48
+        elif size == 10:
+            if same(base + name, b"connection", 10) and not (
+                at - value == 10 and same(base + value, b"keep-alive", 10)
+            ):
+                return None
+        elif size == 6:
+            if same(base + name, b"expect", 6):
+                return None
+        elif size == 7:
+            if same(base + name, b"upgrade", 7):
+                return None
+        elif size == 16:
+            if same(base + name, b"proxy-connection", 16):
+                return None
+        elif size == 17:
+            if same(base + name, b"transfer-encoding", 17):
+                return None
+        at += 2
+    if hosts != 1 or end - at < 2 or base[at] != 13 or base[at + 1] != 10:
+        return None
+    return target_start, target_end, at + 2, max(length, 0)
+
+
 def scan_messages(
     const uint8_t[::1] buffer, Py_ssize_t offset, Py_ssize_t end, Py_ssize_t remaining, Py_ssize_t max_size
 ):

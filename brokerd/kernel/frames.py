@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 from brokerd.journal.records import WAITING_RANGE
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
+from nsqwire.http.heads import plain_head
 from nsqwire.scan import (
     FIN_LINE_BYTES,
     Input,
@@ -37,6 +38,7 @@ __all__ = [
     "fin_run",
     "mpub_run",
     "nop_run",
+    "plain_head",
     "pub_run",
     "req_run",
     "scan_messages",

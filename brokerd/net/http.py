@@ -191,6 +191,7 @@ def broker_router(
     channels = ChannelVerbs(broker)
     config = Config(broker.settings, peers, http_port=http_port)
 
+    max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
     router = Router()
     router.add("GET", "/ping", watching.ping)
     router.add("GET", "/info", watching.info)
@@ -198,9 +199,9 @@ def broker_router(
     router.add("GET", "/metrics", watching.metrics, quiet=True)
     # The names before NSQ 1.0 cost nothing to keep, and scripts of that age are still about.
     for path in ("/pub", "/put"):
-        router.add("POST", path, publishing.pub, too_big="MSG_TOO_BIG", quiet=True)
+        router.add("POST", path, publishing.pub, too_big="MSG_TOO_BIG", quiet=True, max_body_size=max_msg_size)
     for path in ("/mpub", "/mput"):
-        router.add("POST", path, publishing.mpub, too_big="BODY_TOO_BIG", quiet=True)
+        router.add("POST", path, publishing.mpub, too_big="BODY_TOO_BIG", quiet=True, max_body_size=max_body_size)
     for path, handler in topics.routes().items():
         router.add("POST", f"/topic/{path}", handler)
     for path, handler in channels.routes().items():
@@ -208,7 +209,7 @@ def broker_router(
     router.add("POST", "/channel/rewind", channels.rewind)
     router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/config/:opt", config.get)
-    router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE")
+    router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")
     router.add("POST", "/debug/freememory", watching.free_memory)
     router.add("PUT", "/debug/setblockrate", watching.set_block_rate)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Final
 
 import httptools
 
+from nsqwire.http.heads import PlainHead, plain_head
 from nsqwire.http.messages import TEXT_HEADER, Request, Response, Stream
 
 
@@ -22,20 +25,18 @@ class Limits:
     max_pipelined: int = 64
 
 
-_KNOWN_HEADS: Final = 512
-_KNOWN_HEAD_BYTES: Final = 2048
+BodyLimit = Callable[[str, bytes], int | None]
+"""Method and target to the largest body they take, in bytes; None for any that the connection's limits allow."""
+
+_POST_BYTES: Final = len(b"POST ")
+_DISCARDED_BYTES: Final = 256 * 1024  # as Go: of a larger body that is refused nothing is read, the connection closes
 _BLANK_LINE: Final = b"\r\n\r\n"
-
-_known_heads: dict[bytes, tuple[Request, int]] = {}
-"""Heads of plain requests as they were last seen, to what they were parsed to and the length of their bodies.
-
-A client that publishes sends the same head again and again; what it means does not change.
-"""
 
 _METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
 _CHUNKING: Final = 8  # one-byte chunks take six bytes each; more than this times the body is no honest request
 _SMALL_PIECE_BYTES: Final = 1024
 _JOINED_BYTES: Final = 64 * 1024
+_NOT_ASCII: Final = re.compile(rb"[\x80-\xff]")
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 _KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
@@ -48,7 +49,16 @@ class Connection:
     conversation. ``full`` asks the transport to stop reading until requests have been answered.
     """
 
-    def __init__(self, limits: Limits = Limits(), remote_address: str = "@") -> None:
+    def __init__(
+        self,
+        limits: Limits = Limits(),
+        remote_address: str = "@",
+        *,
+        plain_head: PlainHead = plain_head,
+        body_limit: BodyLimit | None = None,
+    ) -> None:
+        """``plain_head`` may be a compiled twin. ``body_limit`` says how large a body a method and target take, where
+        that is less than ``limits`` allow; a larger one is refused before it comes."""
         self.closed = False
         self.has_large_output = False
         """What is to be sent is better sent by its parts than put together."""
@@ -58,8 +68,8 @@ class Connection:
         self._max_header_size = limits.max_header_size
         self._max_body_size = limits.max_body_size
         self._max_pipelined = limits.max_pipelined
-        self._small_size = min(limits.max_header_size, limits.max_body_size)  # a request no longer is within both
-        self._small_length = len(str(limits.max_body_size))  # a Content-Length of fewer digits is within the limit
+        self._plain_head = plain_head
+        self._body_limit = body_limit
         self._parser = httptools.HttpRequestParser(self)
         self._requests: deque[Request] = deque()
         self._answering: Request | None = None
@@ -70,7 +80,6 @@ class Connection:
         self._begun = False  # the parser is inside a message
         self._continue_due = False
         self._saw_connection = False
-        self._too_long = False
         self._is_new_body = True
         self._start_message()
 
@@ -94,18 +103,26 @@ class Connection:
 
     def received(self, data: bytes) -> None:
         """Take bytes from the client; what comes after the end of the conversation is dropped."""
-        if self._begun or self._deaf:
-            self._parse(data)
-            return
-        end = data.find(_BLANK_LINE) + len(_BLANK_LINE)
-        known = _known_heads.get(data[:end])
-        if known is not None and len(data) == end + known[1] <= self._small_size:
-            self._requests.append(known[0].again(data[end:], self.remote_address))
-            return
-        before = len(self._requests)
-        self._parse(data)
-        if not before and len(self._requests) == 1 and not self._begun and not self._deaf:
-            _remember(data, end, self._requests[0])
+        start, size = 0, len(data)
+        while start < size and not self._deaf:
+            if self._begun:
+                # As far as the message goes, if that is known: the next one may be plain.
+                end = min(size, start + self._body_left) if self._body_left > 0 else size
+            else:
+                if (found := self._plain_head(data, start)) is not None:
+                    target_start, target_end, head_end, length = found
+                    end = head_end + length
+                    if end <= size and length <= self._max_body_size and head_end - start <= self._max_header_size:
+                        method = "POST" if target_start - start == _POST_BYTES else "GET"
+                        target, head, body = data[target_start:target_end], data[start:head_end], data[head_end:end]
+                        self._requests.append(Request.plain(method, target, head, body, self.remote_address))
+                        start = end
+                        continue
+                end = data.find(_BLANK_LINE, start) + len(_BLANK_LINE)
+                if end < len(_BLANK_LINE):
+                    end = size
+            self._parse(data[start:end])
+            start = end
 
     def _parse(self, data: bytes) -> None:
         # In pieces no longer than a head may be, so that a head that begins inside one is never twice too long.
@@ -203,6 +220,7 @@ class Connection:
             if size > self._max_header_size:
                 self._stop(431, "431 Request Header Fields Too Large")
         host = 0
+        length = 0
         expectation = None
         for name, value in self._headers:
             # Compared by length first: this runs for every header of every publish.
@@ -211,8 +229,8 @@ class Connection:
                 if name == b"Host" or name.lower() == b"host":
                     host += 1
             elif size == 14:
-                if len(value) >= self._small_length and name.lower() == b"content-length":
-                    self._too_long = int(value) > self._max_body_size
+                if name.lower() == b"content-length":
+                    length = self._body_left = int(value)
             elif size == 10:
                 self._saw_connection = self._saw_connection or name.lower() == b"connection"
             elif size == 6 and name.lower() == b"expect":
@@ -220,12 +238,15 @@ class Connection:
         if host != 1 and (host > 1 or self._parser.get_http_version() != "1.0"):
             what = "missing required Host header" if host == 0 else "too many Host headers"
             self._stop(400, f"400 Bad Request: {what}")
-        if self._too_long:
-            self._give_up_on_body()
+        if length:
+            self._check_length(length, expects=expectation is not None)
         if expectation is not None:
             self._expect(expectation)
 
     def on_body(self, body: bytes) -> None:
+        self._body_left -= len(body)
+        if self._discards:
+            return
         self._body_size += len(body)
         if self._body_size > self._max_body_size:
             self._give_up_on_body()
@@ -239,6 +260,11 @@ class Connection:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
+        if self._discards:
+            self._unparsed = 0
+            self._begun = False
+            self._start_message()
+            return
         body = self._body
         request = self._request(b"".join(body))
         if not self._parser.should_keep_alive():
@@ -256,6 +282,8 @@ class Connection:
 
     def _feed(self, data: bytes) -> None:
         self._unparsed += len(data)
+        if self._awaits_target:
+            data = self._with_ascii_target(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -269,6 +297,15 @@ class Connection:
             elif self._unparsed > self._max_header_size + _CHUNKING * self._max_body_size:
                 self._fail(400, "400 Bad Request: too much around the body")
 
+    def _with_ascii_target(self, data: bytes) -> bytes:
+        """``data`` with the bytes of its request line escaped that are not ASCII: Go takes them, and httptools not."""
+        line, newline, rest = data.partition(b"\n")
+        if newline and (self._begun or line.strip()):
+            self._awaits_target = False
+        if line.isascii():
+            return data
+        return _NOT_ASCII.sub(lambda match: b"%%%02X" % match[0][0], line) + newline + rest
+
     def _start_message(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -277,12 +314,18 @@ class Connection:
         self._is_new_body = True
         self._head_done = False
         self._saw_connection = False
-        self._too_long = False
+        self._body_left = 0
+        """Of the bytes that Content-Length says; at most 0 where it says nothing."""
+        self._discards = False
+        """The request was refused already, and its body is read past."""
+        self._awaits_target = True
 
     def _request(self, body: bytes) -> Request:
+        return Request(self._method(), self._target, self._headers, body, self.remote_address)
+
+    def _method(self) -> str:
         raw = self._parser.get_method()
-        method = _METHODS.get(raw) or raw.decode("latin-1")
-        return Request(method, self._target, self._headers, body, self.remote_address)
+        return _METHODS.get(raw) or raw.decode("latin-1")
 
     def _expect(self, expectation: bytes) -> None:
         if expectation != b"100-continue":
@@ -291,6 +334,22 @@ class Connection:
             self._continue_due = True  # its turn comes after the answers before it
         else:
             self._output.append(_CONTINUE)
+
+    def _check_length(self, length: int, *, expects: bool) -> None:
+        """Refuse the request at once if its body is too large for its route, or for any."""
+        if length > self._max_body_size:
+            self._give_up_on_body()
+        if self._body_limit is None:
+            return
+        limit = self._body_limit(self._method(), self._target)
+        if limit is None or length <= limit:
+            return
+        if length > _DISCARDED_BYTES or expects or not self._parser.should_keep_alive():
+            self._give_up_on_body()
+        request = self._request(b"")
+        request.oversized = True
+        self._requests.append(request)
+        self._discards = True
 
     def _give_up_on_body(self) -> None:
         """Hand out the request without its body, so that the handler's own code for "too big" is what is answered."""
@@ -336,16 +395,6 @@ class Connection:
 
 class _Stopped(Exception):
     """Raised inside the parser's callbacks to make it stop at once; ``received`` sees it as a parser error."""
-
-
-def _remember(data: bytes, end: int, request: Request) -> None:
-    """Keep the head ``data[:end]`` if the request is plain: ``data`` whole, with nothing to be said or done about it
-    beyond its answer."""
-    plain = end <= _KNOWN_HEAD_BYTES and not request.closes and not request.wants_keep_alive_header
-    if plain and request.body == data[end:] and request.header("expect") is None:
-        if len(_known_heads) >= _KNOWN_HEADS:
-            _known_heads.clear()
-        _known_heads[data[:end]] = request.again(b"", ""), len(request.body)
 
 
 _date_ends = 0.0

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from nsqwire.http import gojson
+from nsqwire.http.heads import header_fields
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Request:
     wants_keep_alive_header = False
     path_value = ""
     quiet = False
+    _head = b""
 
     def __init__(
         self, method: str, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, remote_address: str = "@"
@@ -50,9 +52,29 @@ class Request:
         self.method = method
         self.target = target
         self.path, _, self.query = target.partition(b"?")
-        self.headers = headers
         self.body = body
         self.remote_address = remote_address
+        self._headers: list[tuple[bytes, bytes]] | None = headers
+
+    @classmethod
+    def plain(cls, method: str, target: bytes, head: bytes, body: bytes, remote_address: str) -> Request:
+        """A request whose head is plain: the headers are read once they are asked for."""
+        request = cls.__new__(cls)
+        request.method = method
+        request.target = target
+        request.path, _, request.query = target.partition(b"?")
+        request.body = body
+        request.remote_address = remote_address
+        request._head = head
+        request._headers = None
+        return request
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Names and values, as sent and in their order."""
+        if self._headers is None:
+            self._headers = header_fields(self._head)
+        return self._headers
 
     @property
     def params(self) -> Mapping[str, str]:
@@ -74,14 +96,6 @@ class Request:
             if key.lower() == wanted:
                 return value.decode("latin-1").strip()
         return None
-
-    def again(self, body: bytes, remote_address: str) -> Request:
-        """The same request with another body, from another client."""
-        request = Request.__new__(Request)
-        request.method, request.target, request.path = self.method, self.target, self.path
-        request.query, request.headers = self.query, self.headers
-        request.body, request.remote_address = body, remote_address
-        return request
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.target.decode('latin-1')}>"

@@ -48,6 +48,7 @@ class Route:
     handler: Handler
     too_big: str
     quiet: bool
+    max_body_size: int | None
 
 
 class Router:
@@ -60,14 +61,23 @@ class Router:
         self._open: dict[int, dict[bytes, dict[str, Route]]] = {}
 
     def add(
-        self, method: str, path: str, handler: Handler, *, too_big: str = "BODY_TOO_BIG", quiet: bool = False
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        *,
+        too_big: str = "BODY_TOO_BIG",
+        quiet: bool = False,
+        max_body_size: int | None = None,
     ) -> None:
         """Register a handler. It returns the response, or a Later or something to await for it, and may raise HTTPError
-        or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR."""
+        or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR.
+
+        A request that announces more than ``max_body_size`` bytes is answered 413 with ``too_big`` at once."""
         prefix = path.partition(":")[0]
         segments = path.count(":")
         table = self._open.setdefault(segments, {}) if segments else self._exact
-        route = Route(handler=handler, too_big=too_big, quiet=quiet)
+        route = Route(handler=handler, too_big=too_big, quiet=quiet, max_body_size=max_body_size)
         table.setdefault(prefix.encode(), {})[method] = route
 
     def routes(self) -> Iterator[tuple[str, str]]:
@@ -77,6 +87,12 @@ class Router:
             for prefix, methods in table.items():
                 path = prefix.decode() + "/".join(f":{number + 1}" for number in range(segments))
                 yield from ((method, path) for method in methods)
+
+    def body_limit(self, method: str, target: bytes) -> int | None:
+        """The largest body that a request takes, in bytes; None where its route says nothing, or there is none."""
+        path = target.partition(b"?")[0]
+        route = (self._exact.get(path) or self._lookup(path)[0]).get(method)
+        return None if route is None else route.max_body_size
 
     def answer(self, request: Request) -> Answer:
         """Answer one request; never raises."""

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
-from nsqwire.http.connection import Connection, Limits
+from nsqwire.http.connection import BodyLimit, Connection, Limits
+from nsqwire.http.heads import PlainHead, plain_head
 from nsqwire.http.messages import Later, Request, Response
 from nsqwire.http.router import Answer
 from nsqwire.input_budget import LONG_BYTES, InputBudget
@@ -63,14 +65,18 @@ class HTTPServer:
         on_answered: OnAnswered | None = log_request,
         budget: InputBudget | None = None,
         slices: Slices | None = None,
+        body_limit: BodyLimit | None = None,
+        plain_head: PlainHead = plain_head,
     ) -> None:
         """``budget`` bounds the memory of unfinished request bodies over all connections, and ``slices`` the time of
-        one connection's turn; without them, nothing does."""
+        one connection's turn; without them, nothing does. ``body_limit`` (usually ``Router.body_limit``) and
+        ``plain_head`` are for each Connection."""
         self.answer = answer
         self.limits = limits or Limits()
         self.on_answered = on_answered
         self.budget = budget
         self.slices = slices
+        self.new_connection = partial(Connection, self.limits, body_limit=body_limit, plain_head=plain_head)
         self.connections: set[HTTPProtocol] = set()
         self._idle_timeout = idle_timeout
         self._sweeper: asyncio.TimerHandle | None = None
@@ -139,7 +145,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._connection = Connection(self._server.limits, address_text(transport.get_extra_info("peername")))
+        self._connection = self._server.new_connection(address_text(transport.get_extra_info("peername")))
         self._server.connections.add(self)
 
     def data_received(self, data: bytes) -> None:

@@ -37,6 +37,29 @@ MALFORMED = [
         b"HTTP/1.1 413 ",
         b'{"message":"BODY_TOO_BIG"}',
     ),
+    # answered before the body comes, by the limit of the route
+    (
+        b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: 1048577\r\n\r\n",
+        b"HTTP/1.1 413 ",
+        b'{"message":"MSG_TOO_BIG"}',
+    ),
+    (
+        b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: 1048577\r\nExpect: 100-continue\r\n\r\n",
+        b"HTTP/1.1 413 ",
+        b'{"message":"MSG_TOO_BIG"}',
+    ),
+    (
+        b"PUT /config/log_level HTTP/1.1\r\n" + HOST + b"Content-Length: 1048577\r\n\r\n",
+        b"HTTP/1.1 413 ",
+        b'{"message":"INVALID_VALUE"}',
+    ),
+    # raw bytes in a URL
+    (
+        b"POST /pub?topic=\xc3\xa4 HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 400 ",
+        b'{"message":"INVALID_TOPIC"}',
+    ),
+    (b"GET /p\xc3\xa4 HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 404 ", b'{"message":"NOT_FOUND"}'),
     (b"GET /nothing HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 404 ", b'{"message":"NOT_FOUND"}'),
     (b"GET / HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 404 ", b'{"message":"NOT_FOUND"}'),
     (b"POST /create_topic?topic=x HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 404 ", b'{"message":"NOT_FOUND"}'),

@@ -96,6 +96,29 @@ def test_runs_of_nop_end_at_the_same_byte(lines: list[bytes], cut: int) -> None:
     assert frames.nop_run(buffer, 1, len(buffer)) == compiled.nop_run(buffer, 1, len(buffer))
 
 
+head_pieces = st.sampled_from(
+    [
+        *(b"POST /pub?topic=t HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n", b"GET /%20 HTTP/1.0\r\n", b"PUT / HTTP/1.1\r\n"),
+        *(b"Host: h\r\n", b"host:h\r\n", b"Content-Length: 5\r\n", b"content-length:0\r\n", b"Content-Length: 05\r\n"),
+        *(b"Content-Length: \r\n", b"Content-Length: 1234567890\r\n", b"Content-Length: 123456789\r\n"),
+        *(b"Connection: keep-alive\r\n", b"Connection: close\r\n", b"Proxy-Connection: close\r\n", b"Upgrade: x\r\n"),
+        *(b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n", b"X-Request-Id: 17\r\n", b" folded\r\n"),
+        *(b"a : b\r\n", b"a: b \r\n", b"a:  b\r\n", b"a:\r\n", b"a: \r\n", b"a: b\n", b"a: \xff\r\n"),
+        *(b"\r\n", b"\r", b"\n", b"x", b"\0"),
+    ]
+)
+heads = st.lists(head_pieces, max_size=8).map(b"".join) | st.lists(head_pieces, max_size=6).map(
+    lambda lines: b"POST /pub HTTP/1.1\r\nHost: h\r\n" + b"".join(lines) + b"\r\n"
+)
+
+
+@given(heads, st.integers(0, 3), st.binary(max_size=3), st.integers(0, 3))
+def test_plain_heads_are_found_alike(head: bytes, start: int, tail: bytes, cut: int) -> None:
+    """Both kernels take the same heads for plain, and see the same parts of them."""
+    data = (bytes(start) + head + tail)[: -cut or None]
+    assert frames.plain_head(data, start) == compiled.plain_head(data, start)
+
+
 pub_lines = st.sampled_from([b"t", b"u", b"", b"a b", b"a\r", b"n" * 64, b"n" * 65]).map(
     lambda name: b"PUB %b\n" % name
 )

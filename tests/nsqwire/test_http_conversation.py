@@ -407,3 +407,14 @@ JSON_WITHOUT_FLOATS = st.recursive(
 def test_the_faster_encoder_writes_the_same_bytes(value: object) -> None:
     """Whatever holds no floats: undecodable text, numbers of any size, what HTML would read."""
     assert encode_without_floats(value) == encode(value)
+
+
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_a_target_may_hold_raw_bytes(chunk: int | None) -> None:
+    """As in Go: what is no name is refused as one, what is no path is not found, and the connection goes on."""
+    data = b"GET /ping" + HOST + b"\r\n" + "POST /pub?topic=ä".encode() + HOST + b"Content-Length: 0\r\n\r\n"
+    data += b"GET /p\xff" + HOST + b"\r\n" + b"GET /ping" + HOST + b"\r\n"
+    answered, closed = converse(data, chunk=chunk)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answered) == [b"200", b"200", b"404", b"200"]
+    assert "ä".encode() in answered
+    assert not closed
