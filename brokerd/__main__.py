@@ -20,7 +20,8 @@ import uvloop
 from brokerd import kernel
 from brokerd.broker import Broker
 from brokerd.data_path import DataPathLocked
-from brokerd.journal.journal import CorruptState
+from brokerd.journal.journal import NotCheckpointed
+from brokerd.journal.recovery import CorruptState
 from brokerd.latency import LatencyWindows
 from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses, release_memory
@@ -83,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CorruptState as error:
         log.critical("failed to load metadata - %s", error)
         return 1
-    except OSError as error:
-        log.critical("failed to write the last checkpoint, the journal still holds it all - %s", error)
+    except (NotCheckpointed, OSError) as error:
+        log.critical("failed to write the last checkpoint - %s", error)
         return 1
     return 0
 
@@ -92,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def serve(settings: BrokerSettings) -> None:
     """Run one broker until a signal.
 
-    Raises InvalidSettings, DataPathLocked, DataPathFailed, CorruptState or ListenFailed if it cannot start, and OSError
-    if its state could not be written at the end.
+    Raises InvalidSettings, DataPathLocked, DataPathFailed, CorruptState or ListenFailed if it cannot start, and
+    NotCheckpointed if its state could not be written at the end.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

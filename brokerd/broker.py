@@ -18,7 +18,8 @@ from brokerd.client import Client
 from brokerd.clock import NodeClock, boot_id
 from brokerd.data_path import TOPICS, DataPath, DataPathMoved
 from brokerd.journal import records
-from brokerd.journal.journal import Background, Journal, recover
+from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
+from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
 from brokerd.removal import Removal
@@ -71,7 +72,8 @@ class Broker:
         self.retention = Retention.of(settings.retention, settings.retention_bytes)
         self.boot_id = secrets.token_hex(8)
         self.start_time = time.time()
-        self.health_error: str | None = None
+        self.write_error: str | None = None
+        """Why the last write of messages failed; None if it did not."""
         self.lost_message_count = 0
         self.syncer: Syncer | None = None
         """Set by a process that has one; it is told of what is written."""
@@ -96,10 +98,11 @@ class Broker:
         self._journal: Journal | None = None
         data_path = self._data_path.path
         nsqd_import.check(data_path)
-        state, generation, oddities = recover(data_path)
+        found = recover(data_path)
+        state = found.state
         import_interrupted = nsqd_import.is_interrupted(data_path)
         nsqd_files = nsqd_import.stage(data_path, state)
-        for oddity in oddities:
+        for oddity in found.oddities:
             logger.warning("%s", oddity)
         for directory in self._directories.settle(state, import_interrupted=import_interrupted):
             self._removal.add(directory)
@@ -109,7 +112,15 @@ class Broker:
         self._imports = state.imports
         self.clock = NodeClock(now, state.clock, boot_id(), lambda offset: self.journal_append(records.clock(offset)))
         self._restore(state)
-        self._journal = Journal(data_path, generation, self._snapshot, self.storage_failed)
+        self._journal = Journal(
+            data_path,
+            found,
+            self._snapshot,
+            self._journal_failed,
+            call_soon=call_soon,
+            call_later=lambda delay, run: call_at(now() + delay, run),
+            tolerates_full_disk=nsqd_files is None,  # nsqd's files go once our state holds what is in them
+        )
         if nsqd_files is not None:
             logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
         self._step_over_strangers()
@@ -126,6 +137,8 @@ class Broker:
         return topic
 
     def _create_topic(self, name: str) -> Topic:
+        if not is_ephemeral(name):
+            self.require_room()
         try:
             self._data_path.check()
             number, directory = self._new_number(name)
@@ -138,7 +151,7 @@ class Broker:
         if not topic.ephemeral:
             self.journal_append(records.topic_created(number, 0, name))
             if self.refusal is None:
-                self.health_error = None
+                self.write_error = None
         logger.info("TOPIC(%s): created", name)
         self.registration_changed("register", name, None)
         return topic
@@ -166,6 +179,7 @@ class Broker:
         Raises TopicNotFound; OSError, with nothing changed.
         """
         topic = self.find_topic(name)
+        topic.require_room()
         doomed = None if topic.log.directory is None else self._directories.rename_deleted(topic.log.directory)
         del self.topics[name]
         channels = list(topic.channels)
@@ -235,6 +249,23 @@ class Broker:
         if self._journal is not None:
             self._journal.append(record)
 
+    def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
+        """Make sure that journal records of ``nbytes`` are kept, before the change that they describe is made.
+
+        Raises OSError if they would be dropped.
+        """
+        if self._journal is not None:
+            self._journal.require(nbytes, of_messages=of_messages)
+
+    def _journal_failed(self, error: OSError) -> None:
+        if self._journal is None or self._journal.error is None:
+            logger.error("cannot keep all changes of messages: %s", error)
+
+    @property
+    def health_error(self) -> str | None:
+        """Why some of what happens is not kept; None if all is."""
+        return self.write_error or (None if self._journal is None else self._journal.error)
+
     @property
     def journal_bytes(self) -> int:
         """Bytes of changes since the last checkpoint."""
@@ -244,6 +275,11 @@ class Broker:
         """Write checkpoints by ``background(work, done)`` from now on."""
         assert self._journal is not None
         self._journal.write_in_background(background)
+
+    def checkpoint(self) -> None:
+        """Write the whole state, now. Raises OSError."""
+        assert self._journal is not None
+        self._journal.checkpoint()
 
     @property
     def journal_paths(self) -> list[Path]:
@@ -266,7 +302,7 @@ class Broker:
                 self._unhealthy(error)
         else:
             if isinstance(self.refusal, DataPathMoved):
-                self.refusal = self.health_error = None
+                self.refusal = self.write_error = None
                 logger.info("the data path is the directory that was opened again")
 
     def make_room(self, error: OSError) -> bool:
@@ -287,9 +323,9 @@ class Broker:
         self.check_data_path()
 
     def _unhealthy(self, error: OSError) -> None:
-        if self.health_error is None:
+        if self.write_error is None:
             logger.error("cannot keep messages: %s", error)
-        self.health_error = str(error)
+        self.write_error = str(error)
 
     def lost(self, topic: str, count: int, reason: str) -> None:
         """Count and log messages that were still to be delivered and cannot be read."""
@@ -369,18 +405,23 @@ class Broker:
         )
 
     def close(self) -> None:
-        """Keep everything, in flight and deferred included, and let go of the data path. Raises OSError."""
+        """Keep everything, in flight and deferred included, and let go of the data path.
+
+        Raises NotCheckpointed, and OSError if the data path is gone.
+        """
         for topic in self.topics.values():
             for channel in topic.channels.values():
                 for client in list(channel.clients.values()):
                     channel.unsubscribe(client)
-        if self._journal is not None:
-            self._data_path.check()  # a checkpoint beside another directory's journal would be taken for its own
-            self._journal.close()
+        try:
+            if self._journal is not None:
+                self._data_path.check()  # a checkpoint beside another directory's journal would be taken for its own
+                self._journal.close()
+        finally:
             self._journal = None
-        for topic in self.topics.values():
-            topic.log.close()
-        self._data_path.close()
+            for topic in self.topics.values():
+                topic.log.close()
+            self._data_path.close()
 
 
 def _known_end(topic: TopicState, channels: list[ChannelState]) -> int:

@@ -14,7 +14,8 @@ from brokerd.answers import Answers
 from brokerd.cursor import Cursor
 from brokerd.delivery import Delivery
 from brokerd.journal import records
-from brokerd.journal.records import WAITING_RANGE
+from brokerd.journal.journal import CHANGE_BYTES
+from brokerd.journal.records import RANGE, WAITING_RANGE
 from brokerd.kernel import SetAside
 from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
@@ -127,26 +128,34 @@ class Channel:
         """All that must be delivered again if the process ended now, as packed WAITING_RANGE."""
         return self.window.in_flight_ranges() + self.aside.packed(self.topic.clock.offset_ns)
 
+    def aside_ahead(self) -> list[tuple[int, int]]:
+        """``(seq, attempts)`` of what is set aside at or above the cursor, in order."""
+        ahead = sorted(seq for seq in self.aside.numbers() if seq >= self.window.head)
+        return [(seq, message.attempts) for seq in ahead if (message := self.aside.get(seq)) is not None]
+
     # -- operators ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop sending messages; those in flight go on."""
+        """Stop sending messages; those in flight go on. Raises OSError."""
         self._set_paused(True)
 
     def unpause(self) -> None:
-        """Send messages again."""
+        """Send messages again. Raises OSError."""
         self._set_paused(False)
         self.topic.wake(self)
 
     def _set_paused(self, paused: bool) -> None:
         if self.paused != paused:
+            self._require_room()
             self.paused = paused
             self.journal(records.channel_paused(self.number, paused))
 
     def empty(self) -> None:
-        """Drop all that waits, is in flight or deferred."""
+        """Drop all that waits, is in flight or deferred. Raises OSError."""
+        self._require_room()
         end = self.topic.routed_end
         self.cursor.move_to(end)
+        self.delivery.moved()
         self.aside.clear()
         for client in self.clients.values():
             client.in_flight_count = 0
@@ -159,7 +168,7 @@ class Channel:
         """Deliver again, as for the first time, what was delivered from message ``seq`` on; nobody has it in flight.
 
         A deferred publish whose time has not come goes on to wait for it. The finished ones are requeued, those ahead
-        of the cursor too, and their number is returned.
+        of the cursor too, and their number is returned. Raises OSError, with nothing changed.
         """
         topic, end = self.topic, self.topic.routed_end
         if seq < self.window.head:
@@ -175,6 +184,8 @@ class Channel:
 
     def _move_back(self, seq: int) -> None:
         topic = self.topic
+        forgotten = list(topic.skips.outside(seq, self.window.head))
+        topic.require_room(len(forgotten) * RANGE.size + CHANGE_BYTES, of_messages=True)
         self._set_aside_below(seq)
         for _, number in self.window.holders(self.window.head):
             self.clients[number].in_flight_count -= 1
@@ -185,7 +196,7 @@ class Channel:
         for number, count in self.aside.drop(again):
             self.clients[number].in_flight_count -= count
         self.cursor.move_to(seq)
-        forgotten = list(_ranges(sorted(again)))
+        self.delivery.moved()
         for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD):
             self.journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
 
@@ -309,6 +320,10 @@ class Channel:
                 self.aside.keep_frame(seq, frames.setdefault(seq, bytes(frame)))
 
     # -- journal --------------------------------------------------------------------------------------------------
+
+    def _require_room(self) -> None:
+        if not self.ephemeral:
+            self.topic.require_room()
 
     def journal(self, record: bytes) -> None:
         """Keep a change of this channel; one that is ephemeral or deleted leaves no record."""

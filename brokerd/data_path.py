@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from brokerd import nsqd_import
-from brokerd.journal.journal import FILES as JOURNAL_FILES
+from brokerd.journal.recovery import FILES as JOURNAL_FILES
 
 TOPICS = "topics"
 SET_ASIDE = "set-aside"

@@ -31,6 +31,10 @@ class Delivery:
         self._requeued_next = False
         self.zone_local_msg_count = self.region_local_msg_count = self.global_msg_count = 0
 
+    def moved(self) -> None:
+        """The cursor was moved to another message, by a record of its own."""
+        self._journalled_head = self._channel.window.head
+
     @property
     def has_ready_client(self) -> bool:
         """True if some client waits for messages."""

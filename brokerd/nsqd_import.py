@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from brokerd.diskqueue import DiskQueue
-from brokerd.journal.journal import CorruptState
+from brokerd.journal.recovery import CorruptState
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES, Message

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from brokerd.broker import Broker
 from brokerd.data_path import SET_ASIDE, TOPICS, DataPath, DataPathLocked
-from brokerd.journal.journal import CHECKPOINT, CorruptState, recover
+from brokerd.journal.checkpoint import CHECKPOINT
+from brokerd.journal.journal import NotCheckpointed
+from brokerd.journal.recovery import CorruptState, recover
 from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
@@ -72,8 +74,8 @@ class Report:
             self.damage.append(str(error).replace(f"{self.path}/", ""))
             self.unusable = sorted(self.path.glob(f"{CHECKPOINT}*"))
             return NodeState()
-        self.damage += [oddity.replace(f"{self.path}/", "") for oddity in found[-1]]
-        return found[0]
+        self.damage += [oddity.replace(f"{self.path}/", "") for oddity in found.oddities]
+        return found.state
 
     def _add_topic(self, topic: TopicReport) -> None:
         self.topics.append(topic)
@@ -121,7 +123,7 @@ class Report:
 def rebuild(path: Path) -> None:
     """Start a broker without a face and end it: it mends what can be mended, and writes a checkpoint.
 
-    Raises CorruptState, DataPathLocked, OSError.
+    Raises CorruptState, DataPathLocked, NotCheckpointed, OSError.
     """
     broker = Broker(
         BrokerSettings(data_path=str(path)),
@@ -156,7 +158,7 @@ def main(argv: Sequence[str]) -> int:
     except DataPathLocked as error:
         print(f"nsq repair: {error}", file=sys.stderr)
         return USAGE
-    except (CorruptState, OSError) as error:
+    except (CorruptState, NotCheckpointed, OSError) as error:
         print(f"nsq repair: {error}", file=sys.stderr)
         return DAMAGED
 

@@ -48,6 +48,14 @@ class Skips:
             return None
         return self._starts[position], self._ends[position]
 
+    def outside(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The stretches ``(first, count)`` from ``start`` to ``end`` that are in no range."""
+        while start < end:
+            skip_start, skip_end = self.next_from(start) or (end, end)
+            if skip_start > start:
+                yield start, min(skip_start, end) - start
+            start = skip_end
+
     def covered_below(self, seq: int) -> int:
         """How many numbers below ``seq`` are in a range, of those not dropped yet."""
         position = bisect_left(self._starts, seq)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from brokerd.channel import Channel
 from brokerd.journal import records
+from brokerd.journal.journal import CHANGE_BYTES
 from brokerd.kernel import append_batches, append_bodies, append_messages
 from brokerd.kernel.frames import seq_of
 from brokerd.log.log import Log
@@ -29,6 +30,8 @@ SIZE_BYTES = 4
 """Length, u32, before each message of an MPUB body."""
 RELEASE_EVERY_S = 1.0
 """Where messages are kept for some time, how often it is looked whether that is over."""
+WAITING_BYTES = 48
+"""At least the size of the journal's record of a range of deferred messages, head included."""
 COUNT_BYTES = 4
 """Number of messages, u32, at the start of an MPUB body."""
 MPUB_LINE = ord("M")
@@ -81,7 +84,12 @@ class Topic:
     @property
     def routed_end(self) -> int:
         """Messages below it have gone to the channels; those from there on wait in the topic."""
-        return self.log.next_seq if self.channels and not self.paused and not self._held else self._routed_end
+        return self.log.next_seq if self._routes else self._routed_end
+
+    @property
+    def _routes(self) -> bool:
+        """True while messages go to the channels as they are published."""
+        return bool(self.channels) and not self.paused and not self._held
 
     @property
     def depth(self) -> int:
@@ -175,7 +183,7 @@ class Topic:
             return 0, 0
         if count:
             assert segment is not None
-            broker.health_error = None
+            broker.write_error = None
             if broker.syncer is not None:
                 broker.syncer.wrote(segment, messages)
             self.message_count += messages
@@ -194,6 +202,11 @@ class Topic:
             return
         if broker.refusal is not None:
             raise PublishFailed(str(broker.refusal))
+        if defer_ms and self._routes:
+            try:
+                self.require_room(len(self.channels) * WAITING_BYTES + CHANGE_BYTES, of_messages=True)
+            except OSError as error:
+                raise PublishFailed(str(error)) from error
         while True:
             try:
                 first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)
@@ -203,7 +216,7 @@ class Topic:
                     continue
                 broker.storage_failed(error)
                 raise PublishFailed(str(error)) from error
-        broker.health_error = None
+        broker.write_error = None
         if self.ephemeral and segment.first_seq == first_seq:
             self._copy_old()
         if broker.syncer is not None:
@@ -232,7 +245,7 @@ class Topic:
 
     def _route_deferred(self) -> None:
         """The deferral of a message begins when it goes to the channels, as in nsqd."""
-        if not self.channels or self.paused or self._held or not self._unrouted:
+        if not self._routes or not self._unrouted:
             return
         now = self._broker.now()
         for first_seq, count, defer_ms in self._unrouted:
@@ -250,7 +263,8 @@ class Topic:
         """After a restart, learn what is to be stepped over: ``holes``, and from the log the deferred publishes.
 
         Those from ``deferred_end`` on had gone to no channel yet and are taken up again. A batch whose commit record
-        was damaged is no longer known to be deferred; what waits in a channel at or above its cursor is.
+        was damaged is no longer known to be deferred; what waits in a channel at or above its cursor, and was never
+        delivered, is. What was delivered and is above the cursor, because records were lost, comes with the backlog.
         """
         for start, stop in holes:
             self._holes.add(start, stop)
@@ -260,10 +274,13 @@ class Topic:
         for commit in deferred:
             self.skips.add(commit.first_seq, commit.next_seq)
         for channel in self.channels.values():
-            for seq in sorted(seq for seq in channel.aside.numbers() if seq >= channel.window.head):
-                if seq not in self.skips:
+            for seq, attempts in channel.aside_ahead():
+                if not attempts and seq not in self.skips:
                     self.skips.add(seq, seq + 1)
-        if self.paused or not self.channels:
+        for channel in self.channels.values():
+            if again := {seq for seq, _ in channel.aside_ahead() if seq not in self.skips}:
+                channel.aside.drop(again)
+        if not self.channels:
             deferred_end = max(deferred_end, self._routed_end)
         self._unrouted = [
             (commit.first_seq, commit.messages, commit.defer_ms)
@@ -294,14 +311,16 @@ class Topic:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Let new messages wait in the topic."""
+        """Let new messages wait in the topic. Raises OSError."""
         if not self.paused:
+            self.require_room()
             self._routed_end, self.paused = self.routed_end, True
             self.journal(records.topic_paused(self.number, True, self._routed_end))
 
     def unpause(self) -> None:
-        """Let messages go to the channels again."""
+        """Let messages go to the channels again. Raises OSError."""
         if self.paused:
+            self.require_room()
             self.paused = False
             self._route_deferred()
             self.journal(records.topic_paused(self.number, False, self._routed_end))
@@ -322,10 +341,11 @@ class Topic:
             self.wake(channel)
 
     def empty(self) -> None:
-        """Drop the messages that wait in the topic; those of its channels stay."""
+        """Drop the messages that wait in the topic; those of its channels stay. Raises OSError."""
         start, end = self.routed_end, self.log.next_seq
         if start == end:
             return
+        self.require_room()
         self._unrouted.clear()
         self.skips.add(start, end)
         self._holes.add(start, end)
@@ -338,9 +358,11 @@ class Topic:
     # -- channels -------------------------------------------------------------------------------------------------
 
     def channel(self, name: str) -> Channel:
-        """Return the channel, made if need be. The first one gets what waits in the topic."""
+        """Return the channel, made if need be. The first one gets what waits in the topic. Raises OSError."""
         channel = self.channels.get(name)
         if channel is None:
+            if not is_ephemeral(name):
+                self.require_room()
             number = self._broker.next_channel_number()
             channel = Channel(self, number, name, self.routed_end)
             self.channels[name] = channel
@@ -350,6 +372,11 @@ class Topic:
             self.channels_changed()
             self._broker.registration_changed("register", self.name, name)
         return channel
+
+    def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
+        """Make sure that the records of a change are kept before it is made. Raises OSError."""
+        if not self.ephemeral:
+            self._broker.require_room(nbytes, of_messages=of_messages)
 
     def detach(self) -> None:
         """Disconnect the clients of a topic that is deleted.
@@ -373,8 +400,10 @@ class Topic:
         return channel
 
     def delete_channel(self, name: str) -> None:
-        """Drop the channel and what it held, and close its clients. Raises ChannelNotFound."""
+        """Drop the channel and what it held, and close its clients. Raises ChannelNotFound and OSError."""
         channel = self.find_channel(name)
+        if not channel.ephemeral:
+            self.require_room()
         self._routed_end = self.routed_end
         del self.channels[name]
         self.listening.pop(channel, None)
@@ -385,7 +414,7 @@ class Topic:
         if not channel.ephemeral:
             self.journal(records.channel_deleted(channel.number, self._routed_end))
         else:
-            self.journal(records.topic_paused(self.number, self.paused, self._routed_end))
+            self.journal(records.topic_passed(self.number, self._routed_end))
         self.channels_changed()
         self._broker.registration_changed("unregister", self.name, name)
         self.release()
@@ -399,8 +428,8 @@ class Topic:
 
     def _journal_routed(self) -> None:
         """Ephemeral channels leave no record of what they were given: where there are no others, the topic does."""
-        if self._only_ephemeral and not self.paused and not self._held:
-            self.journal(records.topic_paused(self.number, False, self.routed_end))
+        if self._only_ephemeral and self._routes:
+            self.journal(records.topic_passed(self.number, self.routed_end))
 
     def left(self, channel: Channel) -> None:
         """A client left ``channel``: an ephemeral one goes with its last."""

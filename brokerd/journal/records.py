@@ -26,9 +26,14 @@ TOPIC_ROUTED: Final = 13
 CLOCK: Final = 14
 CHANNEL_REWOUND: Final = 15
 WAITING_RANGES: Final = 16
-KINDS: Final = range(TOPIC_CREATED, WAITING_RANGES + 1)
+JOURNAL_BEGUN: Final = 17
+TOPIC_PASSED: Final = 18
+KINDS: Final = range(TOPIC_CREATED, TOPIC_PASSED + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
-"""The kinds that tell of messages; without them some are delivered again, but nothing is lost."""
+"""The kinds that describe messages of one channel, whose number follows the kind."""
+DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
+"""The kinds that are dropped while journal and disk are full. Replay then delivers some messages again; it loses none,
+because once one of them was dropped none follows until a checkpoint makes up for it."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")
@@ -42,6 +47,7 @@ CHANNEL = struct.Struct(">BI")
 RANGE = struct.Struct(">QI")
 WAITING_RANGE = struct.Struct(">QIHQ")
 WAITING_RANGES_IN_A_RECORD: Final = 100
+BEGUN = struct.Struct(">BQBQ")
 OFFSET = struct.Struct(">Bq")
 
 
@@ -91,7 +97,7 @@ def channel_emptied(number: int, head: int) -> bytes:
 
 
 def channel_rewound(number: int, head: int, forgotten: Iterable[tuple[int, int]]) -> bytes:
-    """A channel goes on at ``head``; of what it had set aside, the ``(first seq, count)`` ranges are forgotten."""
+    """A channel goes on at ``head`` and forgets what it knew of the messages in ``(first seq, count)`` ranges."""
     return CHANNEL_GATE.pack(CHANNEL_REWOUND, number, head) + b"".join(RANGE.pack(*each) for each in forgotten)
 
 
@@ -120,6 +126,19 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
     step = WAITING_RANGE.size * WAITING_RANGES_IN_A_RECORD
     for start in range(0, len(ranges), step):
         yield CHANNEL.pack(WAITING_RANGES, number) + ranges[start : start + step]
+
+
+def topic_passed(number: int, routed_end: int) -> bytes:
+    """Messages below ``routed_end`` have gone to channels that a restart does not bring back."""
+    return TOPIC_HEAD.pack(TOPIC_PASSED, number, routed_end)
+
+
+def journal_begun(generation: int, *, is_complete: bool, previous_end: int) -> bytes:
+    """The journal of this generation begins; the one before ends at byte ``previous_end``, 0 if that is not known.
+
+    If not ``is_complete``, records were dropped before this one.
+    """
+    return BEGUN.pack(JOURNAL_BEGUN, generation, is_complete, previous_end)
 
 
 def clock(wall_offset_ns: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,11 +87,17 @@ class ChannelState:
         self.delivered.mark(first, count)
 
     def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
-        """Deliver again from ``head`` on; ``(first seq, count)`` of what waits aside is delivered from there too."""
+        """Deliver again from ``head`` on, and with it what waits aside in the ``(first seq, count)`` ranges.
+
+        A ``head`` above the one that is known follows records that were lost: the lower one holds.
+        """
+        head = min(head, self.head)
         self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
-        for first, count in forgotten:
-            for seq in range(first, first + count):
-                self.aside.pop(seq, None)
+        starts = [first for first, _ in forgotten]
+        for seq in [seq for seq in self.aside if seq >= head]:
+            at = bisect_right(starts, seq) - 1
+            if at >= 0 and seq < starts[at] + forgotten[at][1]:
+                del self.aside[seq]
         self.head, self.delivered = head, Delivered(head)
 
     def portions(self) -> Iterator[list[tuple[int, ...]]]:
@@ -134,6 +141,8 @@ class NodeState:
         """How many data directories of nsqd were taken over."""
         self.clock: KeptClock | None = None
         """How the due times are to be read; None: as Unix time."""
+        self.is_complete = True
+        """False once a record may be missing. Then a record counts only as far as it holds without those before it."""
         self._topic_numbers: dict[str, int] = {}
         self._channel_numbers: dict[tuple[int, str], int] = {}
 
@@ -184,16 +193,22 @@ class NodeState:
             self.topics[number].routed_end = routed_end
         elif kind == records.TOPIC_ROUTED:
             _, number, end = records.TOPIC_HEAD.unpack(record)
-            self.topics[number].deferred_end = end
+            if self.is_complete:  # else some of them may not have gone anywhere that is known of
+                self.topics[number].deferred_end = end
+        elif kind == records.TOPIC_PASSED:
+            _, number, end = records.TOPIC_HEAD.unpack(record)
+            self.topics[number].routed_end = end
         elif kind == records.TOPIC_EMPTIED:
             _, number, start, end = records.TOPIC_RANGE.unpack(record)
-            if (start, end) not in self.topics[number].holes:
-                self.topics[number].holes.append((start, end))
-            self.topics[number].routed_end = end
-            self.topics[number].deferred_end = max(self.topics[number].deferred_end, end)
+            topic = self.topics[number]
+            if (start, end) not in topic.holes:
+                topic.holes.append((start, end))
+            topic.routed_end = end
+            if self.is_complete:
+                topic.deferred_end = max(topic.deferred_end, end)
         elif kind == records.CHANNEL_CREATED:
-            _, topic, number, head = records.CHANNEL_HEAD.unpack_from(record)
-            self._create_channel(ChannelState(number, topic, record[records.CHANNEL_HEAD.size :].decode(), head))
+            _, of, number, head = records.CHANNEL_HEAD.unpack_from(record)
+            self._create_channel(ChannelState(number, of, record[records.CHANNEL_HEAD.size :].decode(), head))
         elif kind == records.CHANNEL_DELETED:
             _, number, routed_end = records.CHANNEL_GATE.unpack(record)
             gone = self.channels.pop(number, None)
@@ -215,6 +230,9 @@ class NodeState:
         elif kind == records.CLOCK:
             if self.clock is not None:
                 self.clock = self.clock._replace(wall_offset_ns=records.OFFSET.unpack(record)[1])
+        elif kind == records.JOURNAL_BEGUN:
+            _, _, is_complete, _ = records.BEGUN.unpack(record)
+            self.is_complete = self.is_complete and bool(is_complete)
         else:
             raise KeyError(f"no record of kind {kind}")
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 from brokerd.journal import journal as journal_module
 from brokerd.journal import records
-from brokerd.journal.journal import CorruptState, Journal, recover
+from brokerd.journal.journal import Journal, NotCheckpointed
+from brokerd.journal.recovery import CorruptState, recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 
 
@@ -26,9 +32,48 @@ def fail(error: OSError) -> None:
     raise AssertionError(error)
 
 
+class Loop:
+    """The event loop, as a journal needs it: what is to run soon, or after some seconds, runs when the test says so."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[Callable[[], None]] = []
+
+    def call_soon(self, run: Callable[[], None]) -> None:
+        self.soon.append(run)
+
+    def call_later(self, _seconds: float, run: Callable[[], None]) -> None:
+        self.later.append(run)
+
+    def turn(self) -> None:
+        """End this turn."""
+        soon, self.soon = self.soon, []
+        for run in soon:
+            run()
+
+    def wait(self) -> None:
+        """Let all delays pass."""
+        later, self.later = self.later, []
+        for run in later:
+            run()
+        self.turn()
+
+
+def opened(
+    directory: Path,
+    snapshot: Callable[[], NodeState],
+    failed: Callable[[OSError], None] = fail,
+    loop: Loop | None = None,
+) -> Journal:
+    """A journal over what the directory holds."""
+    loop = loop or Loop()
+    found = recover(directory)
+    return Journal(directory, found, snapshot, failed, call_soon=loop.call_soon, call_later=loop.call_later)
+
+
 def written(directory: Path) -> Journal:
     """A journal in which 100 messages were delivered, one by one, and every second one finished."""
-    journal = Journal(directory, 0, node, fail)
+    journal = opened(directory, node)
     for seq in range(100):
         journal.append(records.delivered(7, seq + 1))
         if seq % 2:
@@ -36,12 +81,17 @@ def written(directory: Path) -> Journal:
     return journal
 
 
+def refuse(*_: object, **__: object) -> None:
+    """The disk is full."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
     """Nothing was closed, as after a kill: the messages that were not finished are owed again, after one attempt."""
     written(tmp_path)
-    state, _, oddities = recover(tmp_path)
-    assert not oddities
-    assert state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
+    found = recover(tmp_path)
+    assert not found.oddities
+    assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
 def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) -> None:
@@ -66,10 +116,10 @@ def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
     journal.append(records.waiting(7, 6, 2, 123_456))
     journal.append(records.waiting(7, 8, 2, 99))
     journal.append(records.finished(7, [(8, 1)]))
-    state, generation, _ = recover(tmp_path)
-    again = Journal(tmp_path, generation, lambda: state, fail)
+    state = recover(tmp_path).state
+    again = opened(tmp_path, lambda: state)
     again.append(records.waiting(7, 4, 4, 0))
-    unfinished = recover(tmp_path)[0].channels[7].unfinished()
+    unfinished = recover(tmp_path).state.channels[7].unfinished()
     assert (unfinished[4], unfinished[6], 8 in unfinished) == ((4, 0), (2, 123_456), False)
 
 
@@ -83,7 +133,7 @@ def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> 
     at = chance.randrange(len(data.rstrip(b"\0")))
     data[at] ^= 1 << chance.randrange(8)
     file.write_bytes(data)
-    state, _, oddities = recover(tmp_path)
+    state, oddities = recover(tmp_path).state, recover(tmp_path).oddities
     assert len(oddities) == 1
     owed = set(range(0, 100, 2))
     unfinished = set(state.channels[7].unfinished())
@@ -112,14 +162,15 @@ def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path
     harmless = [records.topic_deleted(5), records.channel_deleted(50, 1)]
     for record in harmless:
         journal.append(record)
-    state, _, [oddity] = recover(tmp_path)
+    found = recover(tmp_path)
+    [oddity] = found.oddities
     assert f"damaged in 0 places; {len(strays)} records cannot be applied" in oddity
-    assert state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
+    assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
 def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:
     """Of two topics with one name, or one number, the later is the one that is there; channels likewise."""
-    journal = Journal(tmp_path, 0, NodeState, fail)
+    journal = opened(tmp_path, NodeState)
     for record in (
         records.topic_created(0, 0, "t"),
         records.channel_created(0, 0, 0, "c"),
@@ -130,40 +181,90 @@ def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_pat
         records.topic_created(2, 0, "v"),
     ):
         journal.append(record)
-    state, _, _ = recover(tmp_path)
+    state = recover(tmp_path).state
     assert {number: topic.name for number, topic in state.topics.items()} == {1: "t", 2: "v"}
     assert {number: (each.topic, each.head) for number, each in state.channels.items()} == {2: (1, 5)}
 
 
-def test_a_damaged_checkpoint_is_told_and_nothing_is_touched(tmp_path: Path) -> None:
-    """The error names the file; a second look finds everything as it was."""
-    written(tmp_path)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_flipped_bit_in_the_checkpoint_costs_nothing(tmp_path: Path, seed: int) -> None:
+    """The one before it and the journals since tell the same; it stays until the next two are written."""
+    journal = written(tmp_path)
+    journal.checkpoint()
+    journal.append(records.delivered(7, 110))
+    journal.append(records.finished(7, [(100, 1)]))
+    owed = dict.fromkeys(range(110), (1, 0))  # its snapshot is that of a channel of which nothing was delivered
     checkpoint = tmp_path / "checkpoint"
-    checkpoint.write_bytes(checkpoint.read_bytes().replace(b'"t"', b'"u"'))
+    data = bytearray(checkpoint.read_bytes())
+    chance = random.Random(seed)
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    checkpoint.write_bytes(data)
+    found = recover(tmp_path)
+    if found.newest is None:
+        [oddity] = found.oddities
+        assert f"{checkpoint} is damaged" in oddity
+        owed = {seq: entry for seq, entry in owed.items() if seq >= 100 or not seq % 2}
+    del owed[100]
+    assert found.state.channels[7].unfinished() == owed
+    again = opened(tmp_path, lambda: found.state)
+    assert recover(tmp_path).oddities == []
+    (tmp_path / "checkpoint").write_bytes(b"")
+    assert recover(tmp_path).state.channels[7].unfinished() == owed
+    again.close()
+
+
+def test_two_damaged_checkpoints_are_named_and_nothing_is_touched(tmp_path: Path) -> None:
+    """The error names the files; a second look finds everything as it was."""
+    written(tmp_path)
+    for name in ("checkpoint", "checkpoint.previous"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes().replace(b'"t"', b'"u"'))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(CorruptState, match="checkpoint is damaged"):
+    with pytest.raises(CorruptState, match=r"checkpoint is damaged.*checkpoint\.previous is damaged.*nsq repair"):
         recover(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_full_journal_goes_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generations change over without a record being lost, and old files go."""
+    """The generations change over without a record being lost, and files that no checkpoint needs go."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
-    state = node()
-    journal = Journal(tmp_path, 0, lambda: state, fail)
+    state, loop = node(), Loop()
+    journal = opened(tmp_path, lambda: state, loop=loop)
     for seq in range(1000):
         record = records.delivered(7, seq + 1)
         state.apply(record)
         journal.append(record)
-    assert recover(tmp_path)[0].channels[7].head == 1000
-    assert len(list(tmp_path.glob("journal.*"))) == 2
+        loop.turn()
+    assert recover(tmp_path).state.channels[7].head == 1000
+    assert len(list(tmp_path.glob("journal.*"))) <= 3
+
+
+def test_a_checkpoint_waits_until_the_change_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One change may take many records, and fill journals: what is written meanwhile is as of before or behind it."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    state, loop, snapshots = node(), Loop(), 0
+
+    def snapshot() -> NodeState:
+        nonlocal snapshots
+        snapshots += 1
+        return state
+
+    journal = opened(tmp_path, snapshot, loop=loop)
+    at_start = snapshots
+    for seq in range(1000):
+        journal.append(records.delivered(7, seq + 1))
+    assert snapshots == at_start
+    state.channels[7].head = 1000
+    loop.turn()
+    assert snapshots == at_start + 1
+    assert recover(tmp_path).state.channels[7].head == 1000
 
 
 def test_a_checkpoint_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes go on into the next journals while it is written; killed at any of these points, none is missing."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
-    state = node()
-    journal = Journal(tmp_path, 0, lambda: state, fail)
+    state, loop = node(), Loop()
+    journal = opened(tmp_path, lambda: state, loop=loop)
     works: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
     journal.write_in_background(lambda work, done: works.append((work, done)))
     head = 0
@@ -172,62 +273,214 @@ def test_a_checkpoint_in_the_background_keeps_nobody_waiting(tmp_path: Path, mon
             head += 1
             state.channels[7].head = head
             journal.append(records.delivered(7, head))
-        assert recover(tmp_path)[0].channels[7].head == head
+            loop.turn()
+        assert recover(tmp_path).state.channels[7].head == head
         assert len(works) == 1, "one at a time"
         work, done = works.pop()
         work()
-        assert recover(tmp_path)[0].channels[7].head == head
+        assert recover(tmp_path).state.channels[7].head == head
         done(None)
-        assert recover(tmp_path)[0].channels[7].head == head, finished
+        assert recover(tmp_path).state.channels[7].head == head, finished
     journal.close()
-    assert recover(tmp_path)[0].channels[7].head == head
+    assert recover(tmp_path).state.channels[7].head == head
 
 
-def test_a_full_disk_costs_no_record_until_the_spare_journal_is_full_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Checkpoints fail, the spare takes the changes, and recovery reads one journal after the other."""
-    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
-    errors: list[OSError] = []
-    state = node()
-    journal = Journal(tmp_path, 0, lambda: state, errors.append)
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Journal, "_replace_checkpoint", refuse)
+def fill(journal: Journal, state: NodeState, loop: Loop) -> int:
+    """Append deliveries until one is dropped; return the head that the journal has."""
     head = 0
-    while not errors:
+    while not journal.error:
         head += 1
         state.channels[7].head = head
         journal.append(records.delivered(7, head))
-    for later in range(head + 1, head + 100):
-        journal.append(records.delivered(7, later))
-    assert recover(tmp_path)[0].channels[7].head == head + 99
-    monkeypatch.undo()
-    journal.checkpoint()
-    assert not [path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0")]
+        loop.turn()
+    return head - 1
 
 
-def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heads and FINs do not fit any more; what is made, paused or deleted is still kept, and survives a kill."""
+@pytest.fixture
+def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, NodeState, Loop]:
+    """A journal that is full, on a full disk."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
-    errors: list[OSError] = []
-    journal = Journal(tmp_path, 0, node, errors.append)
-
-    def refuse(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    state, loop, errors = node(), Loop(), list[OSError]()
+    journal = opened(tmp_path, lambda: state, errors.append, loop)
     monkeypatch.setattr(Journal, "_allocate", refuse)
-    monkeypatch.setattr(Journal, "_replace_checkpoint", refuse)
-    for head in range(1000):
-        journal.append(records.delivered(7, head))
+    monkeypatch.setattr(journal_module, "write_checkpoint", refuse)
+    kept = fill(journal, state, loop)
+    assert kept > 50
     assert errors
-    journal.append(records.channel_created(3, 8, 0, "new"))
-    journal.append(records.channel_paused(7, True))
+    assert recover(tmp_path).state.channels[7].head == kept
+    return journal, state, loop
+
+
+def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(full: Any, tmp_path: Path) -> None:
+    """Heads and FINs do not fit any more; what is made, paused or deleted is still kept, and survives a kill."""
+    journal, _, _ = full
+    head = recover(tmp_path).state.channels[7].head
+    for change in (records.channel_created(3, 8, 0, "new"), records.channel_paused(7, True)):
+        journal.require(100)
+        journal.append(change)
     journal.append(records.finished(7, [(0, 1)]))
-    state, _, oddities = recover(tmp_path)
-    assert not oddities
-    assert state.channels[8].name == "new"
-    assert state.channels[7].paused
-    assert state.channels[7].head < 1000, "the journal was never full"
+    journal.append(records.topic_routed(3, 5))
+    found = recover(tmp_path)
+    assert not found.oddities
+    assert found.state.channels[8].name == "new"
+    assert found.state.channels[7].paused
+    assert found.state.channels[7].head == head
+    assert found.state.topics[3].deferred_end == 0, "what was routed is in no record"
+
+
+def test_what_the_reserve_has_no_room_for_is_refused(full: Any) -> None:
+    """Before anything is changed; and so is what relies on records about messages."""
+    journal, _, _ = full
+    with pytest.raises(OSError, match="No space left"):
+        journal.require(100, of_messages=True)
+    changes = 0
+    with contextlib.suppress(OSError):
+        for changes in range(100):  # noqa: B007
+            journal.require(100)
+            journal.append(records.channel_created(3, 8, 0, "n" * 64))
+    assert 0 < changes < 10
+
+
+def test_a_full_journal_goes_on_once_there_is_space(full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself; and nothing relies on what was dropped before a checkpoint makes up for it."""
+    journal, state, loop = full
+    loop.wait()
+    assert journal.error
+    monkeypatch.setattr(Journal, "_allocate", original_allocate)
+    loop.wait()
+    assert journal.error, "the checkpoint cannot be written yet"
+    journal.append(records.delivered(7, 5000))
+    journal.append(records.topic_routed(3, 5000))
+    found = recover(tmp_path)
+    assert (found.state.channels[7].head, found.state.topics[3].deferred_end) == (5000, 0)
+    with pytest.raises(OSError, match="no checkpoint was written since"):
+        journal.require(100, of_messages=True)
+    monkeypatch.setattr(journal_module, "write_checkpoint", original_write)
+    loop.wait()
+    assert journal.error is None
+    journal.require(100, of_messages=True)
+    assert recover(tmp_path).state.channels[7].head == state.channels[7].head
+
+
+original_allocate, original_write = Journal._allocate, journal_module.write_checkpoint
+
+
+def test_the_end_says_whether_the_journal_has_it_all(full: Any, tmp_path: Path) -> None:
+    """A last checkpoint that cannot be written loses nothing, unless records were dropped before."""
+    journal, _, _ = full
+    with pytest.raises(NotCheckpointed, match=r"the journal is incomplete, and messages .* will be delivered again"):
+        journal.close()
+
+
+def test_a_journal_that_is_full_of_nothing_is_used_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start on a full disk needs no more space than it finds, and keeps what happens next."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    state = node()
+    loop = Loop()
+    journal = opened(tmp_path, lambda: state, loop=loop)
+    for head in range(1, 100):
+        journal.append(records.delivered(7, head))
+    assert (tmp_path / "journal.2").read_bytes() == bytes(4096), "a spare one"
+    errors: list[OSError] = []
+    with pytest.MonkeyPatch.context() as disk:
+        disk.setattr(Journal, "_allocate", refuse)
+        disk.setattr(journal_module, "write_checkpoint", refuse)
+        loop = Loop()
+        again = opened(tmp_path, lambda: state, errors.append, loop)
+        assert errors
+        for head in range(100, 150):
+            again.append(records.delivered(7, head))
+        assert recover(tmp_path).state.channels[7].head == 149
+    state.channels[7].head = 149
+    loop.wait()
+    assert again.error is None
+    assert recover(tmp_path).newest is not None
+
+
+def test_a_full_journal_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a byte can be written: what happens then is not kept, and the next start finds what this one found."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    state = node()
+    journal = opened(tmp_path, lambda: state)
+    monkeypatch.setattr(Journal, "_allocate", refuse)
+    monkeypatch.setattr(journal_module, "write_checkpoint", refuse)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    for head in range(1, 100):
+        journal.append(records.delivered(7, head))
+    found = recover(tmp_path)
+    errors: list[OSError] = []
+    again = opened(tmp_path, lambda: found.state, errors.append)
+    again.append(records.delivered(7, 1000))
+    assert again.error
+    assert recover(tmp_path).state.channels[7].head == found.state.channels[7].head == 99
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda journals: journals[1].unlink(),
+        lambda journals: journals[1].write_bytes(bytes(4096)),
+        lambda journals: journals[1].write_bytes(b""),
+        lambda journals: os.truncate(journals[1], 2000),
+        lambda journals: journals[1].write_bytes(journals[1].read_bytes()[:2000] + bytes(2096)),
+    ],
+    ids=["missing", "zeroed", "emptied", "cut", "zeroed at its end"],
+)
+def test_a_journal_that_is_lost_in_part_is_noticed(
+    damage: Callable[[list[Path]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says so; deferred publishes whose routing may be lost count as not routed."""
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
+    journal = opened(tmp_path, node)
+    monkeypatch.setattr(journal_module, "write_checkpoint", refuse)
+    for head in range(1, 400):
+        journal.append(records.delivered(7, head))
+    journal.append(records.topic_routed(3, 399))
+    assert recover(tmp_path).state.topics[3].deferred_end == 399
+    journals = sorted(tmp_path.glob("journal.*"))
+    damage(journals)
+    found = recover(tmp_path)
+    assert len(found.oddities) == 1
+    assert found.state.channels[7].head == 399
+    assert found.state.topics[3].deferred_end == 0
+
+
+def test_a_torn_last_record_is_no_damage(tmp_path: Path) -> None:
+    """A kill came while it was written: recovery says nothing, and the next record takes its place."""
+    journal = written(tmp_path)
+    path = tmp_path / "journal.1"
+    data = bytearray(path.read_bytes())
+    end = recover(tmp_path).end.offset
+    record = records.delivered(7, 1000)
+    data[end + 8 : end + 8 + len(record)] = record
+    path.write_bytes(data)
+    found = recover(tmp_path)
+    assert (found.oddities, found.state.channels[7].head) == ([], 100)
+    again = opened(tmp_path, lambda: found.state)
+    again.append(records.clock(0))
+    again.append(records.delivered(7, 101))
+    found = recover(tmp_path)
+    assert (found.oddities, found.state.channels[7].head) == ([], 101)
+    journal.close()
+
+
+def test_a_rewound_channel_forgets_what_the_checkpoint_listed_as_in_flight(tmp_path: Path) -> None:
+    """All of it comes with the backlog again, and not on its own too."""
+    state = node()
+    aside = {0: (3, 0), **dict.fromkeys(range(2, 10), (1, 0)), 5: (0, 99)}
+    state.channels[7] = ChannelState(7, 3, "c", 10, aside=aside)
+    journal = opened(tmp_path, lambda: state)
+    journal.append(records.channel_rewound(7, 2, [(2, 3), (6, 4)]))
+    channel = recover(tmp_path).state.channels[7]
+    assert (channel.head, channel.unfinished()) == (2, {0: (3, 0), 5: (0, 99)})
+    journal.append(records.delivered(7, 6))
+    channel = recover(tmp_path).state.channels[7]
+    assert channel.unfinished() == {0: (3, 0), **dict.fromkeys(range(2, 6), (1, 0)), 5: (0, 99)}
+
+
+def test_a_checkpoint_of_an_older_version_is_read(tmp_path: Path) -> None:
+    """Its first line has the checksum of what follows and a generation."""
+    text = "".join(node().to_lines()).encode()
+    (tmp_path / "checkpoint").write_bytes(xxh3_64_hexdigest(text).encode() + b" 4\n" + text)
+    found = recover(tmp_path)
+    assert (found.newest, found.state.channels[7].name) == ((4, 0), "c")

@@ -317,13 +317,36 @@ def test_a_damaged_data_path_is_named_and_left_as_it_is(start_broker):
     broker = start_broker()
     broker.request("POST", "/topic/create?topic=t")
     broker.terminate()
-    checkpoint = broker.data_path / "checkpoint"
-    damaged = checkpoint.read_bytes()[:-1] + b"?"
-    checkpoint.write_bytes(damaged)
+    checkpoints = sorted(broker.data_path.glob("checkpoint*"))
+    assert [path.name for path in checkpoints] == ["checkpoint", "checkpoint.previous"]
+    damaged = [path.read_bytes()[:-1] + b"?" for path in checkpoints]
+    for path, data in zip(checkpoints, damaged, strict=True):
+        path.write_bytes(data)
     again = start_broker(data_path=broker.data_path, ready=False)
     assert again.wait_for_exit() == 1
-    assert f"FATAL: failed to load metadata - {checkpoint} is damaged" in again.log[-1]
-    assert checkpoint.read_bytes() == damaged
+    assert f"FATAL: failed to load metadata - {checkpoints[0]} is damaged" in again.log[-1]
+    assert "see `nsq repair`" in again.log[-1]
+    assert [path.read_bytes() for path in checkpoints] == damaged
+
+
+def test_one_damaged_checkpoint_costs_nothing(start_broker, connect):
+    """The node starts from the one before it and the journals since, and says so."""
+    broker = start_broker()
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 404
+    assert broker.request("POST", "/topic/create?topic=t").status == 200
+    assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
+    assert broker.terminate() == 0
+    checkpoint = broker.data_path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-2] + b"?\n")
+    for _ in range(2):
+        broker = start_broker(data_path=broker.data_path)
+        [topic] = broker.stats()["topics"]
+        assert [channel["channel_name"] for channel in topic["channels"]] == ["c"]
+        told = [line for line in broker.log if "checkpoint is damaged" in line]
+        assert broker.terminate() == 0
+        if not told:
+            break
+    assert len([line for line in broker.log if "damaged" in line]) == 0
 
 
 def test_a_data_path_that_cannot_be_written_is_named(tmp_path):

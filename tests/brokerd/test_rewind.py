@@ -14,9 +14,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+import brokerd.journal.journal as journal_module
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
-from tests.brokerd.clockwork import Node
+from tests.brokerd.clockwork import Delivery, Node
 
 Connect = Callable[..., Any]
 Start = Callable[..., Any]
@@ -287,3 +288,63 @@ def test_on_a_full_disk_what_is_kept_to_be_read_again_goes_first(
     assert node.broker.health_error is not None
     assert topic.log.first_seq <= 30
     assert topic.channel("c").depth == topic.message_count - 30
+
+
+@pytest.mark.parametrize("journal_bytes", [4096, 16 * 1024 * 1024])
+def test_what_was_in_flight_at_a_checkpoint_comes_once_after_a_rewind_and_a_kill(
+    journal_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rewound messages come as for the first time, and none of them stays in flight or comes again after its FIN.
+
+    With small journals a checkpoint falls due in the middle of the rewind, and of a consumer's leaving.
+    """
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", journal_bytes)
+    node = Node(tmp_path, retention=HOUR)
+    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"%d" % number for number in range(100)])
+    got: list[Delivery] = []
+    first = node.subscribe("t", "c", 60, got.append)
+    node.pass_until(node.now)
+    for each in got[::2]:
+        channel.answers.requeue(first, memoryview(b"REQ %b 0\n" % each.message_id), 1, 0, node.now)
+    node.pass_until(node.now)
+    node.broker.checkpoint()
+    channel.go_back(20)
+    node.pass_until(node.now)
+    channel.unsubscribe(first)
+    node.kill()
+    node.open()
+    channel = node.broker.topic("t").channel("c")
+    assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (100, 0, 0)
+    got.clear()
+    client = node.subscribe("t", "c", 1000, got.append)
+    node.pass_until(node.now)
+    assert sorted(int(each.body) for each in got) == list(range(100))
+    lines = b"".join(b"FIN %b\n" % each.message_id for each in got)
+    assert not channel.answers.finish(client, memoryview(lines), len(got), node.wall_ns())
+    node.kill()
+    node.open()
+    assert node.broker.topic("t").channel("c").depth == 0
+
+
+def test_what_is_finished_after_a_rewind_stays_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was delivered, rewound, and delivered again in one go: a kill after the FINs brings nothing back."""
+    node = Node(tmp_path, retention=HOUR)
+    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"%d" % number for number in range(10)])
+    for is_rewound in (True, False):
+        got: list[Delivery] = []
+        client = node.subscribe("t", "c", 100, got.append)
+        node.pass_until(node.now)
+        lines = b"".join(b"FIN %b\n" % each.message_id for each in got)
+        assert not channel.answers.finish(client, memoryview(lines), 10, node.wall_ns())
+        channel.unsubscribe(client)
+        if is_rewound:
+            channel.go_back(0)
+    node.kill()
+    node.open()
+    assert node.broker.topic("t").channel("c").depth == 0

@@ -115,6 +115,10 @@ class Node:
         answer = httpx.post(url, params=query, trust_env=False)
         assert answer.status_code == 200, answer.text
 
+    def ping(self) -> int:
+        """The status that ``/ping`` answers with."""
+        return httpx.get("http://{}:{}/ping".format(*self.server.http), trust_env=False).status_code
+
     def topics(self) -> dict[str, dict[str, Any]]:
         """``/stats``, by topic name; each topic's channels by channel name."""
         url = "http://{}:{}/stats".format(*self.server.http)

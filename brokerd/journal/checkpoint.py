@@ -1,0 +1,101 @@
+"""Checkpoints: the whole state of a node as of one position in its journals.
+
+``checkpoint`` is the newest, ``checkpoint.previous`` the one before it. The previous one stays, with all journals
+since, until the next has been written, so that damage to the newest costs nothing.
+
+Layout: 16 hex digits, the XXH3-64 of everything from byte 17 on; a space; a line ``<generation> <offset>``; the state
+in lines of JSON. Older versions wrote ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written
+aside, synced, read back, and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from xxhash import xxh3_64, xxh3_64_hexdigest
+
+from brokerd.journal.state import NodeState
+from brokerd.log.log import sync_directory
+
+CHECKPOINT = "checkpoint"
+PREVIOUS = "checkpoint.previous"
+NEW = "checkpoint.new"
+
+_DIGEST_BYTES = 17
+_READ_BYTES = 1024 * 1024
+
+
+class Position(NamedTuple):
+    """A place between two records: a byte ``offset`` in the journal of a ``generation``."""
+
+    generation: int
+    offset: int
+
+
+class Damaged(Exception):
+    """A checkpoint that cannot be read; the text names the file and the reason."""
+
+
+def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
+    """The state and the position it is of. Raises Damaged, and OSError."""
+    data = path.read_bytes()
+    digest, rest = data[: _DIGEST_BYTES - 1], data[_DIGEST_BYTES:]
+    head, _, text = rest.partition(b"\n")
+    if digest not in (xxh3_64_hexdigest(rest).encode(), xxh3_64_hexdigest(text).encode()):
+        raise Damaged(f"{path} is damaged: its checksum does not match")
+    try:
+        generation, offset = map(int, [*head.split(b" "), b"0"][:2])
+        return NodeState.from_lines(text.decode().splitlines()), Position(generation, offset)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error
+
+
+def position_of(path: Path) -> Position | None:
+    """The position that a checkpoint's first line gives; None without one. The rest is not looked at."""
+    with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
+        generation, offset = map(int, [*file.read(100).partition(b"\n")[0].split(b" "), b"0"][1:3])
+        return Position(generation, offset)
+    return None
+
+
+def write_checkpoint(directory: Path, state: NodeState, position: Position, *, keep_newest: bool) -> None:
+    """Replace the newest checkpoint, which becomes the previous one if it is to be kept.
+
+    Raises OSError; the newest is then the one it was, or the previous one, if the error came between the renames.
+    """
+    new = directory / NEW
+    digest = xxh3_64()
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(b" " * _DIGEST_BYTES)
+        head = b"%d %d\n" % position
+        digest.update(head)
+        file.write(head)
+        for line in state.to_lines():
+            data = line.encode()
+            digest.update(data)
+            file.write(data)
+        file.seek(0)
+        file.write(digest.hexdigest().encode())
+        file.flush()
+        os.fsync(file.fileno())
+    _prove(new)
+    if keep_newest:
+        (directory / CHECKPOINT).rename(directory / PREVIOUS)
+    new.rename(directory / CHECKPOINT)
+    sync_directory(directory)
+
+
+def _prove(path: Path) -> None:
+    """Read a checkpoint back, from the disk where the system lets go of its copy. Raises OSError if it differs."""
+    digest = xxh3_64()
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        expected = file.read(_DIGEST_BYTES)[:-1]
+        while data := file.read(_READ_BYTES):
+            digest.update(data)
+    if digest.hexdigest().encode() != expected:
+        raise OSError(errno.EIO, "a checkpoint does not read back as it was written", str(path))

@@ -1,0 +1,180 @@
+"""Reading a node's state back: the newest checkpoint that checks, and all journal records behind it.
+
+What is damaged is passed over and reported. From there on records may be missing, and replay is careful: it delivers
+messages again rather than lose one (:attr:`NodeState.is_complete`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from brokerd.journal import records
+from brokerd.journal.checkpoint import CHECKPOINT, NEW, PREVIOUS, Damaged, Position, position_of, read_checkpoint
+from brokerd.journal.records import KINDS
+from brokerd.journal.state import Inapplicable, NodeState
+
+logger = logging.getLogger("brokerd")
+
+RECORD_HEAD = struct.Struct(">II")
+MAX_RECORD_BYTES = 1024 * 1024
+_NAME = re.compile(r"journal\.(0|[1-9][0-9]*)")
+FILES = re.compile(rf"{re.escape(CHECKPOINT)}|{re.escape(PREVIOUS)}|{re.escape(NEW)}|{_NAME.pattern}")
+"""The names of all files of journal and checkpoints."""
+# Where a record may begin: a length of up to MAX_RECORD_BYTES, any check, and a kind.
+_CANDIDATE = re.compile(rb"(?=\0[\0-\x10].{6}[%b-%b])" % (bytes([KINDS[0]]), bytes([KINDS[-1]])), re.DOTALL)
+
+
+class CorruptState(Exception):
+    """No checkpoint can be used; the text names the file and the reason."""
+
+
+class Recovered(NamedTuple):
+    """What was found.
+
+    ``end`` is where the newest journal's records end, with generation 0 if there is no journal. ``newest`` and
+    ``previous`` are the positions of the checkpoints that are there, None for one that is missing or damaged.
+    ``oddities`` has a line for each thing that was wrong.
+    """
+
+    state: NodeState
+    end: Position
+    newest: Position | None
+    previous: Position | None
+    oddities: list[str]
+
+
+def recover(directory: Path) -> Recovered:
+    """Read the state of a node that stopped, however it stopped. Nothing is changed.
+
+    Raises CorruptState if no checkpoint can be used, and OSError.
+    """
+    oddities: list[str] = []
+    state, start, newest, previous = _read_newest(directory, oddities)
+    journals = journal_files(directory)
+    later = {generation: path for generation, path in journals.items() if generation >= start.generation}
+    end = max(start, Position(max(journals, default=0), 0))
+    if start.generation and start.generation not in later:
+        oddities.append(f"{directory}/journal.{start.generation} is missing: the changes in it are lost")
+        state.is_complete = False
+    followed: Position | None = None
+    for generation, path in sorted(later.items()):
+        if followed is not None and generation > (expected := next_generation(directory, followed.generation)):
+            oddities.append(f"{path.with_suffix(f'.{expected}')} is missing: the changes in it are lost")
+            state.is_complete, followed = False, None
+        offset = start.offset if generation == start.generation else 0
+        replay = _replay(state, path, offset, None if followed is None else followed.offset)
+        if replay.read == 0 and offset == 0 and generation < max(later):
+            oddities.append(f"{path} is empty: the changes in it are lost")
+            state.is_complete = False
+        oddities += replay.oddities
+        end = Position(generation, replay.end)
+        followed = end if replay.read or offset else None
+    return Recovered(state, end, newest, previous, oddities)
+
+
+class _Replayed(NamedTuple):
+    """Records that were ``read``, and where the last of them ends."""
+
+    read: int
+    end: int
+    oddities: list[str]
+
+
+def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) -> _Replayed:
+    """Apply a journal's records from ``start`` on. Those that are damaged or cannot be applied are counted.
+
+    The journal before it was read up to ``previous_end``, None if there is none or it is not known.
+    """
+    read = damaged = passed_over = 0
+    end, oddities = start, []
+    for after, record in scan(path.read_bytes(), start):
+        if record is None:
+            damaged += 1
+            state.is_complete = False
+            continue
+        read, end = read + 1, after
+        if record[0] == records.JOURNAL_BEGUN and previous_end is not None:
+            ended = records.BEGUN.unpack(record)[3]
+            if ended not in (0, previous_end):
+                oddities.append(f"{path}: the end of the journal before it is lost")
+                state.is_complete = False
+        try:
+            state.apply(record)
+        except Inapplicable as error:
+            logger.debug("%s: %s", path, error)
+            passed_over += 1
+    if damaged or passed_over:
+        oddities.append(f"{path}: damaged in {damaged} places; {passed_over} records cannot be applied")
+    return _Replayed(read, end, oddities)
+
+
+def scan(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each record with the offset behind it; None for damaged bytes, before going on behind them.
+
+    The last record may be torn, because the process was killed while it wrote it: its check is written last. That is
+    no damage.
+    """
+    offset, used = start, len(data.rstrip(b"\0"))
+    while offset < used:
+        record = _record_at(data, offset)
+        if record is not None:
+            offset += RECORD_HEAD.size + len(record)
+            yield offset, record
+            continue
+        found = (match.start() for match in _CANDIDATE.finditer(data, offset + 1))
+        following = next((at for at in found if _record_at(data, at) is not None), None)
+        if following is not None or any(data[offset + 4 : offset + 8]):
+            yield offset, None
+        if following is None:
+            return
+        offset = following
+
+
+def _record_at(data: bytes, offset: int) -> bytes | None:
+    if offset + RECORD_HEAD.size > len(data):
+        return None
+    length, check = RECORD_HEAD.unpack_from(data, offset)
+    start = offset + RECORD_HEAD.size
+    if not 0 < length <= MAX_RECORD_BYTES or start + length > len(data) or data[start] not in KINDS:
+        return None
+    record = data[start : start + length]
+    return record if xxh3_64_intdigest(record) & 0xFFFFFFFF == check else None
+
+
+def _read_newest(directory: Path, oddities: list[str]) -> tuple[NodeState, Position, Position | None, Position | None]:
+    newest, previous = directory / CHECKPOINT, directory / PREVIOUS
+    if not newest.exists() and not previous.exists():
+        return NodeState(), Position(0, 0), None, None
+    try:
+        state, position = read_checkpoint(newest)
+        return state, position, position, position_of(previous)
+    except (Damaged, FileNotFoundError) as error:
+        reason = str(error) if isinstance(error, Damaged) else f"{newest} is missing"
+    try:
+        state, position = read_checkpoint(previous)
+    except (Damaged, FileNotFoundError) as error:
+        also = str(error) if isinstance(error, Damaged) else f"{previous} is missing"
+        raise CorruptState(f"{reason}, and {also}; nothing was changed, see `nsq repair`") from error
+    oddities.append(f"{reason}; its state is read from {previous.name} and the journals since, nothing is lost by it")
+    return state, position, None, position
+
+
+def journal_files(directory: Path) -> dict[int, Path]:
+    """The journals by generation. A link or a directory of such a name is none."""
+    found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
+    return {generation: path for generation, path in found.items() if path.is_file() and not path.is_symlink()}
+
+
+def next_generation(directory: Path, generation: int) -> int:
+    """The one after ``generation``. Numbers whose names are taken by something that is no journal are left out."""
+    generation += 1
+    while (path := directory / f"journal.{generation}").is_symlink() or path.is_dir():
+        generation += 1
+    return generation

@@ -1,0 +1,255 @@
+"""Journal and disk are full: what cannot be kept is refused, what was acknowledged stays, consumers go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brokerd.journal.journal as journal_module
+from brokerd.journal.journal import Journal, NotCheckpointed
+from nsqwire.errors import PublishFailed
+from tests.brokerd.clockwork import Delivery, Node
+from tests.durability.conftest import Peer
+
+FREE_KIB = [0, 4, 120]
+DEADLINE_S = 20.0
+
+
+class Disk:
+    """Whether there is space for journals and checkpoints."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def guard(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(*args, **kwargs)
+
+        return guarded
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Journals are of 16 KiB, so that a test can fill one."""
+    disk = Disk()
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 16384)
+    monkeypatch.setattr(Journal, "_allocate", disk.guard(Journal._allocate))
+    monkeypatch.setattr(journal_module, "write_checkpoint", disk.guard(journal_module.write_checkpoint))
+    return disk
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk) -> Node:
+    """A topic ``t`` with a channel ``c``."""
+    node = Node(tmp_path, retention=timedelta(hours=1))
+    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    node.broker.topic("t").channel("c")
+    return node
+
+
+def fill_the_journal(node: Node, disk: Disk) -> list[Delivery]:
+    """Publish and finish until the journal takes no more on a full disk; return what is in flight: one message."""
+    disk.is_full = True
+    topic, got = node.broker.topic("t"), list[Delivery]()
+    channel = topic.channel("c")
+    topic.publish([b"in flight"])
+    client = node.subscribe("t", "c", 2, got.append)
+    for _ in range(1000):
+        topic.publish([b"finished"])
+        node.pass_until(node.now)
+        line = b"FIN %b\n" % got.pop().message_id
+        assert not channel.answers.finish(client, memoryview(line), 1, node.wall_ns())
+    assert node.broker.health_error is not None
+    return got
+
+
+@pytest.mark.parametrize("how", ["kill", "close"])
+def test_deferred_publishes_are_refused_rather_than_lost(how: str, node: Node, disk: Disk) -> None:
+    """Those that were acknowledged before are kept; those that come when it is full are refused, and never come."""
+    topic = node.broker.topic("t")
+    topic.publish([b"kept"], defer_ms=60_000)
+    fill_the_journal(node, disk)
+    for _ in range(5):
+        with pytest.raises(PublishFailed, match="No space left"):
+            topic.publish([b"refused"], defer_ms=60_000)
+    topic.publish([b"plain"])
+    if how == "kill":
+        node.kill()
+    else:
+        with pytest.raises(NotCheckpointed, match=r"the journal is incomplete.*will be delivered again"):
+            node.broker.close()
+    disk.is_full = False
+    node.open()
+    channel = node.broker.topic("t").channel("c")
+    assert channel.deferred_count == 1
+    got = node.consumer("t", "c", 2000)
+    node.pass_until(node.now + 61)
+    assert {body for _, _, body in got} == {b"finished", b"in flight", b"kept", b"plain"}
+
+
+def test_deferred_publishes_survive_whose_routing_was_not_kept(node: Node, disk: Disk) -> None:
+    """They waited in a paused topic, and their channel got them while the journal was full."""
+    topic, waiting = node.broker.topic("t"), node.broker.topic("u")
+    waiting.channel("c")
+    waiting.pause()
+    waiting.publish([b"1", b"2"], defer_ms=1000)
+    fill_the_journal(node, disk)
+    waiting.unpause()
+    assert waiting.channel("c").deferred_count == 2
+    waiting.pause()
+    topic.pause()
+    node.kill()
+    disk.is_full = False
+    node.open()
+    got = node.consumer("u", "c")
+    node.pass_until(node.now + 10)
+    node.broker.topic("u").unpause()
+    node.pass_until(node.now + 10)
+    assert sorted(body for _, _, body in got) == [b"1", b"2"]
+
+
+def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Disk) -> None:
+    """A rewind; and once the reserve is full too, topics, channels, pauses and deletions."""
+    got = fill_the_journal(node, disk)
+    broker, topic = node.broker, node.broker.topic("t")
+    channel = topic.channel("c")
+    with pytest.raises(OSError, match="No space left"):
+        channel.go_back(0)
+    assert channel.in_flight_count == len(got) == 1
+    with pytest.raises(OSError, match="No space left"):  # noqa: PT012
+        for number in range(1000):
+            topic.channel(f"c{number}")
+    channels = set(topic.channels)
+    for refused in (
+        lambda: broker.topic("u"),
+        lambda: topic.channel("d"),
+        lambda: topic.delete_channel("c"),
+        lambda: broker.delete_topic("t"),
+        topic.pause,
+        channel.pause,
+        channel.empty,
+    ):
+        with pytest.raises(OSError, match="No space left"):
+            refused()
+    assert (set(broker.topics), set(topic.channels), topic.paused, channel.paused) == ({"t"}, channels, False, False)
+    assert (channel.in_flight_count, channel.gone) == (1, False)
+    topic.channel("tail#ephemeral")
+    node.kill()
+    disk.is_full = False
+    node.open()
+    assert set(node.broker.topic("t").channels) == channels
+
+
+def test_a_full_journal_goes_on_by_itself_once_there_is_space(node: Node, disk: Disk) -> None:
+    """Nobody needs to do anything; what was delivered meanwhile is remembered from then on."""
+    got = fill_the_journal(node, disk)
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    client = got[0].client
+    assert not channel.answers.finish(client, memoryview(b"FIN %b\n" % got[0].message_id), 1, node.wall_ns())
+    disk.is_full = False
+    node.pass_until(node.now + 2)
+    assert node.broker.health_error is None
+    topic.publish([b"later"], defer_ms=60_000)
+    node.kill()
+    node.open()
+    channel = node.broker.topic("t").channel("c")
+    assert (channel.depth, channel.deferred_count) == (0, 1)
+
+
+# -- starting on a full disk --------------------------------------------------------------------------------------
+
+
+def drained(node: Any, count: int) -> None:
+    consumer = node.connect()
+    consumer.sub("t", "c", 100)
+    got = [consumer.message() for _ in range(count)]
+    assert sorted(body for _, _, body in got) == sorted(b"%d" % number for number in range(count))
+    consumer.finish(*(message_id for message_id, _, _ in got))
+    assert node.channel("t", "c")["depth"] == node.channel("t", "c")["in_flight_count"] == 0
+
+
+def failure(peer: Peer, command: bytes) -> tuple[int, bytes]:
+    peer.send(command)
+    return peer.frame()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None:
+    """It delivers everything, refuses what it cannot keep, and accepts again once files can grow."""
+    node = start()
+    consumer = node.connect()
+    consumer.sub("t", "c")
+    node.connect().mpub("t", [b"%d" % number for number in range(50)])
+    node.end("SIGKILL")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # the broker inherits it
+    try:
+        full = start(data_path=node.data_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    kind, text = failure(full.connect(), b"PUB new\n\0\0\0\1x")
+    assert (kind, text[:23]) == (1, b"E_PUB_FAILED PUB failed")
+    kind, text = failure(full.connect(), b"DPUB t 1000\n\0\0\0\1x")
+    assert (kind, text[:25]) == (1, b"E_DPUB_FAILED DPUB failed")
+    assert full.ping() == 500
+    drained(full, 50)
+    resource.prlimit(full.server.pid, resource.RLIMIT_FSIZE, limits)
+    full.connect().pub("new", b"x")
+    until(lambda: full.ping() == 200)
+    full.restart("SIGKILL")
+    assert full.channel("t", "c")["depth"] == 0
+    assert full.topics()["new"]["depth"] == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB; a plain directory where none can be mounted, on which the test passes as well."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], capture_output=True)
+    yield path
+    if mounted.returncode == 0:
+        subprocess.run(["umount", "--lazy", path], check=True)
+
+
+@pytest.mark.parametrize("free_kib", FREE_KIB)
+def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Path, start: Callable[..., Any]) -> None:
+    """After a kill, with so much space left, or none."""
+    data_path = small_disk / "data"
+    data_path.mkdir()
+    node = start(data_path=data_path)
+    node.connect().sub("t", "c")
+    node.connect().mpub("t", [b"%d" % number for number in range(50)])
+    node.end("SIGKILL")
+    space = os.statvfs(small_disk)
+    free = space.f_bavail * space.f_frsize
+    if free <= 64 * 1024 * 1024:
+        fd = os.open(small_disk / "filler", os.O_CREAT | os.O_WRONLY, 0o600)
+        os.posix_fallocate(fd, 0, free - free_kib * 1024)
+        os.close(fd)
+    full = start(data_path=data_path)
+    drained(full, 50)
+    full.end("SIGKILL")
+    (small_disk / "filler").unlink(missing_ok=True)
+    again = start(data_path=data_path)
+    until(lambda: again.ping() == 200)
+    again.connect().pub("new", b"x")
+    again.end("SIGTERM")
