@@ -29,7 +29,8 @@ class Retention(NamedTuple):
         kept = log.next_seq
         for segment in reversed(log.segments):
             nbytes += segment.capacity
-            if segment.last_timestamp < now_ns - self.age_ns or 0 < self.max_bytes < nbytes:
+            is_empty = segment.next_seq == segment.first_seq
+            if (not is_empty and segment.last_timestamp < now_ns - self.age_ns) or 0 < self.max_bytes < nbytes:
                 break
             kept = segment.first_seq
         return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from brokerd.channel import Channel
@@ -506,9 +507,7 @@ class Topic:
             return  # the one that was found furthest behind still is in the first: not all need to be asked
         segments = self.log.segments
         if len(segments) > 1 or self.skips:
-            low = self.low_water
-            if retention is not None:
-                low = min(low, retention.first_kept(self.log, time.time_ns()))
+            low = self._first_needed()
             try:
                 self.log.drop_below(low)
             except OSError as error:  # the files stay until the next start; whoever finished their messages is not told
@@ -524,13 +523,32 @@ class Topic:
         return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
 
     def rest(self) -> None:
-        """Called now and then: if nothing was published or delivered since the last time, hold no files and maps."""
+        """Called now and then: if nothing was published or delivered since the last time, hold no files and maps.
+
+        Where nobody needs a message any more, the newest segment's space is given back too.
+        """
         if self._broker.retention is not None:
             self.release()
         seen = (self.log.next_seq, *(channel.window.head for channel in self.channels.values()))
         if seen == self._seen_at_rest:
+            if self._first_needed() == self.log.next_seq:
+                self._give_back()
             self.log.unmap()
         self._seen_at_rest = seen
+
+    def _first_needed(self) -> int:
+        """The lowest message that somebody may still need, or that is to be kept for some time."""
+        retention = None if self.ephemeral else self._broker.retention
+        low = self.low_water
+        return low if retention is None else min(low, retention.first_kept(self.log, time.time_ns()))
+
+    def _give_back(self) -> None:
+        before = self.log.segments[-1:]
+        with suppress(OSError):  # for want of space or descriptors: it is tried at the next rest
+            self.log.give_back()
+        if self.log.segments[-1:] != before:
+            self.skips.drop_below(self.log.next_seq)
+            self.journal(records.topic_routed(self.number, self.log.next_seq))
 
     def _copy_old(self) -> None:
         """In memory, a message in flight or deferred for long must not hold the segments of all that came after it."""

@@ -188,6 +188,18 @@ class Log:
         while self._orphans and self._orphans[0].end <= seq:
             self._orphans.pop(0).path.unlink(missing_ok=True)
 
+    def give_back(self) -> None:
+        """Remove every segment, if that frees space. Nobody needs a message of the log.
+
+        A small one is begun first: its name keeps ``next_seq`` over a restart. Raises OSError, with nothing changed.
+        """
+        if self.segments and self.segments[-1].capacity > FIRST_SEGMENT_BYTES and self.first_seq < self.next_seq:
+            done = self.segments
+            self.segments = [Segment.create(self.directory, self.next_seq, FIRST_SEGMENT_BYTES)]
+            self._capacity = 2 * FIRST_SEGMENT_BYTES
+            for segment in done:
+                segment.remove()
+
     def remove_oldest(self) -> None:
         """Remove the first segment, whoever needs it, and the file kept for reuse: their space is free at once."""
         self.segments.pop(0).remove(at_once=True)

@@ -332,8 +332,14 @@ class Segment:
         """
         self.close_file()
         if self.path is not None:
+            held = -1
+            if self._map is None and self.capacity >= GIVEN_BACK_FROM and not at_once:
+                with suppress(OSError):
+                    held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
+            if held >= 0:  # the last descriptor: who closes it waits for the system to free the pages
+                threading.Thread(target=os.close, args=(held,), name="unmap").start()
             if self._map is not None and self.capacity >= GIVEN_BACK_FROM:
                 with suppress(BufferError):
                     self.map.release()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from brokerd.log.log import Log
-from tests.brokerd.clockwork import START_S, Node
+from brokerd.log.segment import Segment
+from tests.brokerd.clockwork import START_S, Delivery, Node
 
 
 def open_below(directory: Path) -> list[str]:
@@ -60,3 +64,87 @@ def test_a_log_in_memory_stays_where_it_is() -> None:
     log.unmap()
     assert log.holds(0)
     assert bytes(log.segments[0].map[:4]) == b"\0\0\0\0"
+
+
+def megabytes_finished(node: Node) -> bytes:
+    """Publish and finish so much that the newest segment is large. Returns the last id."""
+    topic = node.broker.topic("t")
+    got: list[Delivery] = []
+    client = node.subscribe("t", "c", 10_000, got.append)
+    for _ in range(40):
+        topic.publish([b"x" * 50_000])
+    node.pass_until(node.now)
+    lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
+    assert topic.channel("c").finish(client, lines, len(got), node.wall_ns()) == []
+    client.ready_count = 0
+    return got[-1].message_id
+
+
+def allocated(directory: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in directory.glob("topics/t.*/*"))
+
+
+def test_a_topic_whose_messages_are_finished_gives_its_space_back(tmp_path: Path) -> None:
+    """At rest it takes a small segment; its next message has the next id, also after a restart or a kill."""
+    node = Node(tmp_path)
+    last = megabytes_finished(node)
+    topic = node.broker.topic("t")
+    assert allocated(tmp_path) > 1_000_000
+    topic.rest()
+    assert allocated(tmp_path) > 1_000_000, "it is not quiet yet"
+    topic.rest()
+    assert 0 < allocated(tmp_path) <= 300_000
+    topic.rest()
+    node.kill()
+    node.open()
+    assert node.broker.lost_message_count == 0
+    node.broker.topic("t").publish([b"next"])
+    got: list[Delivery] = []
+    node.subscribe("t", "c", 10, got.append)
+    node.pass_until(node.now)
+    assert [each.body for each in got] == [b"next"]
+    assert int(got[0].message_id, 16) == int(last, 16) + 1
+    node.broker.close()
+
+
+def test_a_kill_while_the_space_is_given_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the new segment and the removal of the old one both are there."""
+    node = Node(tmp_path)
+    last = megabytes_finished(node)
+    monkeypatch.setattr(Segment, "remove", lambda self, **_: None)
+    for _ in range(2):
+        node.broker.topic("t").rest()
+    assert len(list(tmp_path.glob("topics/t.*/*.log"))) > 1
+    monkeypatch.undo()
+    node.kill()
+    node.open()
+    topic = node.broker.topic("t")
+    assert (topic.channel("c").depth, node.broker.lost_message_count) == (0, 0)
+    topic.publish([b"next"])
+    frame = topic.log.frame(topic.log.next_seq - 1)
+    assert frame is not None
+    assert int(bytes(frame[18:34]), 16) == int(last, 16) + 1
+    for _ in range(2):
+        topic.rest()
+    node.broker.close()
+
+
+def test_what_is_in_flight_waits_or_is_kept_keeps_its_space(tmp_path: Path) -> None:
+    """One message in flight, one in the topic, one within the retention."""
+    for name, retention in (("in flight", 0), ("waiting", 0), ("kept", 1)):
+        (tmp_path / name).mkdir()
+        node = Node(tmp_path / name, retention=timedelta(hours=retention))
+        megabytes_finished(node)
+        topic = node.broker.topic("t")
+        if name == "in flight":
+            got = node.consumer("t", "c", ready_count=1)
+        if name != "kept":
+            topic.publish([b"one more"])
+            node.pass_until(node.now)
+            assert name != "in flight" or len(got) == 1
+        for _ in range(3):
+            topic.rest()
+        frame = topic.log.frame(topic.log.next_seq - 1)
+        assert frame is not None
+        assert bytes(frame[34:40]) == (b"xxxxxx" if name == "kept" else b"one mo")
+        node.broker.close()
