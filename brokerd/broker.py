@@ -340,7 +340,13 @@ class Broker:
             if topic.ephemeral:
                 continue
             state.topics[topic.number] = TopicState(
-                topic.number, topic.name, topic.routed_end, topic.paused, topic.holes, topic.deferred_end
+                topic.number,
+                topic.name,
+                topic.routed_end,
+                topic.paused,
+                topic.holes,
+                topic.deferred_end,
+                topic.log.next_seq,
             )
             for channel in topic.channels.values():
                 if not channel.ephemeral:
@@ -426,7 +432,7 @@ class Broker:
 
 def _known_end(topic: TopicState, channels: list[ChannelState]) -> int:
     """The number behind the last message of a topic that its recorded state tells of."""
-    ends = [topic.routed_end, topic.deferred_end, *(end for _, end in topic.holes)]
+    ends = [topic.routed_end, topic.deferred_end, topic.next_seq, *(end for _, end in topic.holes)]
     for channel in channels:
         ends += [channel.head, 1 + max(channel.aside, default=-1)]
     return max(ends)

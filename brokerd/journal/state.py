@@ -127,6 +127,8 @@ class TopicState:
     holes: list[tuple[int, int]] = field(default_factory=list)
     deferred_end: int = 0
     """Deferred publishes below it have gone to the channels."""
+    next_seq: int = 0
+    """Messages below it were published when the checkpoint was written."""
 
 
 class NodeState:
@@ -280,6 +282,7 @@ class NodeState:
                 paused=topic.paused,
                 holes=topic.holes,
                 deferred_end=topic.deferred_end,
+                next_seq=topic.next_seq,
             )
         for channel in self.channels.values():
             portions = channel.portions()
@@ -310,9 +313,11 @@ class NodeState:
                 state._channel_numbers[data["of"], data["name"]] = data["channel"]
             elif "topic" in data:
                 holes = [(start, end) for start, end in data["holes"]]
-                state.topics[data["topic"]] = TopicState(
+                topic = TopicState(
                     data["topic"], data["name"], data["routed_end"], data["paused"], holes, data["deferred_end"]
                 )
+                topic.next_seq = data.get("next_seq", 0)  # checkpoints of before have none
+                state.topics[topic.number] = topic
                 state._topic_numbers[data["name"]] = data["topic"]
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]

@@ -1,0 +1,205 @@
+"""Damage to a data folder, drawn by chance, and the account of what its broker owed before it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from brokerd.client import Client
+from tests.brokerd.clockwork import Delivery, Node
+
+PAGE = 4096
+TOPICS = ("orders", "mail", "backlog")
+CHANNELS = {"orders": ("a", "b"), "mail": ("a",), "backlog": ()}
+AFTER = "after"
+"""The channel that takes what waits in a topic without channels."""
+
+
+@dataclass
+class Account:
+    """What was published to one topic, and what its channels owe. Bodies are told apart by their contents."""
+
+    published: set[bytes] = field(default_factory=set)
+    owed: dict[str, set[bytes]] = field(default_factory=dict)
+    ids: set[bytes] = field(default_factory=set)
+    """Ids that any client was given."""
+    shown: set[bytes] = field(default_factory=set)
+    """Bodies that any client was given, and those known at the last start."""
+
+
+class Ledger:
+    """A node, what it was told and what it said."""
+
+    def __init__(self, data_path: Path, chance: Random) -> None:
+        self.node = Node(data_path)
+        self.data_path = data_path
+        self.chance = chance
+        self.accounts = {name: Account() for name in TOPICS}
+        self._count = 0
+
+    def write(self) -> None:
+        """Publish and consume in all the ways there are, with a checkpoint somewhere, and end by SIGKILL."""
+        for name, channels in CHANNELS.items():
+            for channel in channels:
+                self.node.broker.topic(name).channel(channel)
+                self.accounts[name].owed[channel] = set()
+        for _ in range(self.chance.randint(2, 4)):
+            for name in TOPICS:
+                self._publish(name)
+            for name, channels in CHANNELS.items():
+                for channel in channels:
+                    self._consume(name, channel)
+            if self.chance.random() < 0.3:
+                self.node.kill()
+                self.node.open()
+                for account in self.accounts.values():
+                    account.shown |= account.published
+        self.node.kill()
+
+    def _publish(self, name: str) -> None:
+        topic, account = self.node.broker.topic(name), self.accounts[name]
+        for _ in range(self.chance.randint(3, 12)):
+            bodies = [self._body() for _ in range(self.chance.choice([1, 1, 1, 2, 7]))]
+            topic.publish(bodies, defer_ms=self.chance.choice([0, 0, 0, 0, 0, 20_000]))
+            account.published.update(bodies)
+            for owed in account.owed.values():
+                owed.update(bodies)
+
+    def _body(self) -> bytes:
+        self._count += 1
+        return b"%06d " % self._count + self.chance.randbytes(self.chance.choice([1, 20, 300, 900]))
+
+    def _consume(self, name: str, channel: str) -> None:
+        got: list[Delivery] = []
+        client = self.node.subscribe(name, channel, self.chance.randint(0, 25), got.append)
+        self.node.pass_until(self.node.now)
+        account, target = self.accounts[name], self.node.broker.topic(name).channel(channel)
+        for each in list(got):
+            account.ids.add(each.message_id)
+            account.shown.add(each.body)
+            outcome = self.chance.random()
+            if outcome < 0.5:
+                self.finish(name, channel, client, [each])
+                account.owed[channel].discard(each.body)
+            elif outcome < 0.7:
+                delay = self.chance.choice([0, 30.0])
+                target.requeue(client, each.message_id, delay, self.node.now)
+        if self.chance.random() < 0.5:
+            target.unsubscribe(client)
+        client.ready_count = 0
+
+    def finish(self, name: str, channel: str, client: Client, got: list[Delivery]) -> None:
+        lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
+        errors = self.node.broker.topic(name).channel(channel).finish(client, lines, len(got), self.node.wall_ns())
+        assert errors == [], f"{name}/{channel}: {errors[0]}"
+
+    def drain(self, name: str, channel: str) -> list[Delivery]:
+        """Consume and finish all there is, what is deferred included."""
+        got: list[Delivery] = []
+        client = self.node.subscribe(name, channel, 100_000, got.append)
+        done = 0
+        for wait_s in (0, 25, 20, 1):  # shorter than the timeout of what is in flight
+            self.node.pass_until(self.node.now + wait_s)
+            if fresh := got[done:]:
+                self.finish(name, channel, client, fresh)
+                done += len(fresh)
+        target = self.node.broker.topic(name).channel(channel)
+        left = (target.depth, target.in_flight_count, target.deferred_count)
+        assert left == (0, 0, 0), f"{name}/{channel} holds on to {left}"
+        target.unsubscribe(client)
+        return got
+
+
+@dataclass
+class Damage:
+    """``state`` is true of the journal's files. Where it ``hides``, no file is left that tells of some messages."""
+
+    what: str
+    state: bool = False
+    hides: bool = False
+
+
+def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
+    """Do one thing to a data folder that a crash, a disk or a person might do."""
+    logs, indexes = sorted(data_path.glob("topics/*/*.log")), sorted(data_path.glob("topics/*/*.idx"))
+    journals = [path for path in sorted(data_path.glob("journal.*")) if path.read_bytes().strip(b"\0")]
+    kinds = [logs, logs, indexes, indexes, *([journals] if state_files else [])]
+    files = chance.choice([kind for kind in kinds if kind])
+    path = chance.choice(files)
+    is_state = files is journals
+    way: Callable[[Path, Random], Damage]
+    if is_state:
+        way = chance.choice([_flip, _zero, _cut])
+    else:
+        way = chance.choice([_flip, _flip, _zero, _zero, _cut, _cut, _remove, _remove, _swap, _stray, _directory])
+    done = way(path, chance)
+    done.state = is_state
+    return done
+
+
+def _used(path: Path) -> int:
+    return max(1, len(path.read_bytes().rstrip(b"\0")))
+
+
+def _flip(path: Path, chance: Random) -> Damage:
+    data, at = bytearray(path.read_bytes()), chance.randrange(_used(path))
+    data[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+    return Damage(f"bit in byte {at} of {path}")
+
+
+def _zero(path: Path, chance: Random) -> Damage:
+    at = chance.randrange(_used(path)) // PAGE * PAGE
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes(PAGE))
+    return Damage(f"page at {at} of {path} zeroed")
+
+
+def _cut(path: Path, chance: Random) -> Damage:
+    at = chance.randrange(_used(path) + 1)
+    with path.open("r+b") as file:
+        file.truncate(at)
+    return Damage(f"{path} cut at {at}")
+
+
+def _remove(path: Path, chance: Random) -> Damage:
+    path.unlink()
+    if both := chance.random() < 0.4:
+        path.with_suffix(".idx" if path.suffix == ".log" else ".log").unlink(missing_ok=True)
+    return Damage(f"{path} removed{' and its other half' if both else ''}", hides=both)
+
+
+def _swap(path: Path, chance: Random) -> Damage:
+    others = [each for each in path.parent.parent.glob(f"*/*{path.suffix}") if each != path]
+    if not others:
+        return _flip(path, chance)
+    other = chance.choice(sorted(others))
+    pairs = [path.suffix] if chance.random() < 0.5 else [".log", ".idx"]
+    for suffix in pairs:
+        one, two, aside = path.with_suffix(suffix), other.with_suffix(suffix), path.with_suffix(".x")
+        one.rename(aside)
+        two.rename(one)
+        aside.rename(two)
+    return Damage(f"{path} and {other} swapped: {pairs}", hides=len(pairs) == 2)
+
+
+def _stray(path: Path, chance: Random) -> Damage:
+    number = chance.randrange(200)
+    name = chance.choice([f"{number}.log", f"{number:020d}.log", "README", "x.idx"])
+    target = path.with_name(name)
+    if target.exists():
+        return _flip(path, chance)
+    shutil.copy(path.with_suffix(".log"), target)
+    if chance.random() < 0.5 and target.suffix == ".log":
+        shutil.copy(path.with_suffix(".idx"), target.with_suffix(".idx"))
+    return Damage(f"{path} copied as {name}")
+
+
+def _directory(path: Path, chance: Random) -> Damage:
+    directory = path.parent if chance.random() < 0.8 else path.parent.parent
+    shutil.rmtree(directory)
+    return Damage(f"{directory} removed", hides=True)

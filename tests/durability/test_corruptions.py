@@ -1,0 +1,123 @@
+"""A data folder damaged in any one way: the node starts, tells what is lost, and delivers all the rest as it was.
+
+``CORRUPTIONS`` is the number of cases, ``CORRUPTION_SEED`` the seed of the first; each next case has the next seed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import brokerd.journal.journal as journal_module
+import brokerd.log.log as log_module
+from tests.durability.corruption import AFTER, CHANNELS, TOPICS, Damage, Ledger, damage
+
+CASES = int(os.environ.get("CORRUPTIONS", "100"))
+LOST = re.compile(r"TOPIC\((\w+)\): (\d+) messages are lost: numbers \d+ to \d+ are \w+")
+SEED = int(os.environ.get("CORRUPTION_SEED") or secrets.randbelow(10**9))
+
+
+class Losses(logging.Handler):
+    """Sums up what the log says was lost, by topic."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.counts: dict[str, int] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if found := LOST.match(record.getMessage()):
+            self.counts[found[1]] = self.counts.get(found[1], 0) + int(found[2])
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 16384)
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 262_144)
+
+
+@pytest.mark.parametrize("state_files", [False, True], ids=["log", "journal"])
+def test_any_damage_is_told_and_costs_what_it_hit(state_files: bool, tmp_path: Path) -> None:
+    """Losses are logged and counted, nothing altered is delivered, the rest comes and is finished, ids stay unique."""
+    cases = CASES if not state_files else CASES // 4
+    print(f"CORRUPTION_SEED={SEED} CORRUPTIONS={cases}")
+    failures = []
+    for seed in range(SEED, SEED + cases):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        what: list[str] = []
+        try:
+            play(folder, Random(seed), what, state_files=state_files)
+        except Exception as error:  # whatever it is, the seed is to be told with it
+            failures.append(f"CORRUPTION_SEED={seed}: {what}: {error!r}")
+            if os.environ.get("CORRUPTION_RAISE"):
+                raise
+        shutil.rmtree(folder, ignore_errors=True)
+    assert not failures, "\n".join([f"{len(failures)} of {cases}", *failures[:20]])
+
+
+def play(folder: Path, chance: Random, what: list[str], *, state_files: bool) -> None:
+    ledger = Ledger(folder, chance)
+    ledger.write()
+    done = damage(folder, chance, state_files=state_files)
+    what.append(done.what.replace(str(folder), ""))
+    losses = Losses()
+    logger = logging.getLogger("brokerd")
+    logger.addHandler(losses)
+    try:
+        ledger.node.open()
+        for name in TOPICS:
+            check_topic(ledger, name, done, losses)
+    finally:
+        logger.removeHandler(losses)
+    assert ledger.node.broker.lost_message_count == sum(losses.counts.values())
+    ledger.node.kill()
+    ledger.node.open()
+    assert ledger.node.broker.lost_message_count == 0, "what is lost is counted once"
+    for topic in ledger.node.broker.topics.values():
+        assert (topic.depth, [channel.depth for channel in topic.channels.values()]) == (0, [0] * len(topic.channels))
+    ledger.node.broker.close()
+
+
+def check_topic(ledger: Ledger, name: str, done: Damage, losses: Losses) -> None:
+    account, topic = ledger.accounts[name], ledger.node.broker.topic(name)
+    missing, everything = set[bytes](), set[bytes]()
+    owed = account.owed if CHANNELS[name] else {AFTER: account.published}
+    forgotten = [channel for channel in owed if channel not in topic.channels]
+    for channel in owed:
+        topic.channel(channel)
+    for channel, bodies in owed.items():
+        got = ledger.drain(name, channel)
+        came = [each.body for each in got]
+        assert len(came) == len(set(came)), f"{name}/{channel}: a message came twice"
+        assert set(came) <= account.published, f"{name}/{channel}: an altered message came"
+        if not done.state:
+            assert set(came) <= bodies, f"{name}/{channel}: a finished message came again"
+        account.ids |= {each.message_id for each in got}
+        everything |= set(came)
+        if channel not in forgotten:
+            missing |= bodies - set(came)
+    if len(forgotten) == len(owed):  # the first of them was given all that waits in the topic
+        missing = set().union(*owed.values()) - everything
+    counted = topic.lost_message_count
+    assert counted == losses.counts.get(name, 0), f"{name}: {counted} are counted, {losses.counts} are logged"
+    if done.state:
+        assert not missing, f"{name}: {len(missing)} are missing, and no log is damaged"
+    elif done.hides:
+        known = len(missing & account.shown)
+        assert known <= counted <= len(missing), f"{name}: {len(missing)} are missing, {counted} counted, {known} known"
+    else:
+        assert counted == len(missing), f"{name}: {len(missing)} are missing, {counted} are counted"
+    topic.publish([b"one more"])
+    (last,) = ledger.drain(name, next(iter(owed)))
+    assert last.body == b"one more"
+    assert last.message_id not in account.ids, f"{name}: id {last.message_id!r} is given a second time"
+    for channel in list(owed)[1:]:
+        ledger.drain(name, channel)
