@@ -83,7 +83,7 @@ def _bridge(
     read, last = list[Commit](), before
     while last.next_seq < after.first_seq and len(read) < len(group):
         is_last_place = len(read) + 1 == len(group)
-        batch = _read_batch(log, last.end, after.start, last.next_seq, id_head, one_timestamp=not is_last_place)
+        batch = read_batch(log, last.end, after.start, last.next_seq, id_head, one_timestamp=not is_last_place)
         if batch is None or batch.next_seq > after.first_seq:
             break
         read.append(batch)
@@ -113,7 +113,7 @@ def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known
     last = commits[-1] if commits else Commit(first_seq, 0, 0, 0, 0, 0, 0)
     found = list[Commit]()
     while last.next_seq != known.next_first_seq:
-        batch = _read_batch(log, last.end, len(log), last.next_seq, known.id_head)
+        batch = read_batch(log, last.end, len(log), last.next_seq, known.id_head)
         if batch is None or (known.next_first_seq is not None and batch.next_seq > known.next_first_seq):
             break
         found.append(batch)
@@ -126,7 +126,7 @@ def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known
     return len(found)
 
 
-def _read_batch(
+def read_batch(
     log: memoryview, start: int, limit: int, first_seq: int, id_head: bytes, *, one_timestamp: bool = True
 ) -> Commit | None:
     """The batch whose frames begin at ``start``, with the number ``first_seq``; None if no whole frame is there.

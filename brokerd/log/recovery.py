@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from brokerd.log.commits import CommitIndex
 from brokerd.log.files import LogFiles
-from brokerd.log.mending import Known, is_id_of
-from brokerd.log.segment import Segment
+from brokerd.log.mending import Known, is_id_of, read_batch
+from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
 FOREIGN = ".foreign"
@@ -46,7 +46,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recover
     segments, notes, written_end = list[Segment](), list[str](), 0
     for path in files.segments:
         segment = Segment.open(path)
-        belongs = _belongs(segment.commits, segment.first_seq)
+        belongs = _belongs(segment.commits, segment.first_seq) and _describes(segment, id_head)
         end = _told_end(segment.commits) if belongs else 0
         reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
         if reason is not None:
@@ -86,6 +86,23 @@ def _belongs(commits: CommitIndex, first_seq: int) -> bool:
     """Tell whether commit records, as far as they check, are those of the segment that begins with ``first_seq``."""
     position, commit = next(commits.sound(), (0, None))
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
+
+
+def _describes(segment: Segment, id_head: bytes) -> bool:
+    """Tell whether commit records are about what is in the log, as far as that can be read.
+
+    A batch has its record's timestamp, to the nanosecond. Where no batch has, a log of one damaged batch still has its
+    record's count and length.
+    """
+    log, first = segment.map[: segment.found_bytes], None
+    for _, commit in segment.commits.sound():
+        if commit.messages:
+            first = first or commit
+            has_id = _has_id_at(log, commit.start, commit.first_seq, id_head)
+            if has_id and timestamp_in(log, commit.start) == commit.timestamp:
+                return True
+    batch = None if first is None else read_batch(log, first.start, len(log), first.first_seq, id_head)
+    return first is None or batch is None or (batch.end, batch.messages) == (first.end, first.messages)
 
 
 def _told_end(commits: CommitIndex) -> int:

@@ -246,7 +246,7 @@ class Segment:
         """
         start, first_seq = self.end, self.next_seq
         index, at = self.commits.next_place
-        most = min(self.capacity, start + WRITTEN_FROM)
+        most = min(self._limit, start + WRITTEN_FROM)
         count, messages, end = append_commands(
             commands,
             nbytes,

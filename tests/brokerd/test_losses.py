@@ -208,6 +208,10 @@ def test_a_cut_segment_is_counted(story: Story, caplog: pytest.LogCaptureFixture
     assert numbers(got) == list(range(IN_A_SEGMENT + 2))
     assert story.lost() == 3
     assert f"are missing from {story.files()[-1]}" in caplog.text
+    line, text = b"PUB t\n", body(0)
+    command = line + len(text).to_bytes(4) + text
+    taken = story.node.broker.topic("t").publish_commands(bytearray(command), len(command), line, (10_000, 10_000))
+    assert taken == (0, 0), "it has no number for another message"
     story.check_new_ids(got)
 
 
@@ -246,6 +250,18 @@ def test_a_copied_segment_costs_nothing(number: int, story: Story, caplog: pytes
     story.publish(20)
     _, got = story.consume("c")
     assert numbers(got) == list(range(40))
+    assert story.lost() == 0
+
+
+def test_the_index_of_another_topic_is_written_anew(story: Story) -> None:
+    """It tells of messages of the same numbers, at other places and times."""
+    story.create("c")
+    story.publish(5)
+    story.node.broker.topic("other").publish([b"1", b"2"])
+    story.node.broker.topic("other").publish([b"3"])
+    [other] = story.data_path.glob("topics/other.*/*.idx")
+    story.restart(lambda: shutil.copy(other, story.files(".idx")[0]))
+    assert numbers(story.consume("c")[1]) == list(range(5))
     assert story.lost() == 0
 
 
