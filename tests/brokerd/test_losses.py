@@ -53,7 +53,7 @@ class Story:
     def finish(self, channel: str, client: Client, got: list[Delivery]) -> None:
         lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
         found = self.node.broker.topic("t").channel(channel)
-        assert found.finish(client, lines, len(got), self.node.wall_ns()) == []
+        assert found.answers.finish(client, lines, len(got), self.node.wall_ns()) == []
 
     def files(self, suffix: str = ".log") -> list[Path]:
         return sorted(self.data_path.glob(f"topics/t.*/*{suffix}"))
@@ -104,7 +104,9 @@ def test_a_damaged_message_that_was_delivered_before_is_counted_and_logged(
         client, got = story.consume(channel)
         if requeued:
             for each in got:
-                story.node.broker.topic("t").channel(channel).requeue(client, each.message_id, 1000, story.node.now)
+                story.node.broker.topic("t").channel(channel).answers.requeue(
+                    client, memoryview(b"REQ %b 9\n" % each.message_id), 1, 1000, story.node.now
+                )
     damaged = story.files()[0]
     story.restart(lambda: [overwrite(damaged, at * (34 + BODY_BYTES) + 50, b"?") for at in (2, 4)])
     story.node.pass_until(story.node.now + 2000)

@@ -75,7 +75,7 @@ def megabytes_finished(node: Node) -> bytes:
         topic.publish([b"x" * 50_000])
     node.pass_until(node.now)
     lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
-    assert topic.channel("c").finish(client, lines, len(got), node.wall_ns()) == []
+    assert topic.channel("c").answers.finish(client, lines, len(got), node.wall_ns()) == []
     client.ready_count = 0
     return got[-1].message_id
 
