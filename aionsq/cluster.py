@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -91,6 +92,8 @@ class Cluster:
 
     step_s: float = STEP_S
     """Patience with one step, in seconds."""
+    tls: ssl.SSLContext | None = None
+    """For nodes that require HTTPS; by default with the system's authorities."""
 
     def address(self, node: str) -> str:
         return self.addresses.get(node, node)
@@ -116,9 +119,9 @@ class Targets:
     """Registries that did not say where the topic is (unreachable), or do not know it (absent)."""
 
 
-def client(step_s: float = STEP_S) -> HTTPClient:
+def client(cluster: Cluster) -> HTTPClient:
     """One whose own patience is longer than that of any step here."""
-    return HTTPClient(timedelta(seconds=max(FIND_S, step_s) + 1))
+    return HTTPClient(timedelta(seconds=max(FIND_S, cluster.step_s) + 1), tls=cluster.tls)
 
 
 async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
@@ -128,7 +131,7 @@ async def perform(cluster: Cluster, action: Action, topic: str, channel: str | N
     consumer is sent to what is about to go. A registry that did not answer is among the results: nodes that only it
     knows were left out. Raises NotInCluster and ClusterUnreachable, having changed nothing.
     """
-    async with client(cluster.step_s) as http:
+    async with client(cluster) as http:
         if action is Action.CREATE:
             return await _create(http, cluster, topic, channel)
         targets = await find(http, cluster, topic)
@@ -215,7 +218,7 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
     The details say how much. Go's nsqd keeps nothing that was finished, and fails. Raises as ``perform``.
     """
     params = {"topic": topic, "channel": channel, "since": since}
-    async with client(cluster.step_s) as http:
+    async with client(cluster) as http:
         targets = await find(http, cluster, topic)
         done = await everywhere(
             http, "nsqd", targets.nodes, "/channel/rewind", params, cluster.step_s, told=_rewound, unknown=NO_REWIND
@@ -243,7 +246,7 @@ async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
     goes back to it, and delete the topic there."""
     host, _, port = node.rpartition(":")
     announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares it to the letter, and has no brackets
-    async with client(cluster.step_s) as http:
+    async with client(cluster) as http:
         results = await everywhere(
             http,
             "nsqlookupd",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -43,10 +44,11 @@ class HTTPClient:
         timeout: timedelta = DEFAULT_TIMEOUT,
         connect_timeout: timedelta | None = None,
         headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``headers`` go with each request."""
+        """``headers`` go with each request; ``tls`` is for HTTPS, by default with the system's authorities."""
         # Brokers are addressed directly: a proxy for the outside world has no business here.
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False)
+        self._transport = httpx.AsyncHTTPTransport(verify=tls or True, trust_env=False)
         self._client = httpx.AsyncClient(
             transport=self._transport,
             trust_env=False,
@@ -92,12 +94,10 @@ class HTTPClient:
             request = self._client.build_request(
                 method, url, params=dict(params), content=body, headers={"Accept": "application/vnd.nsq; version=1.0"}
             )
-            # Past the client's own send, which logs each request at INFO: lookups are polled, that is no news.
-            response = await self._transport.handle_async_request(request)
-            try:
-                await response.aread()
-            finally:
-                await response.aclose()
+            response = await self._answer(request)
+            if response.status_code == 403 and (port := https_port(response.content)) is not None:
+                at = request.url.copy_with(scheme="https", port=port)
+                response = await self._answer(self._client.build_request(method, at, content=body))
         except httpx.TimeoutException:
             raise HTTPFailed(url, None, "timed out") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -105,6 +105,25 @@ class HTTPClient:
         if response.status_code != 200:
             raise HTTPFailed(url, response.status_code, _message(response))
         return response
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        # Past the client's own send, which logs each request at INFO: lookups are polled, that is no news.
+        response = await self._transport.handle_async_request(request)
+        try:
+            await response.aread()
+        finally:
+            await response.aclose()
+        return response
+
+
+def https_port(body: bytes) -> int | None:
+    """The port in ``{"message":"TLS_REQUIRED","https_port":4152}``, which nsqd answers with 403 where it requires
+    TLS."""
+    try:
+        port = json.loads(body)["https_port"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return port if isinstance(port, int) and 0 < port < 65536 else None
 
 
 def _message(response: httpx.Response) -> str:

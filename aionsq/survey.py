@@ -201,7 +201,7 @@ async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) ->
     """
     found = Survey()
     turns = asyncio.Semaphore(ASKED_AT_ONCE)
-    async with client() as http:
+    async with client(cluster) as http:
         look = _Look(http, turns, found)
         registries = (look.registry(address, topic, channels) for address in cluster.lookupd)
         given = (look.introduction(address) for address in cluster.nsqd)

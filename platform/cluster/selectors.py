@@ -10,7 +10,7 @@ from django.conf import settings
 from aionsq.cluster import STEP_S, Cluster
 from cluster import store
 from cluster.picture import Picture
-from cluster.upstream import request_timeout_s
+from cluster.upstream import request_timeout_s, tls
 
 FRESH_MS = 10_000
 
@@ -38,6 +38,7 @@ def cluster() -> Cluster:
         seen=seen,
         addresses=json.loads(addresses) if addresses else {},
         step_s=min(STEP_S, request_timeout_s()),
+        tls=tls(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,8 @@ from functools import lru_cache
 import aiohttp
 import httpx
 from django.conf import settings
+
+from aionsq.http import https_port
 
 NSQ_VERSION_1 = {"Accept": "application/vnd.nsq; version=1.0"}
 
@@ -39,15 +40,6 @@ class Upgrading(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._transport.aclose()
-
-
-def https_port(body: bytes) -> int | None:
-    """The port in ``{"message":"TLS_REQUIRED","https_port":4152}``."""
-    try:
-        port = json.loads(body)["https_port"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return port if isinstance(port, int) and 0 < port < 65536 else None
 
 
 @lru_cache(maxsize=4)

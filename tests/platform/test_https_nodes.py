@@ -1,0 +1,80 @@
+"""Nodes that take HTTPS only: nsqd answers 403 on its HTTP port and names the port of HTTPS."""
+
+from __future__ import annotations
+
+import json
+import signal
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+
+from bench.ports import free_ports
+from tests.platform.our_nsq import Server
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class StrictServer(Server):
+    """A broker of ours with ``--tls-required``."""
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"http://{self.address}/ping", trust_env=False).status_code == 403
+        except httpx.TransportError:
+            return False
+
+
+@pytest.fixture(params=["registries", "nodes"])
+def strict_node(
+    request: Any, wait_until: Callable[..., Any], tmp_path: Path, settings: Any, nsqadmin_settings: Callable[..., None]
+) -> Iterator[str]:
+    """Its HTTP address; the platform knows its authority, and finds it in a registry or among the given nodes."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority.cert_pem.write_to_path(ca)
+    certificate.cert_chain_pems[0].write_to_path(cert)
+    certificate.private_key_pem.write_to_path(key)
+    nsqadmin_settings(http_client_tls_root_ca_file=ca)
+    tcp, http, https, lookup_tcp, lookup_http = free_ports(5)
+    registry = Server(
+        wait_until,
+        *("lookup", "--tcp-address", f"127.0.0.1:{lookup_tcp}", "--http-address", f"127.0.0.1:{lookup_http}"),
+        http_port=lookup_http,
+    )
+    node = StrictServer(
+        wait_until,
+        *("brokerd", "--tcp-address", f"127.0.0.1:{tcp}", "--http-address", f"127.0.0.1:{http}"),
+        *("--https-address", f"127.0.0.1:{https}", "--tls-required", "--tls-cert", cert, "--tls-key", key),
+        *("--broadcast-address", "127.0.0.1", "--data-path", str(tmp_path)),
+        *("--lookupd-tcp-address", f"127.0.0.1:{lookup_tcp}"),
+        http_port=http,
+    )
+    with httpx.Client(verify=ssl.create_default_context(cafile=ca), trust_env=False) as client:
+        for target in ("/topic/create?topic=orders", "/channel/create?topic=orders&channel=billing"):
+            assert client.post(f"https://127.0.0.1:{https}{target}").status_code == 200
+    if request.param == "registries":
+        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (registry.address,), ()
+        wait_until(
+            lambda: json.loads(registry.request("GET", "/topics").content)["topics"] == ["orders"], "the topic listed"
+        )
+    else:
+        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (), (node.address,)
+    yield node.address
+    for server in (node, registry):
+        server.end(signal.SIGTERM)
+
+
+def test_a_node_that_requires_https_is_read_and_acted_on(strict_node, api):
+    """As nsqadmin does: it is asked again over HTTPS, by the authorities of the flags."""
+    assert api.get("/api/topics/orders").json()["paused"] is False
+    for path in ("/api/topics/orders", "/api/topics/orders/billing"):
+        answer = api.post(path, {"action": "pause"})
+        assert (answer.status_code, answer.json()["message"]) == (200, "")
+        assert api.get(path).json()["paused"] is True
+    assert api.delete(f"/api/nodes/{strict_node}", {"topic": "orders"}).json()["message"] == ""
