@@ -2,9 +2,10 @@
 """The compiled kernel. :mod:`brokerd.kernel.frames` says what each function does and holds the docstrings."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from nsqwire import histogram as _histogram
 
@@ -577,6 +578,42 @@ def plain_head(bytes data, Py_ssize_t start):
     if hosts != 1 or end - at < 2 or base[at] != 13 or base[at + 1] != 10:
         return None
     return target_start, target_end, at + 2, max(length, 0)
+
+
+def pack_lines(bytes body, Py_ssize_t max_size):
+    cdef const uint8_t* start = body
+    cdef const uint8_t* end = start + len(body)
+    cdef const uint8_t* at = start
+    cdef const uint8_t* stop
+    cdef uint8_t* to
+    cdef Py_ssize_t count = 0
+    cdef Py_ssize_t total = 0
+    cdef uint32_t size
+    cdef bytes packed
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 10, end - at)
+        if stop == NULL:
+            stop = end
+        if stop - at > max_size:
+            return b"", -1
+        if stop > at:
+            count += 1
+            total += stop - at
+        at = stop + 1
+    packed = PyBytes_FromStringAndSize(NULL, total + 4 * count)
+    to = <uint8_t*>PyBytes_AS_STRING(packed)
+    at = start
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 10, end - at)
+        if stop == NULL:
+            stop = end
+        if stop > at:
+            size = to_be32(<uint32_t>(stop - at))
+            memcpy(to, &size, 4)
+            memcpy(to + 4, at, stop - at)
+            to += 4 + (stop - at)
+        at = stop + 1
+    return packed, count
 
 
 def scan_messages(

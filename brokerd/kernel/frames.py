@@ -38,6 +38,7 @@ __all__ = [
     "fin_run",
     "mpub_run",
     "nop_run",
+    "pack_lines",
     "plain_head",
     "pub_run",
     "req_run",
@@ -54,6 +55,18 @@ _SIZE = struct.Struct(">i")
 _COMMIT = struct.Struct(">QQqQIII")
 _CHECK = struct.Struct(">I")
 _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
+
+
+def pack_lines(body: bytes, max_size: int) -> tuple[bytes, int]:
+    """Make each line of ``body`` that is not empty ``size i32 | line``; return them, and their count.
+
+    Lines end in ``\\n`` or with the body. The count is -1, and nothing is packed, where a line is longer than
+    ``max_size`` bytes.
+    """
+    lines = [line for line in body.split(b"\n") if line]
+    if any(len(line) > max_size for line in lines):
+        return b"", -1
+    return b"".join(part for line in lines for part in (_SIZE.pack(len(line)), line)), len(lines)
 
 
 def append_messages(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from brokerd.kernel import scan_messages
+from brokerd.kernel import pack_lines, scan_messages
 from nsqwire.errors import PublishFailed
 from nsqwire.http import Answer, HTTPError, Later, Request, error_response, refusal, text_response
 from nsqwire.names import is_valid_name
@@ -118,8 +118,10 @@ class Publishing:
         if self._is_binary(request.params):
             limits = {"max_msg_size": self._max_msg_size, "max_body_size": self._max_body_size}
             topic.publish_messages(*parse_binary(request.body, **limits))
-        elif bodies := parse_lines(request.body, max_msg_size=self._max_msg_size):
-            topic.publish(bodies)
+        else:
+            messages, count = parse_lines(request.body, max_msg_size=self._max_msg_size)
+            if count:
+                topic.publish_messages(memoryview(messages), count)
         return self._kept()
 
     def _topic(self, params: Mapping[str, str]) -> Topic:
@@ -154,15 +156,16 @@ class Publishing:
         return _BINARY_WORDS.get(word, True)
 
 
-def parse_lines(body: bytes, *, max_msg_size: int) -> list[bytes]:
-    r"""The messages of a text ``/mpub``: lines ending in ``\n`` or with the body, empty ones left out.
+def parse_lines(body: bytes, *, max_msg_size: int) -> tuple[bytes, int]:
+    r"""The messages of a text ``/mpub``, count × (``size i32 | message``), and their count.
 
-    Raises HTTPError if a line is longer than a message may be; nothing of the body is then used.
+    They are lines ending in ``\n`` or with the body, empty ones left out. Raises HTTPError if a line is longer than a
+    message may be; nothing of the body is then used.
     """
-    lines = [line for line in body.split(b"\n") if line]
-    if any(len(line) > max_msg_size for line in lines):
+    messages, count = pack_lines(body, max_msg_size)
+    if count < 0:
         raise HTTPError(413, "MSG_TOO_BIG")
-    return lines
+    return messages, count
 
 
 def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> tuple[memoryview, int]:

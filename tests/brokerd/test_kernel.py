@@ -96,6 +96,15 @@ def test_runs_of_nop_end_at_the_same_byte(lines: list[bytes], cut: int) -> None:
     assert frames.nop_run(buffer, 1, len(buffer)) == compiled.nop_run(buffer, 1, len(buffer))
 
 
+@given(st.lists(st.sampled_from([b"", b"x", b"\n", b"\r\n", b"long line", b"\0"])).map(b"".join), st.integers(1, 12))
+def test_lines_are_packed_alike(body: bytes, max_size: int) -> None:
+    """Both kernels make the same messages of a body of lines, or refuse it alike."""
+    packed, count = frames.pack_lines(body, max_size)
+    assert compiled.pack_lines(body, max_size) == (packed, count)
+    if count >= 0:
+        assert packed == body_of_mpub([line for line in body.split(b"\n") if line])
+
+
 head_pieces = st.sampled_from(
     [
         *(b"POST /pub?topic=t HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n", b"GET /%20 HTTP/1.0\r\n", b"PUT / HTTP/1.1\r\n"),
