@@ -128,17 +128,15 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
     """Do one thing to a data folder that a crash, a disk or a person might do."""
     logs, indexes = sorted(data_path.glob("topics/*/*.log")), sorted(data_path.glob("topics/*/*.idx"))
     journals = [path for path in sorted(data_path.glob("journal.*")) if path.read_bytes().strip(b"\0")]
-    kinds = [logs, logs, indexes, indexes, *([journals] if state_files else [])]
-    files = chance.choice([kind for kind in kinds if kind])
-    path = chance.choice(files)
-    is_state = files is journals
+    kinds = [journals, journals, sorted(data_path.glob("checkpoint*"))] if state_files else [logs, indexes]
+    path = chance.choice(chance.choice([kind for kind in kinds if kind]))
     way: Callable[[Path, Random], Damage]
-    if is_state:
+    if state_files:
         way = chance.choice([_flip, _zero, _cut])
     else:
         way = chance.choice([_flip, _flip, _zero, _zero, _cut, _cut, _remove, _remove, _swap, _stray, _directory])
     done = way(path, chance)
-    done.state = is_state
+    done.state = state_files
     return done
 
 

@@ -43,7 +43,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 262_144)
 
 
-@pytest.mark.parametrize("state_files", [False, True], ids=["log", "journal"])
+@pytest.mark.parametrize("state_files", [False, True], ids=["log", "state"])
 def test_any_damage_is_told_and_costs_what_it_hit(state_files: bool, tmp_path: Path) -> None:
     """Losses are logged and counted, nothing altered is delivered, the rest comes and is finished, ids stay unique."""
     cases = CASES if not state_files else CASES // 4
