@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from bench import disturbances, load, paced, registry, wire
-from bench.contenders import Contenders, contenders, registries
+from bench.contenders import Contenders, contenders, not_compared, registries
 from bench.errors import BenchError
 from bench.links import SILENCE_SECONDS
 from bench.measure import Options, Row, Waits, create_work
@@ -137,8 +137,8 @@ def beside(
         waits += seen.waits
         also[f"{server_name}, processor s"] = seen.processor_seconds
         also[f"{server_name}, s until answered"] = seen.seconds
-    without = "" if options.reference else "; no --reference"
-    return Row(name=f"bystander {name}", what=what + without, twin=options.twin, size=0, also=also, waits=waits)
+    what += not_compared(options)
+    return Row(name=f"bystander {name}", what=what, twin=options.twin, size=0, also=also, waits=waits)
 
 
 def disturbed(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from bench.measure import Options
+from bench.measure import Measured, Options
 from bench.registry import registry
 from bench.server import Server, brokerd, reference
 
@@ -27,3 +27,20 @@ def registries(options: Options) -> Contenders:
     if options.reference is not None:
         found["nsqlookupd"] = partial(reference, options.reference / "nsqlookupd", options.cores, options.data_path)
     return found
+
+
+def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
+    """The figures of the reference in the same run, and ours over them."""
+    figures: dict[str, float] = {}
+    for name, other in others.items():
+        figures[f"{name}, messages/s"] = other.per_second
+        figures[f"{name}, µs/msg"] = other.us_per_message
+        figures[f"of {name}, messages/s"] = ours.per_second / other.per_second
+        if other.us_per_message:
+            figures[f"of {name}, µs/msg"] = ours.us_per_message / other.us_per_message
+    return figures
+
+
+def not_compared(options: Options) -> str:
+    """What a row says of itself when there is no reference."""
+    return "" if options.reference else "; no --reference"

@@ -114,20 +114,38 @@ class Consumer:
 
     def receive(self) -> np.ndarray:
         """Read messages and finish them. Returns their numbers."""
+        return self.receive_stamped()[0]
+
+    def receive_stamped(self) -> tuple[np.ndarray, np.ndarray]:
+        """As ``receive``; returns the timestamps, too."""
         nbytes = self.sock.recv_into(memoryview(self._data)[self._filled :])
         if not nbytes:
             raise BenchError("the server closed the connection")
         self._filled += nbytes
         stride, data = self._stride, self._data
         count = self._filled // stride
-        if (np.ndarray((count,), ">i8", data, 0, (stride,)) != self._header).any():
-            raise BenchError(f"the server sent {bytes(data[:80])!r} among messages of {stride} bytes")
+        odd = np.flatnonzero(np.ndarray((count,), ">i8", data, 0, (stride,)) != self._header)
+        if len(odd):
+            self._answer_heartbeat(int(odd[0]) * stride)
+            count = int(odd[0])
         self._finishes[:count, 4:20] = np.ndarray((count, 16), np.uint8, data, wire.ID_OFFSET, (stride, 1))
         self.sock.sendall(self._finishes[:count].data)
         numbers = np.ndarray((count,), "<i8", data, wire.MESSAGE_HEADER, (stride,)).copy()
+        timestamps = np.ndarray((count,), ">i8", data, 8, (stride,)).astype(np.int64)
         data[: self._filled - count * stride] = data[count * stride : self._filled]
         self._filled -= count * stride
-        return numbers
+        return numbers, timestamps
+
+    def _answer_heartbeat(self, at: int) -> None:
+        """Answer the heartbeat at this offset, and close the gap. Raises BenchError if it is anything else."""
+        end = at + len(wire.HEARTBEAT)
+        if self._data[at:end] != wire.HEARTBEAT:
+            raise BenchError(
+                f"the server sent {bytes(self._data[at : at + 80])!r} among messages of {self._stride} bytes"
+            )
+        self.sock.sendall(b"NOP\n")
+        self._data[at : self._filled - len(wire.HEARTBEAT)] = self._data[end : self._filled]
+        self._filled -= len(wire.HEARTBEAT)
 
 
 def flow(

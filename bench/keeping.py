@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import load, wire
+from bench.contenders import contenders, not_compared
 from bench.errors import BenchError
 from bench.links import connect
 from bench.load import Load
@@ -146,11 +147,19 @@ def ask_stats(server: Server) -> tuple[Measured, int]:
 
 def start(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """From the start of the process to the answer of ``/ping``, on an empty data path."""
-    seconds = []
-    for _ in range(STARTS):
-        with data_directory(options) as data_path, started(options, data_path) as (server, to_ping):
-            seconds.append(to_ping)
-            anonymous = mebibytes(server.anonymous_bytes())
-            server.stop()
-    also = {"/ping s, median": statistics.median(seconds), "/ping s, max": max(seconds)}
-    yield Row(name="start", what=f"{STARTS} starts", twin=options.twin, size=0, anonymous_mb=anonymous, also=also)
+    also: dict[str, float] = {}
+    anonymous: float | None = None
+    for name, begin in contenders(options).items():
+        seconds = []
+        for _ in range(STARTS):
+            begun = time.perf_counter()
+            with begin() as server:
+                ask(server.http, "GET", "/ping")
+                seconds.append(time.perf_counter() - begun)
+                if name == "brokerd":
+                    anonymous = mebibytes(server.anonymous_bytes())
+        prefix = "" if name == "brokerd" else f"{name}, "
+        also[f"{prefix}/ping s, median"] = statistics.median(seconds)
+        also[f"{prefix}/ping s, max"] = max(seconds)
+    what = f"{STARTS} starts{not_compared(options)}"
+    yield Row(name="start", what=what, twin=options.twin, size=0, anonymous_mb=anonymous, also=also)

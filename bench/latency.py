@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench import flow
-from bench.contenders import contenders
+from bench.contenders import compared, contenders, not_compared
 from bench.measure import CHANNEL, TOPIC, Measured, Options, Row, Waits, check_counts, create_work
 from bench.processes import LoadProcesses
 
@@ -50,9 +50,7 @@ def at(rate: int, options: Options, processes: LoadProcesses) -> Row:
         if ours is None:
             ours = measured
         else:
-            also[f"{name}, messages/s"] = measured.per_second
-            also[f"{name}, µs/msg"] = measured.us_per_message
+            also = compared(ours, {name: measured})
     assert ours is not None
-    without = "" if options.reference else "; no --reference"
-    what = f"{rate:,} PUB/s asked of {CONNECTIONS} connections, FIN each{without}"
+    what = f"{rate:,} PUB/s asked of {CONNECTIONS} connections, FIN each{not_compared(options)}"
     return replace(ours.row(f"latency {rate:,} {options.size} B", what, options, also=also), waits=waits)

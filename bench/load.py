@@ -280,8 +280,10 @@ def consume(
                 sock.sendall(b"CLS\n")
 
 
-def post(address: tuple[str, int], request: bytes, messages: int, seconds: float, connections: int) -> Load:
+def post(address: tuple[str, int], request: wire.Request, messages: int, seconds: float, connections: int) -> Load:
     """Send ``request``, which publishes ``messages``, on each of ``connections``, again as soon as it is answered."""
+    sent_count = 0
+    constant = request.bytes_of(0)
     sockets = {}
     for _ in range(connections):
         sock = connect(address)
@@ -296,7 +298,8 @@ def post(address: tuple[str, int], request: bytes, messages: int, seconds: float
     try:
         for descriptor, sock in sockets.items():
             sent[descriptor] = now_ns()
-            sock.sendall(request)
+            sent_count += 1
+            sock.sendall(request.bytes_of(sent_count) if request.numbered else constant)
         waiting = connections
         while waiting:
             events = poll.poll(SILENCE_SECONDS)
@@ -311,7 +314,8 @@ def post(address: tuple[str, int], request: bytes, messages: int, seconds: float
                 latencies.append(now - sent[descriptor])
                 if now < until:
                     sent[descriptor] = now
-                    sock.sendall(request)
+                    sent_count += 1
+                    sock.sendall(request.bytes_of(sent_count) if request.numbered else constant)
                 else:
                     waiting -= 1
         return clock.load(len(latencies) * messages, latencies)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from bench.admin import admin
 from bench.bystander import bystander
 from bench.crowds import idle, timers
+from bench.deferred import deferred
 from bench.keeping import backlog, start, topics
 from bench.latency import latency
 from bench.layers import layers
@@ -15,7 +16,7 @@ from bench.measure import Options, Row
 from bench.platform import platform
 from bench.processes import LoadProcesses, load_processes
 from bench.registry import lookup
-from bench.throughput import PAIRS, fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
+from bench.throughput import fanout, http_mpub, http_pub, mixed, pub, pub1, pub64, sub, sync
 
 ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "pub": pub,
@@ -35,15 +36,19 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "start": start,
     "admin": admin,
     "lookup": lookup,
+    "deferred": deferred,
     "latency": latency,
     "bystander": bystander,
     "platform": platform,
 }
 
+PROCESSES = 2
+"""As many as the busiest row has at a time."""
+
 
 def run(name: str, options: Options) -> Iterator[Row]:
     """Yield the rows of ``name`` as they are measured, each against a broker and data path of its own."""
-    with load_processes(options.cores, 2 * PAIRS) as processes:
+    with load_processes(options.cores, PROCESSES) as processes:
         yield from ROWS[name](options, processes)
 
 

@@ -6,13 +6,14 @@ import math
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 
 from bench import load, wire
+from bench.contenders import compared, contenders, not_compared
 from bench.load import Load
 from bench.measure import (
-    CHANNEL,
     PATIENCE_SECONDS,
     READY_COUNT,
     TOPIC,
@@ -32,9 +33,11 @@ from bench.server import Address, Server, brokerd, floor
 CONNECTIONS = 32
 MPUB_CONNECTIONS = 4
 FANOUT_CHANNELS = (1, 10, 50)
-PAIRS = 4
+MIXED_SIZES = (16, 256, 1024)
 PIPELINED = 64
 SYNC = "--sync-every=1"
+
+Started = Callable[[], AbstractContextManager[Server]]
 
 
 def swallowed(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
@@ -51,8 +54,8 @@ def stored(options: Options, command: bytes, run: Callable[[Address], Load]) -> 
             return measure(server, lambda: run(server.tcp))
 
 
-def publishing(options: Options, run: Callable[[Address], Load], *flags: str) -> Measured:
-    with brokerd(options.cores, options.data_path, *flags, twin=options.twin) as server:
+def publishing(started: Started, run: Callable[[Address], Load]) -> Measured:
+    with started() as server:
         create_work(server)
         result = measure(server, lambda: run(server.tcp))
         check_counts(server, result.load.messages, 0)
@@ -62,14 +65,21 @@ def publishing(options: Options, run: Callable[[Address], Load], *flags: str) ->
 def beside_floors(
     name: str, what: str, options: Options, command: bytes, run: Callable[[Options, Address], Load]
 ) -> Iterator[Row]:
+    brokers = contenders(options)
     rounds = alternating(
         options,
         lambda short: swallowed(short, command, partial(run, short)),
         lambda short: stored(short, command, partial(run, short)),
-        lambda short: publishing(short, partial(run, short)),
+        *(partial(_publishing_on, started, run) for started in brokers.values()),
     )
-    bottom, kept, result = map(middle, rounds)
-    yield result.row(name, what, options, bottom, kept=kept)
+    bottom, kept, *results = map(middle, rounds)
+    ours, *others = results
+    also = compared(ours, dict(zip(list(brokers)[1:], others, strict=True)))
+    yield ours.row(name, what + not_compared(options), options, bottom, kept=kept, also=also)
+
+
+def _publishing_on(started: Started, run: Callable[[Options, Address], Load], short: Options) -> Measured:
+    return publishing(started, partial(run, short))
 
 
 def pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
@@ -139,19 +149,26 @@ def sub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 def sync(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     """The same three with every acknowledgement waiting for the disk."""
     batch, single = options.batch_command, wire.pub(TOPIC, options.body)
+    synced = partial(brokerd, options.cores, options.data_path, SYNC, twin=options.twin)
     batches = publishing(
-        options, lambda address: processes.run(load.publish, address, batch, options.batch, options.seconds), SYNC
+        synced, lambda address: processes.run(load.publish, address, batch, options.batch, options.seconds)
     )
     yield batches.row("sync pub", f"as pub, {SYNC}", options)
     singles = publishing(
-        options, lambda address: processes.run(load.publish_one_at_a_time, address, single, options.seconds), SYNC
+        synced, lambda address: processes.run(load.publish_one_at_a_time, address, single, options.seconds)
     )
     yield singles.row("sync pub1", f"as pub1, {SYNC}", options)
     yield draining(options, processes, SYNC).row("sync sub", f"as sub, {SYNC}", options)
 
 
 def over_http(
-    name: str, what: str, options: Options, processes: LoadProcesses, request: bytes, messages: int, connections: int
+    name: str,
+    what: str,
+    options: Options,
+    processes: LoadProcesses,
+    request: wire.Request,
+    messages: int,
+    connections: int,
 ) -> Iterator[Row]:
     def run(short: Options, address: Address) -> Load:
         return processes.run(load.post, address, request, messages, short.seconds, connections)
@@ -160,21 +177,26 @@ def over_http(
         with floor(options.cores, "respond") as server:
             return measure(server, lambda: run(short, server.tcp))
 
-    def posting(short: Options) -> Measured:
-        with brokerd(options.cores, options.data_path, twin=options.twin) as server:
+    def posting(started: Started, short: Options) -> Measured:
+        with started() as server:
             create_work(server)
             result = measure(server, lambda: run(short, server.http))
             check_counts(server, result.load.messages, 0)
             return result
 
-    bottom, result = map(middle, alternating(options, responding, posting))
-    yield result.row(name, what, options, bottom)
+    brokers = contenders(options)
+    rounds = alternating(options, responding, *(partial(posting, started) for started in brokers.values()))
+    bottom, ours, *others = map(middle, rounds)
+    also = compared(ours, dict(zip(list(brokers)[1:], others, strict=True)))
+    yield ours.row(name, what + not_compared(options), options, bottom, also=also)
 
 
 def http_pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    request = wire.post(f"/pub?topic={TOPIC}", options.body)
-    what = f"POST /pub, {CONNECTIONS} keep-alive connections"
-    return over_http("http", what, options, processes, request, 1, CONNECTIONS)
+    """A client that gives each request an id, and one whose requests are all alike, which a broker may remember."""
+    path, what = f"/pub?topic={TOPIC}", f"POST /pub, {CONNECTIONS} keep-alive connections"
+    varied, constant = wire.post(path, options.body, numbered=True), wire.post(path, options.body)
+    yield from over_http("http", f"{what}, an id in each head", options, processes, varied, 1, CONNECTIONS)
+    yield from over_http("http constant", f"{what}, one head", options, processes, constant, 1, CONNECTIONS)
 
 
 def http_mpub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
@@ -227,40 +249,12 @@ def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def mixed(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Several producers and several consumers of one channel at once, for the time given."""
-    with brokerd(options.cores, options.data_path, twin=options.twin) as server:
-        create_work(server)
-        finished = 0
-
-        def run() -> Load:
-            nonlocal finished
-            command, seconds = options.batch_command, options.seconds
-            producers = [
-                processes.start(load.publish, server.tcp, command, options.batch, seconds) for _ in range(PAIRS)
-            ]
-            consumers = [
-                processes.start(
-                    load.consume,
-                    server.tcp,
-                    TOPIC,
-                    CHANNEL,
-                    expected=math.inf,
-                    size=options.size,
-                    ready_count=READY_COUNT,
-                    seconds=seconds,
-                )
-                for _ in range(PAIRS)
-            ]
-            published, consumed = [each.result() for each in producers], [each.result() for each in consumers]
-            finished = sum(each.messages for each in consumed)
-            everybody = [*published, *consumed]
-            return Load(
-                sum(each.messages for each in published),
-                max(each.seconds for each in everybody),
-                sum(each.processor_seconds for each in everybody),
-            )
-
-        result = measure(server, run)
-        check_counts(server, result.load.messages, finished)
-        also = {"finished/s": finished / result.load.seconds}
-        yield result.row("mixed", f"{PAIRS} producers as pub, {PAIRS} consumers as sub", options, also=also)
+    """A busy pair with messages of each size: what is in, out and finished at once, on one core."""
+    for size in MIXED_SIZES:
+        sized = replace(options, size=size)
+        messages = trial(sized, processes)
+        with brokerd(options.cores, options.data_path, twin=options.twin) as server:
+            create_work(server)
+            result = busy_pair(sized, processes, server, messages)
+        what = f"MPUB {options.batch} × {size} B and a FIN each, one producer, one consumer"
+        yield result.row(f"mixed {size} B", what, sized)

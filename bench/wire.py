@@ -9,7 +9,7 @@ import json
 import struct
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 MAGIC: Final = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -63,6 +63,22 @@ def message_frame(message_id: int, body: bytes) -> bytes:
     return frame(MESSAGE, head + body)
 
 
-def post(path: str, body: bytes) -> bytes:
-    """A keep-alive HTTP/1.1 POST."""
-    return f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+class Request(NamedTuple):
+    """A keep-alive HTTP/1.1 request. Numbered ones have their number between ``before`` and ``behind``, so that no two
+    are alike."""
+
+    before: bytes
+    behind: bytes
+    numbered: bool
+
+    def bytes_of(self, number: int) -> bytes:
+        return b"%b%032x%b" % (self.before, number, self.behind) if self.numbered else self.before + self.behind
+
+
+def post(path: str, body: bytes, *, numbered: bool = False) -> Request:
+    """A POST, with an ``X-Request-Id`` of its own if it is numbered."""
+    before = f"POST {path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench/1\r\n"
+    if numbered:
+        before += "X-Request-Id: "
+    behind = ("\r\n" if numbered else "") + f"Content-Length: {len(body)}\r\n\r\n"
+    return Request(before.encode(), behind.encode() + body, numbered)
