@@ -22,12 +22,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from xxhash import xxh3_64_intdigest
-
 from brokerd.journal import records
 from brokerd.journal.checkpoint import Position, write_checkpoint
 from brokerd.journal.recovery import RECORD_HEAD, Recovered, journal_files, next_generation
 from brokerd.journal.state import NodeState
+from brokerd.kernel import write_record
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
@@ -176,12 +175,7 @@ class Journal:
             raise OSError(errno.ENOSPC, "the disk was full, and no checkpoint was written since")
 
     def _put(self, record: bytes) -> None:
-        offset = self._offset
-        start = offset + RECORD_HEAD.size
-        end = start + len(record)
-        self._map[start:end] = record
-        self._map[offset:start] = RECORD_HEAD.pack(len(record), xxh3_64_intdigest(record) & 0xFFFFFFFF)
-        self._offset = end
+        self._offset = write_record(self._map, self._offset, record)
 
     def _make_room(self, record: bytes) -> bool:
         """Begin the next generation, or else use the reserve. False if there is no room for the record."""

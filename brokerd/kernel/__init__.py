@@ -30,6 +30,7 @@ if os.environ.get("BROKERD_KERNEL") != "python":
             req_run,
             scan_messages,
             touch_run,
+            write_record,
         )
         from brokerd.kernel._runs import Runs
 
@@ -75,4 +76,5 @@ __all__ = [
     "req_run",
     "scan_messages",
     "touch_run",
+    "write_record",
 ]

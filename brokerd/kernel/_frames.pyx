@@ -313,6 +313,23 @@ def append_commands(
         PyBuffer_Release(&source)
 
 
+def write_record(log, Py_ssize_t offset, bytes record):
+    cdef Py_buffer target
+    cdef Py_ssize_t length = len(record)
+    cdef Py_ssize_t end = offset + 8 + length
+    cdef uint32_t[2] head
+    head[0] = to_be32(<uint32_t>length)
+    head[1] = to_be32(<uint32_t>xxh3_64(<const uint8_t*>record, length))
+    PyObject_GetBuffer(log, &target, PyBUF_WRITABLE)
+    if offset < 0 or end > target.len:
+        PyBuffer_Release(&target)
+        raise ValueError("the record does not fit")
+    memcpy(<uint8_t*>target.buf + offset + 8, <const uint8_t*>record, length)
+    memcpy(<uint8_t*>target.buf + offset, head, 8)
+    PyBuffer_Release(&target)
+    return end
+
+
 def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     cdef Py_ssize_t count = 0
     cdef const uint8_t* at

@@ -54,6 +54,7 @@ SEQ_MASK = (1 << SEQ_BITS) - 1
 _SIZE = struct.Struct(">i")
 _COMMIT = struct.Struct(">QQqQIII")
 _CHECK = struct.Struct(">I")
+_JOURNAL_HEAD = struct.Struct(">II")
 _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
 
 
@@ -147,6 +148,21 @@ def append_commands(
     check = _CHECK.pack(xxh3_64_intdigest(record) & 0xFFFFFFFF)
     index[index_offset:record_end] = record + check  # type: ignore[index]
     return count, messages, behind
+
+
+def write_record(log: Buffer, offset: int, record: bytes) -> int:
+    """Write a record of at least one byte as a journal holds it: ``length u32 | check u32 | record``.
+
+    ``check`` is the low half of the record's XXH3-64. The head comes last: without it the rest is not there. Returns
+    the offset behind the record. Raises ValueError if it does not fit.
+    """
+    start = offset + _JOURNAL_HEAD.size
+    end = start + len(record)
+    if offset < 0 or end > len(log):
+        raise ValueError("the record does not fit")
+    log[start:end] = record  # type: ignore[index]
+    _JOURNAL_HEAD.pack_into(log, offset, len(record), xxh3_64_intdigest(record) & 0xFFFFFFFF)
+    return end
 
 
 def append_bodies(

@@ -1,4 +1,4 @@
-/* XXH3-64 without a seed, for inputs of 17 bytes or more, as xxhash.h of Yann Collet defines it. The hash is his design,
+/* XXH3-64 without a seed, for inputs of one byte or more, as xxhash.h of Yann Collet defines it. The hash is his design,
  * and so are the constants (https://github.com/Cyan4973/xxHash, BSD 2-clause). For long inputs python-xxhash is faster;
  * this one spares a short input the way through the interpreter. Little-endian machines only, as the kernel is. */
 #ifndef BROKERD_XXH3_H
@@ -49,6 +49,35 @@ static inline uint64_t xxh3_avalanche(uint64_t hash) {
 
 static inline uint64_t xxh3_mix(const uint8_t *input, const uint8_t *secret) {
     return xxh3_fold(xxh3_read(input) ^ xxh3_read(secret), xxh3_read(input + 8) ^ xxh3_read(secret + 8));
+}
+
+static inline uint64_t xxh3_to_3(const uint8_t *input, size_t length) {
+    const uint64_t key = (uint32_t)xxh3_read(XXH3_SECRET) ^ (uint32_t)xxh3_read(XXH3_SECRET + 4);
+    uint64_t hash = key ^ ((uint32_t)input[0] << 16 | (uint32_t)input[length >> 1] << 24 | input[length - 1] |
+                           (uint32_t)length << 8);
+    hash ^= hash >> 33;
+    hash *= XXH3_P64_2;
+    hash ^= hash >> 29;
+    hash *= XXH3_P64_3;
+    return hash ^ (hash >> 32);
+}
+
+static inline uint64_t xxh3_to_8(const uint8_t *input, size_t length) {
+    uint32_t first, last;
+    memcpy(&first, input, 4);
+    memcpy(&last, input + length - 4, 4);
+    uint64_t hash = (last + ((uint64_t)first << 32)) ^ xxh3_read(XXH3_SECRET + 8) ^ xxh3_read(XXH3_SECRET + 16);
+    hash ^= (hash << 49 | hash >> 15) ^ (hash << 24 | hash >> 40);
+    hash *= 0x9FB21C651E98DF25ULL;
+    hash ^= (hash >> 35) + length;
+    hash *= 0x9FB21C651E98DF25ULL;
+    return hash ^ (hash >> 28);
+}
+
+static inline uint64_t xxh3_to_16(const uint8_t *input, size_t length) {
+    const uint64_t low = xxh3_read(input) ^ xxh3_read(XXH3_SECRET + 24) ^ xxh3_read(XXH3_SECRET + 32);
+    const uint64_t high = xxh3_read(input + length - 8) ^ xxh3_read(XXH3_SECRET + 40) ^ xxh3_read(XXH3_SECRET + 48);
+    return xxh3_avalanche(length + __builtin_bswap64(low) + high + xxh3_fold(low, high));
 }
 
 static inline uint64_t xxh3_to_128(const uint8_t *input, size_t length) {
@@ -107,7 +136,13 @@ static inline uint64_t xxh3_long(const uint8_t *input, size_t length) {
 }
 
 static inline uint64_t xxh3_64(const uint8_t *input, size_t length) {
-    return length <= 128 ? xxh3_to_128(input, length) : length <= 240 ? xxh3_to_240(input, length) : xxh3_long(input, length);
+    if (length > 240)
+        return xxh3_long(input, length);
+    if (length > 128)
+        return xxh3_to_240(input, length);
+    if (length > 16)
+        return xxh3_to_128(input, length);
+    return length > 8 ? xxh3_to_16(input, length) : length > 3 ? xxh3_to_8(input, length) : xxh3_to_3(input, length);
 }
 
 #endif

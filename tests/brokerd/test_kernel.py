@@ -234,6 +234,18 @@ def test_publishes_are_appended_and_committed_alike(
         assert commit.matches(memoryview(log))
 
 
+@given(st.binary(min_size=1, max_size=300) | st.binary(min_size=1, max_size=9000), st.integers(0, 20))
+def test_records_of_the_journal_are_written_alike(record: bytes, offset: int) -> None:
+    """Both kernels write the same head and hash, whatever the length; neither writes where there is no room."""
+    logs = [bytearray(offset + 8 + len(record)) for _ in range(2)]
+    for kernel, log in zip((frames, compiled), logs, strict=True):
+        assert kernel.write_record(log, offset, record) == len(log)
+        with pytest.raises(ValueError):
+            kernel.write_record(log, offset + 1, record)
+    assert logs[0] == logs[1]
+    assert logs[0][offset + 8 :] == record
+
+
 class WindowMachine(RuleBasedStateMachine):
     """Any sequence of deliveries and answers leaves both windows in the same state."""
 
