@@ -117,19 +117,26 @@ class Delivery:
             self._outbox.add(client, run.frames)
 
     def _deliver_again(self, client: Client, limit: int, now: float) -> int:
-        """Deliver up to ``limit`` of the requeued messages, those that lie together; return how many it were."""
+        """Deliver up to ``limit`` of the requeued messages, as far as one segment has them; return how many it were."""
         channel, aside = self._channel, self._channel.aside
-        first, count = aside.next_run(limit)
+        room, number, deadline = self._outbox.room, client.number, now + client.msg_timeout
+        first, _ = aside.next_run(1)
         copy = aside.frames.get(first)
-        found = (copy, 0, 1) if copy is not None else channel.topic.frames_of(first, count)
-        if found is None:  # it is not what was written
+        if copy is not None:
+            frames, count, ranges = aside.deliver(copy, 0, 1, room, number, now, deadline)
+        elif (place := channel.topic.place_of(first)) is not None:
+            segment, start, end = place
+            log, commits = segment.map, segment.commits
+            frames, count, ranges = aside.deliver_from(
+                log, commits.records, len(commits), start, end, limit, room, number, now, deadline
+            )
+        else:
+            count = 0
+        if not count:  # it is not what was written
             channel.topic.lose_batch_of(first)
             aside.drop_next()
             channel.journal(records.finished(channel.number, [(first, 1)]))
             return 1
-        log, offset, count = found
-        deadline = now + client.msg_timeout
-        frames, count, ranges = aside.deliver(log, offset, count, self._outbox.room, client.number, now, deadline)
         self._count(client, count)
         channel.journal_waiting(ranges)
         channel.topic.timers.schedule(channel, deadline)

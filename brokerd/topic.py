@@ -478,15 +478,19 @@ class Topic:
         if found:
             self._broker.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
 
-    def frames_of(self, seq: int, count: int) -> tuple[memoryview, int, int] | None:
-        """Where messages from ``seq`` on, up to ``count``, lie together: ``(bytes, offset, how many)``.
+    def place_of(self, seq: int) -> tuple[Segment, int, int] | None:
+        """The segment that message ``seq`` is in, and the numbers ``[start, end)`` around it that are what was written.
 
-        None if message ``seq`` is not what was written. Raises OSError if its segment cannot be mapped.
+        As far as is known at once; None if message ``seq`` is not. Raises OSError if the segment cannot be mapped.
         """
-        damaged = self._losses.ranges.next_from(seq)
-        if damaged is not None:
-            count = min(count, damaged[0] - seq)
-        return self.log.frames_of(seq, count) if count > 0 else None
+        if not self.log.holds(seq):
+            return None
+        segment = self.log.segment_of(seq)
+        start, end = segment.sound_range(seq)
+        if self._losses.ranges:
+            damaged = self._losses.ranges.next_from(seq)
+            start, end = max(start, seq), min(end, damaged[0]) if damaged is not None else end
+        return (segment, start, end) if seq < end else None
 
     @property
     def low_water(self) -> int:

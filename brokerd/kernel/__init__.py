@@ -14,7 +14,7 @@ from brokerd.kernel.frames import Buffer
 COMPILED = False
 if os.environ.get("BROKERD_KERNEL") != "python":
     try:
-        from brokerd.kernel._aside import SetAside
+        from brokerd.kernel._aside import SetAside, find_batch
         from brokerd.kernel._frames import (
             Window,
             append_batches,
@@ -38,7 +38,7 @@ if os.environ.get("BROKERD_KERNEL") != "python":
     except ImportError:
         pass
 if not COMPILED:
-    from brokerd.kernel.aside import SetAside  # type: ignore[assignment]
+    from brokerd.kernel.aside import SetAside, find_batch  # type: ignore[assignment]
     from brokerd.kernel.frames import (  # type: ignore[assignment]
         Window,
         append_batches,
@@ -68,6 +68,7 @@ __all__ = [
     "append_commands",
     "append_messages",
     "fin_run",
+    "find_batch",
     "mpub_run",
     "nop_run",
     "pack_lines",

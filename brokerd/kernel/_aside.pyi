@@ -5,6 +5,8 @@ from brokerd.kernel._runs import Runs
 from brokerd.kernel.aside import AsideMessage, Failures
 from brokerd.kernel.frames import Buffer
 
+def find_batch(index: Buffer, batches: int, seq: int) -> int: ...
+
 class SetAside:
     frames: dict[int, bytes]
     def __init__(self) -> None: ...
@@ -56,6 +58,19 @@ class SetAside:
     def next_run(self, limit: int) -> tuple[int, int]: ...
     def deliver(
         self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
+    ) -> tuple[bytes, int, bytes]: ...
+    def deliver_from(
+        self,
+        log: Buffer,
+        index: Buffer,
+        batches: int,
+        first_seq: int,
+        end_seq: int,
+        limit: int,
+        max_bytes: int,
+        client: int,
+        sent_at: float,
+        deadline: float,
     ) -> tuple[bytes, int, bytes]: ...
     def drop_next(self) -> None: ...
     def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]: ...

@@ -39,6 +39,10 @@ cdef enum:
     BLOCK_BITS = 10
     FIRST_BLOCKS = 8
     ARITY = 4
+    MOST_AT_ONCE = 4096
+    COMMIT_BYTES = 48
+    COMMIT_MESSAGES_AT = 32
+    COMMIT_LENGTH_AT = 40
 
 cdef uint32_t NONE = 0xFFFFFFFF
 
@@ -138,6 +142,36 @@ cdef bytes finished(Ranges* ranges):
         free(ranges.packed)
         ranges.packed = NULL
     return packed
+
+
+cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
+    cdef uint32_t value
+    memcpy(&value, at, 4)
+    return to_be32(value)
+
+
+cdef inline uint64_t read64(const uint8_t* at) noexcept nogil:
+    cdef uint64_t value
+    memcpy(&value, at, 8)
+    return to_be64(value)
+
+
+cdef Py_ssize_t batch_of(const uint8_t* index, Py_ssize_t batches, uint64_t seq) noexcept nogil:
+    """The position of the first commit record whose batch ends above ``seq``."""
+    cdef Py_ssize_t low = 0
+    cdef Py_ssize_t high = batches
+    cdef Py_ssize_t middle
+    while low < high:
+        middle = (low + high) // 2
+        if read64(index + middle * COMMIT_BYTES) + read32(index + middle * COMMIT_BYTES + COMMIT_MESSAGES_AT) <= seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def find_batch(const uint8_t[::1] index, Py_ssize_t batches, uint64_t seq):
+    return batch_of(&index[0], batches, seq) if batches else 0
 
 
 cdef int by_value(const void* left, const void* right) noexcept nogil:
@@ -882,6 +916,77 @@ cdef class SetAside:
             self.set_in_flight(at, holder, sent_at, deadline)
             add_to(&ranges, message.seq, message.attempts)
             target += 4 + to_be32(field)
+        return frames, delivered, finished(&ranges)
+
+    def deliver_from(
+        self, const uint8_t[::1] log, const uint8_t[::1] index, Py_ssize_t batches, uint64_t first_seq, uint64_t end_seq,
+        Py_ssize_t limit, Py_ssize_t max_bytes, uint32_t client, double sent_at, double deadline,
+    ):
+        cdef Ranges ranges
+        cdef uint32_t holder = self.holder(client)
+        cdef Py_ssize_t delivered = 0
+        cdef Py_ssize_t total = 0
+        cdef Py_ssize_t offset = 0
+        cdef Py_ssize_t batch, size, i
+        cdef uint64_t walked = 0  # the number of the message at ``offset``, in a batch up to ``batch_end``
+        cdef uint64_t batch_end = 0
+        cdef uint32_t at = self.waiting.first
+        cdef uint16_t attempts
+        cdef uint64_t timestamp
+        cdef Py_ssize_t* found
+        cdef bytes frames
+        cdef uint8_t* target
+        cdef Message* message
+        limit = min(limit, self.waiting.count, MOST_AT_ONCE)
+        if limit <= 0 or not batches:
+            return b"", 0, b""
+        found = <Py_ssize_t*>malloc(2 * limit * sizeof(Py_ssize_t))
+        if found == NULL:
+            raise MemoryError()
+        while delivered < limit:
+            message = &self.messages[at]
+            if message.copied or message.seq < first_seq or message.seq >= end_seq:
+                break
+            if not walked <= message.seq < batch_end:
+                batch = batch_of(&index[0], batches, message.seq)
+                if batch == batches:
+                    break
+                walked = read64(&index[batch * COMMIT_BYTES])
+                batch_end = walked + read32(&index[batch * COMMIT_BYTES + COMMIT_MESSAGES_AT])
+                offset = <Py_ssize_t>read64(&index[batch * COMMIT_BYTES + 8])
+                offset -= read32(&index[batch * COMMIT_BYTES + COMMIT_LENGTH_AT])
+                if message.seq < walked:
+                    batch_end = 0
+                    break
+            while walked < message.seq:
+                offset += 4 + <Py_ssize_t>read32(&log[offset])
+                walked += 1
+            size = 4 + <Py_ssize_t>read32(&log[offset])
+            if delivered and total + size > max_bytes:
+                break
+            found[2 * delivered], found[2 * delivered + 1] = offset, size
+            total += size
+            delivered += 1
+            offset += size
+            walked += 1
+            at = message.next
+        frames = bytes(total)
+        target = <uint8_t*><char*>frames  # nobody has it yet
+        begin(&ranges, 0)
+        for i in range(delivered):
+            at = self.waiting.first
+            message = &self.messages[at]
+            message.attempts += 1
+            memcpy(target, &log[found[2 * i]], found[2 * i + 1])
+            memcpy(&timestamp, target + TIMESTAMP_AT, 8)
+            message.timestamp = <int64_t>to_be64(timestamp)
+            attempts = to_be16(message.attempts)
+            memcpy(target + ATTEMPTS_AT, &attempts, 2)
+            self.detach(at)
+            self.set_in_flight(at, holder, sent_at, deadline)
+            add_to(&ranges, message.seq, message.attempts)
+            target += found[2 * i + 1]
+        free(found)
         return frames, delivered, finished(&ranges)
 
     def drop_next(self):

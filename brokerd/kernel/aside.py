@@ -8,6 +8,7 @@ needs none where it would recover the same: what is in flight at a crash waits a
 from __future__ import annotations
 
 import heapq
+import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -21,6 +22,26 @@ NOBODY = -1
 
 Failures = list[tuple[bytes, bool]]
 """Ids of messages that are not in flight with the client; True for those that are with another one."""
+
+
+MOST_AT_ONCE = 4096
+"""Messages that one call delivers."""
+COMMIT = struct.Struct(">QQqQIII")
+COMMIT_BYTES = COMMIT.size + 4
+"""A commit record: :mod:`brokerd.log.commits` draws it."""
+
+
+def find_batch(index: Buffer, batches: int, seq: int) -> int:
+    """The position of the first of ``batches`` commit records whose batch ends above message ``seq``."""
+    low, high = 0, batches
+    while low < high:
+        middle = (low + high) // 2
+        first_seq, _, _, _, messages, _, _ = COMMIT.unpack_from(index, middle * COMMIT_BYTES)
+        if first_seq + messages <= seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class AsideMessage(NamedTuple):
@@ -298,6 +319,44 @@ class SetAside:
             offset += size
             delivered += 1
         return bytes(frames), delivered, ranges.packed()
+
+    def deliver_from(
+        self,
+        log: Buffer,
+        index: Buffer,
+        batches: int,
+        first_seq: int,
+        end_seq: int,
+        limit: int,
+        max_bytes: int,
+        client: int,
+        sent_at: float,
+        deadline: float,
+    ) -> tuple[bytes, int, bytes]:
+        """As ``deliver``, wherever the messages lie in one segment: ``index`` has its first ``batches`` commit records.
+
+        Takes up to ``limit`` of those whose turn it is, as far as they are from ``first_seq`` to ``end_seq``, have no
+        copies and are in a batch; possibly none.
+        """
+        everything, delivered, ranges = bytearray(), 0, _Ranges()
+        for seq in list(self._requeued)[: min(limit, MOST_AT_ONCE)]:
+            position = find_batch(index, batches, seq)
+            if seq in self.frames or not first_seq <= seq < end_seq or position == batches:
+                break
+            walked, end, _, _, _, _, length = COMMIT.unpack_from(index, position * COMMIT_BYTES)
+            if seq < walked:
+                break
+            offset = end - length
+            for _ in range(seq - walked):
+                offset += 4 + int.from_bytes(log[offset : offset + 4])
+            size = 4 + int.from_bytes(log[offset : offset + 4])
+            if delivered and len(everything) + size > max_bytes:
+                break
+            frames, _, _ = self.deliver(log, offset, 1, size, client, sent_at, deadline)
+            everything += frames
+            ranges.add(seq, self._messages[seq].attempts)
+            delivered += 1
+        return bytes(everything), delivered, ranges.packed()
 
     def drop_next(self) -> None:
         """Forget the requeued message whose turn it is."""

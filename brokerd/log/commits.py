@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.kernel import find_batch
+
 _FIELDS = struct.Struct(">QQqQIII")
 _CHECK = struct.Struct(">I")
 RECORD_BYTES = _FIELDS.size + _CHECK.size
@@ -169,14 +171,12 @@ class CommitIndex:
 
     def find(self, seq: int) -> int:
         """The position of the record of the batch that holds message ``seq``."""
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if self[middle].next_seq <= seq:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return find_batch(self._map, self._count, seq)
+
+    @property
+    def records(self) -> mmap.mmap:
+        """The records' bytes, for the kernel."""
+        return self._map
 
     def deferred_from(self, position: int) -> Iterator[Commit]:
         """The records from ``position`` on that have a ``defer_ms``.

@@ -156,17 +156,6 @@ class Log:
         size = 4 + int.from_bytes(segment.map[offset : offset + 4])
         return segment.map[offset : offset + size]
 
-    def frames_of(self, seq: int, count: int) -> tuple[memoryview, int, int] | None:
-        """Where messages from ``seq`` on, up to ``count``, lie together: ``(bytes, offset, how many)``.
-
-        None if message ``seq`` is not what was written.
-        """
-        if not self.holds(seq):
-            return None
-        segment = self.segment_of(seq)
-        sound = segment.sound_count(seq, count)
-        return (segment.map, segment.offset_of(seq), sound) if sound else None
-
     def deferred_from(self, seq: int) -> Iterator[Commit]:
         """The batches at or above ``seq`` that were published to be delivered later."""
         for segment in self.segments:

@@ -303,16 +303,16 @@ class Segment:
             self._sound = position
         return position == self._sound
 
-    def sound_count(self, seq: int, count: int) -> int:
-        """How many of up to ``count`` messages from ``seq`` on are what was written, as far as is known at once.
+    def sound_range(self, seq: int) -> tuple[int, int]:
+        """The messages ``[start, end)`` around ``seq`` that are what was written, as far as is known at once.
 
-        Batches that were checked before are not checked again: ``damaged_below`` has told of those that are damaged.
+        Empty if ``seq`` is not. Batches that were checked before are not checked again: ``damaged_below`` has told of
+        those that are damaged.
         """
         if seq < self.checked_end:
-            return min(count, self.checked_end - seq)
-        if not self.is_sound(seq):
-            return 0
-        return min(count, self.commits[self.commits.find(seq)].next_seq - seq)
+            return self.first_seq, self.checked_end
+        commit = self.commits[self.commits.find(seq)]
+        return (commit.first_seq, commit.next_seq) if self.is_sound(seq) else (seq, seq)
 
     def timestamp_of(self, seq: int) -> int:
         """When message ``seq`` was accepted, Unix nanoseconds. Before its frame is checked, its batch's time."""

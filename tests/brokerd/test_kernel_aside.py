@@ -111,6 +111,24 @@ class SetAsideMachine(RuleBasedStateMachine):
             log = b"xy" + b"".join(frame_of(seq) for seq in range(first, first + count))
             self.both("deliver", log, 2, count, nbytes, client, self.now, self.now + 15)
 
+    @rule(data=st.data(), limit=st.integers(1, 30), nbytes=st.integers(1, 900), client=CLIENTS)
+    def deliver_scattered(self, data: st.DataObject, limit: int, nbytes: int, client: int) -> None:
+        """From a segment of batches of several sizes, of which some are missing."""
+        log, index, batches = bytearray(b"xy"), bytearray(), 0
+        seq = behind = self.published - data.draw(st.sampled_from([1500, 60, 20]))
+        for messages in data.draw(st.lists(st.sampled_from([1, 1, 7, 40]), min_size=1, max_size=4)):
+            frames_of_batch = b"".join(frame_of(each) for each in range(seq, seq + messages))
+            log += frames_of_batch
+            if messages != 7 or batches == 0:
+                index += aside.COMMIT.pack(seq, len(log), 0, 0, messages, 0, len(frames_of_batch)) + bytes(4)
+                batches += 1
+            seq += messages
+        first = behind + data.draw(st.sampled_from([0, 0, 5]))
+        arguments = (bytes(log), bytes(index), batches, first, seq, limit, nbytes, client, self.now, self.now + 15)
+        self.both("deliver_from", *arguments)
+        for at in range(first - 3, seq + 3, 9):
+            assert aside.find_batch(index, batches, at) == compiled_aside.find_batch(index, batches, at)
+
     @precondition(lambda self: self.plain.requeued_count)
     @rule()
     def drop_next(self) -> None:
