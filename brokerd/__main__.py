@@ -27,10 +27,8 @@ from brokerd.lookup_session import Identity
 from brokerd.memory import CollectorPauses, release_memory
 from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
-from brokerd.net.https import HTTPSProtocol, refuse_plain
 from brokerd.net.peers import LookupPeers
 from brokerd.net.resting import rest_topics
-from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
 from brokerd.net.watching import watch_data_path
 from brokerd.net.windows import turn_windows
@@ -39,6 +37,7 @@ from brokerd.syncer import Syncer
 from nsqwire import logs
 from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
 from nsqwire.http import HTTPServer, Limits
+from nsqwire.http.server import AnswerRequest
 from nsqwire.input_budget import InputBudget
 from nsqwire.listening import Listener, ListenFailed, listen, listen_tcp
 from nsqwire.settings import load
@@ -231,7 +230,11 @@ async def _serve_on(
     )
     limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
     plain_is_refused = settings.tls_required_code == 2
-    answer = refuse_plain(https.port if https else 0) if plain_is_refused else router.answer
+    answer: AnswerRequest = router.answer
+    if plain_is_refused:
+        from brokerd.net.https import refuse_plain
+
+        answer = refuse_plain(https.port if https else 0)
     new_server = partial(
         HTTPServer,
         limits=limits,
@@ -247,6 +250,8 @@ async def _serve_on(
         accepting.append(await http.serve(http_server.protocol))
         log.info("HTTP: listening on %s", http.shown)
     if https is not None and tls is not None:
+        from brokerd.net.https import HTTPSProtocol
+
         accepting.append(await https.serve(partial(HTTPSProtocol, tls, https_server.protocol)))
         log.info("HTTPS: listening on %s", https.shown)
     peers.set_addresses(settings.lookupd_tcp_address)
@@ -256,6 +261,8 @@ async def _serve_on(
     if settings.e2e_processing_latency_percentile:
         background.start(turn_windows(broker, windows, settings.e2e_processing_latency_window_time))
     if settings.statsd_address:
+        from brokerd.net.statsd import Statsd
+
         background.start(Statsd(broker, windows, pauses, http_port=told_http_port).run())
 
     await stop.wait()

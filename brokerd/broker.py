@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import secrets
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -70,7 +70,7 @@ class Broker:
         self.node_id = settings.node_id
         self.topology = Topology.of(settings)
         self.retention = Retention.of(settings.retention, settings.retention_bytes)
-        self.boot_id = secrets.token_hex(8)
+        self.boot_id = os.urandom(8).hex()
         self.start_time = time.time()
         self.write_error: str | None = None
         """Why the last write of messages failed; None if it did not."""

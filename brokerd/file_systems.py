@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
+import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -41,8 +41,8 @@ def sync_file_systems(paths: Iterable[Path]) -> bool:
 @cache
 def _syncfs() -> Callable[[int], None] | None:
     """syncfs(2), raising OSError; None where there is none, or one that hides errors."""
-    release = re.match(r"(\d+)\.(\d+)", platform.release())
-    if platform.system() != "Linux" or release is None or tuple(map(int, release.groups())) < REPORTS_ERRORS_FROM:
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if sys.platform != "linux" or release is None or tuple(map(int, release.groups())) < REPORTS_ERRORS_FROM:
         return None
     import ctypes  # here: it takes longer to load than many a broker needs to start
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 SCALE = 5
@@ -21,15 +21,20 @@ MAX_BUCKETS = 63 * BUCKETS_PER_OCTAVE
 RELATIVE_ERROR = (2 ** (1 / BUCKETS_PER_OCTAVE) - 1) / (2 ** (1 / BUCKETS_PER_OCTAVE) + 1)
 
 
-def _upper_bound(index: int) -> int:
-    """The largest integer in bucket ``index``: floor(2^((index+1)/32)), exactly."""
-    bound = 1 << (index + 1)
-    for _ in range(SCALE):  # the 32nd root by five square roots, each rounded down, is the 32nd root rounded down
-        bound = math.isqrt(bound)
-    return bound
+def _upper_bounds() -> Iterator[int]:
+    """The largest integer in each bucket but the last: floor(2^((index+1)/32)), exactly."""
+    roots = []
+    for step in range(BUCKETS_PER_OCTAVE):
+        root = 1 << (64 * BUCKETS_PER_OCTAVE + step)
+        for _ in range(SCALE):  # the 32nd root by five square roots, each rounded down, is the 32nd root rounded down
+            root = math.isqrt(root)
+        roots.append(root)  # floor(2^(64 + step/32)): of it, every octave's bound is the upper bits
+    for index in range(MAX_BUCKETS - 1):
+        octave, step = divmod(index + 1, BUCKETS_PER_OCTAVE)
+        yield roots[step] >> (64 - octave)
 
 
-UPPER_BOUNDS: tuple[int, ...] = tuple(_upper_bound(index) for index in range(MAX_BUCKETS - 1)) + ((1 << 63) - 1,)
+UPPER_BOUNDS: tuple[int, ...] = (*_upper_bounds(), (1 << 63) - 1)
 """Largest nanosecond count of each bucket, inclusive; index 0 is bucket 0."""
 FIRST_BUCKET = bisect_left(UPPER_BOUNDS, ZERO_THRESHOLD_NS + 1)
 """The lowest bucket ever used: lower ones are counted as zero."""

@@ -16,7 +16,6 @@ import logging
 import re
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from datetime import timedelta
@@ -296,6 +295,8 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
 
 def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
     """The file's values by field name. Keys that are not ours and tables are ignored, as the reference does."""
+    import tomllib  # here: most programs are started without a file
+
     try:
         with open(path, "rb") as file:
             document = tomllib.load(file)

@@ -1,7 +1,6 @@
 """Which NSQ we answer as, and which release of ours that is."""
 
-import platform
-from importlib import metadata
+import sys
 from typing import Final
 
 #: What INFO, /info, --version and user agents report: clients compare it to decide which features they may use.
@@ -10,6 +9,8 @@ NSQ_VERSION: Final = "1.3.0"
 
 def product_version() -> str:
     """Our own release, from the installed distribution; ``0+unknown`` when run from a tree that is not installed."""
+    from importlib import metadata  # here: few ask, and it takes long to import
+
     try:
         return metadata.version("nsq")
     except metadata.PackageNotFoundError:
@@ -18,4 +19,4 @@ def product_version() -> str:
 
 def version_text(program: str) -> str:
     """The line that ``--version`` prints and the log begins with: ``nsqd v1.3.0 (built w/python3.11.7)``."""
-    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
+    return f"{program} v{NSQ_VERSION} (built w/python{sys.version.partition(' ')[0]})"

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import formatdate
 from typing import Final
 
 import httptools
@@ -401,11 +400,22 @@ _date_ends = 0.0
 _date = b""
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def _http_date(now: float) -> str:
+    """Unix seconds as HTTP has them, whatever the locale: ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    utc = time.gmtime(now)
+    clock = f"{utc.tm_hour:02d}:{utc.tm_min:02d}:{utc.tm_sec:02d}"
+    return f"{_DAYS[utc.tm_wday]}, {utc.tm_mday:02d} {_MONTHS[utc.tm_mon - 1]} {utc.tm_year} {clock} GMT"
+
+
 def _date_line() -> bytes:
     """The Date header, which ends the head; made once a second."""
     global _date, _date_ends
     now = time.time()
     if not _date_ends - 1 <= now < _date_ends:
         _date_ends = int(now) + 1.0
-        _date = f"Date: {formatdate(now, usegmt=True)}\r\n\r\n".encode()
+        _date = f"Date: {_http_date(now)}\r\n\r\n".encode()
     return _date

@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any, Final
 
-import orjson
-
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 # Outside strings JSON has none of these characters, so replacing them in the whole text touches strings alone.
@@ -17,7 +15,6 @@ _ESCAPES: Final = (
     ("\u2029", "\\u2029"),
 )
 _RAW_ESCAPES: Final = tuple((character.encode(), escape.encode()) for character, escape in _ESCAPES)
-_ONLY_JSON_TYPES: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_PLAIN_FLOAT: Final = 1e21  # from here on Go uses an exponent
 
@@ -43,8 +40,11 @@ def encode(value: Any) -> bytes:
 
 def encode_without_floats(value: Any) -> bytes:
     """As encode, several times faster, for a value that holds no floats, whose spelling is not Go's here."""
+    import orjson  # here: it imports much, and a broker is to start quickly
+
+    only_json_types = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
     try:
-        raw = orjson.dumps(value, option=_ONLY_JSON_TYPES)
+        raw = orjson.dumps(value, option=only_json_types)
     except orjson.JSONEncodeError:  # a lone surrogate, or a number beyond 64 bits
         return encode(value)
     for character, escape in _RAW_ESCAPES:

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import traceback
-import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -105,6 +104,8 @@ class _Profiling:
         """What the objects are that the garbage collector knows; with ``seconds``, where they were made as well."""
         traced = ""
         if "seconds" in request.params:
+            import tracemalloc  # here, as below: few ever ask, and it takes a while to import
+
             seconds = _seconds(request, _DEFAULT_SECONDS)
             async with self._measurement():
                 tracemalloc.start()
@@ -126,6 +127,8 @@ class _Profiling:
 
     @asynccontextmanager
     async def _measurement(self) -> AsyncIterator[None]:
+        import tracemalloc
+
         if self._measuring or tracemalloc.is_tracing():
             raise HTTPError(409, "PROFILE_RUNNING")
         self._measuring = True
@@ -185,6 +188,8 @@ def _thread_stacks() -> str:
 
 
 def _allocations(seconds: float) -> str:
+    import tracemalloc
+
     lines = [f"allocated in {seconds:g} s and still there, by the line that did it\n"]
     for each in tracemalloc.take_snapshot().statistics("lineno")[:_MAX_ROWS]:
         frame = each.traceback[0]
