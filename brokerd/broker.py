@@ -267,6 +267,11 @@ class Broker:
         return self.write_error or (None if self._journal is None else self._journal.error)
 
     @property
+    def journal_is_complete(self) -> bool:
+        """True if checkpoint and journals hold every change."""
+        return self._journal is None or self._journal.is_complete
+
+    @property
     def journal_bytes(self) -> int:
         """Bytes of changes since the last checkpoint."""
         return 0 if self._journal is None else self._journal.used

@@ -147,6 +147,11 @@ class Journal:
         return self._before + self._offset - self._checkpointed_at
 
     @property
+    def is_complete(self) -> bool:
+        """True if checkpoint and journals hold every change."""
+        return not self._behind
+
+    @property
     def error(self) -> str | None:
         """Why the last checkpoint or the next generation failed; None since it succeeded."""
         return None if self._error is None else str(self._error)

@@ -38,7 +38,11 @@ FUSE = Fuse()
 
 def fused_journal_append(append: Callable[[Journal, bytes], None]) -> Callable[[Journal, bytes], None]:
     def fused(self: Journal, record: bytes) -> None:
+        before = self._generation, self._offset
+
         def tear(cut: int) -> None:
+            if (self._generation, self._offset) == before:
+                return  # it was dropped
             end = self._offset
             start = end - len(record) - 8
             self._map[start : start + 8] = bytes(8)  # it is written last
