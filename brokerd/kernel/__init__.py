@@ -54,6 +54,7 @@ if not COMPILED:
         req_run,
         scan_messages,
         touch_run,
+        write_record,
     )
     from brokerd.kernel.runs import Runs  # type: ignore[assignment]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -319,3 +322,12 @@ class WindowMachine(RuleBasedStateMachine):
 
 WindowMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestWindow = WindowMachine.TestCase
+
+
+def test_the_plain_kernel_has_all_that_the_compiled_one_has() -> None:
+    """A broker starts where no compiler was at hand."""
+    environment = os.environ | {"BROKERD_KERNEL": "python"}
+    script = "import brokerd.broker, brokerd.kernel as k; print(k.COMPILED, *map(k.__dict__.get, k.__all__))"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False ")
+    assert "None" not in done.stdout
