@@ -29,6 +29,7 @@ from brokerd.net.background import Background
 from brokerd.net.http import Ports, broker_router
 from brokerd.net.peers import LookupPeers
 from brokerd.net.resting import rest_topics
+from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
 from brokerd.net.watching import watch_data_path
 from brokerd.net.windows import turn_windows
@@ -261,8 +262,6 @@ async def _serve_on(
     if settings.e2e_processing_latency_percentile:
         background.start(turn_windows(broker, windows, settings.e2e_processing_latency_window_time))
     if settings.statsd_address:
-        from brokerd.net.statsd import Statsd
-
         background.start(Statsd(broker, windows, pauses, http_port=told_http_port).run())
 
     await stop.wait()

@@ -13,7 +13,6 @@ RARELY_USED = {
     "tomllib",
     "tracemalloc",
     "brokerd.net.https",
-    "brokerd.net.statsd",
     "brokerd.net.tls",
 }
 
