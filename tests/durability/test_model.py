@@ -31,6 +31,7 @@ import brokerd.outbox
 from brokerd.channel import Channel
 from brokerd.client import Client
 from brokerd.journal.journal import Journal, NotCheckpointed
+from brokerd.journal.recovery import recover
 from brokerd.log.commits import CommitIndex
 from brokerd.log.segment import Segment
 from brokerd.peek import PAGE, PeekState, peek
@@ -102,7 +103,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.consumers: list[Consumer] = []
         self.deliveries: list[Delivery] = []
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
-        self.written: list[Callable[[BaseException | None], None]] = []
+        self.written: list[Callable[[], None]] = []
         self.topics_made = 0
         self.awaited: list[Topic] = []
         """Topics whose channels lookup is asked for."""
@@ -113,7 +114,8 @@ class BrokerMachine(RuleBasedStateMachine):
         DISK.is_full, DISK.has_descriptors = False, True
         self.in_background = in_background
         retention = timedelta(days=1000 if retains else 0)
-        self.node = Node(self._directory(), mem_queue_size=1_000_000, retention=retention)
+        self.path = self._directory()
+        self.node = Node(self.path, mem_queue_size=1_000_000, retention=retention)
         self.retains = retains
         self._clock[:] = [self.node]
         self.topic = self.node.broker.topic("t")
@@ -124,6 +126,12 @@ class BrokerMachine(RuleBasedStateMachine):
         DISK.is_full, DISK.has_descriptors = False, True
         if hasattr(self, "node"):
             self.node.kill()
+
+    def _open(self) -> None:
+        oddities = recover(self.path).oddities
+        assert not oddities, "a kill leaves no journal that recovery wonders about"
+        self.node.open()
+        self._opened()
 
     def _opened(self) -> None:
         self.consumers.clear()
@@ -149,8 +157,7 @@ class BrokerMachine(RuleBasedStateMachine):
             sent = {(self.channel_of(each.client), each.body): each.attempts for each in self.deliveries}
             is_complete = self.node.broker.journal_is_complete
             self.node.kill()
-            self.node.open()
-            self._opened()
+            self._open()
             found, now = self.found(), self.node.now
             before, after = before.restarted(now), self.model.restarted(now)
             published = self.published - before_published
@@ -429,16 +436,26 @@ class BrokerMachine(RuleBasedStateMachine):
         """The thread that writes checkpoints gets on: with the writing, or with saying that it is done."""
         with self.step():
             if self.written:
-                self.written.pop(0)(None)
+                self.written.pop(0)()
             else:
                 work, done = self.background.pop(0)
-                work()
-                self.written.append(done)
+                error = self.write(work)
+                self.written.append(lambda: done(error))
+
+    @staticmethod
+    def write(work: Callable[[], None]) -> OSError | None:
+        try:
+            work()
+        except OSError as error:
+            if not DISK.is_full:
+                raise
+            return error
+        return None
 
     @rule()
     def close(self) -> None:
         for work, _ in self.background:
-            work()
+            self.write(work)
         is_complete = self.node.broker.journal_is_complete
         try:
             self.node.broker.close()
@@ -459,8 +476,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def reopen(self, *, is_complete: bool) -> None:
         expected = self.model.restarted(self.node.now)
         FUSE.writes = 0
-        self.node.open()
-        self._opened()
+        self._open()
         self.model = self.found()
         if is_complete:
             check_same(self.model, expected)
