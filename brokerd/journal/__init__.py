@@ -1,1 +1,1 @@
-"""What happened to topics and channels, written as it happens, so that a crash forgets none of it."""
+"""The journal of changes to topics and channels, from which a node recovers after a crash."""

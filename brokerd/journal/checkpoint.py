@@ -1,11 +1,11 @@
-"""Checkpoints: the whole state of a node as of one position in its journals.
+"""Checkpoints: the whole state of a node at one position in its journals.
 
-``checkpoint`` is the newest, ``checkpoint.previous`` the one before it. The previous one stays, with all journals
-since, until the next has been written, so that damage to the newest costs nothing.
+``checkpoint`` is the newest, ``checkpoint.previous`` the one before it. The previous one stays, with all later
+journals, until the next has been written, so that damage to the newest loses no data.
 
 Layout: 16 hex digits, the XXH3-64 of everything from byte 17 on; a space; a line ``<generation> <offset>``; the state
 in lines of JSON. Older versions wrote ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written
-aside, synced, read back, and renamed.
+to a temporary file, synced, read back, and renamed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class Position(NamedTuple):
-    """A place between two records: a byte ``offset`` in the journal of a ``generation``."""
+    """The boundary between two records: a byte ``offset`` in the journal of a ``generation``."""
 
     generation: int
     offset: int
@@ -41,7 +41,7 @@ class Damaged(Exception):
 
 
 def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
-    """The state and the position it is of. Raises Damaged, and OSError."""
+    """Return the state and its position in the journals. Raises Damaged and OSError."""
     data = path.read_bytes()
     digest, rest = data[: _DIGEST_BYTES - 1], data[_DIGEST_BYTES:]
     head, _, text = rest.partition(b"\n")
@@ -55,7 +55,7 @@ def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
 
 
 def position_of(path: Path) -> Position | None:
-    """The position that a checkpoint's first line gives; None without one. The rest is not looked at."""
+    """The position in a checkpoint's first line; None if there is none. The rest is not read."""
     with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
         generation, offset = map(int, [*file.read(100).partition(b"\n")[0].split(b" "), b"0"][1:3])
         return Position(generation, offset)
@@ -63,9 +63,9 @@ def position_of(path: Path) -> Position | None:
 
 
 def write_checkpoint(directory: Path, state: NodeState, position: Position, *, keep_newest: bool) -> None:
-    """Replace the newest checkpoint, which becomes the previous one if it is to be kept.
+    """Replace the newest checkpoint. With ``keep_newest`` the replaced one becomes the previous one.
 
-    Raises OSError; the newest is then the one it was, or the previous one, if the error came between the renames.
+    Raises OSError; the newest is then unchanged, or has become the previous one if the error came between the renames.
     """
     new = directory / NEW
     digest = xxh3_64()
@@ -90,7 +90,7 @@ def write_checkpoint(directory: Path, state: NodeState, position: Position, *, k
 
 
 def _prove(path: Path) -> None:
-    """Read a checkpoint back, from the disk where the system lets go of its copy. Raises OSError if it differs."""
+    """Verify a checkpoint, from the disk if the system drops its cached pages. Raises OSError if it differs."""
     digest = xxh3_64()
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -98,4 +98,4 @@ def _prove(path: Path) -> None:
         while data := file.read(_READ_BYTES):
             digest.update(data)
     if digest.hexdigest().encode() != expected:
-        raise OSError(errno.EIO, "a checkpoint does not read back as it was written", str(path))
+        raise OSError(errno.EIO, "a checkpoint reads back differently than written", str(path))

@@ -1,14 +1,14 @@
-"""The journal's files: ``journal.<generation>`` takes each change as it happens.
+"""The journal: each change of state is appended to the file ``journal.<generation>`` as it happens.
 
-A journal is a preallocated, mapped file of ``length u32 | check u32 | record``, zero-filled behind the last; ``check``
-is the low half of the record's XXH3-64. Being mapped, it keeps every record when the process is killed. When it is full
-the next generation begins, in a file that was allocated once this one was half full, and at the end of the event loop's
-turn, when no change is half made, the node's whole state becomes a new checkpoint
-(:mod:`brokerd.journal.checkpoint`). Should that fail for want of space, the older journals stay: recovery reads the
-checkpoint, and then every record behind it.
+A journal is a preallocated, mapped file of ``length u32 | check u32 | record``, zero-filled after the last record;
+``check`` is the low half of the record's XXH3-64. The mapping keeps every record when the process is killed. When a
+journal is full, the next generation begins in a file that was allocated when this one was half full. At the end of that
+turn of the event loop, when no change is half made, the node's whole state becomes a new checkpoint
+(:mod:`brokerd.journal.checkpoint`). If that fails for want of space, the older journals stay: recovery reads the
+checkpoint and then every later record.
 
-When journal and disk are both full, records about messages are dropped. Replay then delivers messages again; it loses
-none, because what relies on a record asks for room first (:meth:`Journal.require`) and is refused if there is none.
+When journal and disk are both full, records about messages are dropped. Replay then redelivers messages but loses none:
+operations that depend on a record reserve room first (:meth:`Journal.require`) and are refused if there is none.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from brokerd.kernel import write_record
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
-"""After a failure for want of space, when it is tried again; later for a state that takes long to write down."""
+"""Delay before a retry after the disk was full; longer if a snapshot of the state takes long."""
 
 CHANGE_BYTES = 256
-"""At least the size of the records of one change of a topic or channel, heads included."""
+"""Upper bound on the size of the records of one change of a topic or channel, heads included."""
 _RESERVED = 16
-"""One part in so many is for the changes of topics and channels, once all else is full."""
+"""One part in this many of a journal is reserved for changes of topics and channels."""
 _DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 Background = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-"""Runs the first in a thread, then the second, with its error or None, where the journal is used."""
+"""Runs the first function in a thread, then the second in the journal's own, with the error or None."""
 
 
 class NotCheckpointed(Exception):
@@ -49,8 +49,8 @@ class NotCheckpointed(Exception):
 class Journal:
     """An open journal.
 
-    ``snapshot`` gives the node's whole state, ``failed`` hears of each error of the disk. ``call_soon`` runs a function
-    once the change that is being made is complete, ``call_later`` after so many seconds.
+    ``snapshot`` returns the node's whole state; ``failed`` is called with each disk error. ``call_soon`` runs a
+    function after the current change is complete, ``call_later`` after a number of seconds.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Journal:
         call_later: Callable[[float, Callable[[], None]], object],
         tolerates_full_disk: bool = True,
     ) -> None:
-        """Go on behind what was ``found``, with a checkpoint of the state as it is now.
+        """Continue after what recovery ``found``, and write a checkpoint of the present state.
 
-        Raises OSError. A full disk is an error only for a new data path, or if it is not to be tolerated.
+        Raises OSError. A full disk raises only for a new data path, or without ``tolerates_full_disk``.
         """
         self._directory = directory
         self._snapshot = snapshot
@@ -83,7 +83,7 @@ class Journal:
         self._checkpointed_at = 0
         self._newest, self._previous = found.newest, found.previous
         self._behind = True
-        """The state has changes that no record and no checkpoint holds."""
+        """The state has changes that are in no record and no checkpoint."""
         self._dropped = False
         """Records were dropped since the last snapshot was taken."""
         self._has_gap = False
@@ -111,14 +111,14 @@ class Journal:
                 self._fail(error)
 
     def _reopen(self, end: Position) -> None:
-        """Go on in the journal that is there, if it can be mapped with its space."""
+        """Continue in the existing journal, if its space can be allocated."""
         path = self._path(end.generation)
         if not path.is_file():
             return
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             size = max(JOURNAL_BYTES, os.fstat(fd).st_size)
-            with contextlib.suppress(OSError):  # without its space a file must not be written through a map
+            with contextlib.suppress(OSError):  # a full disk would raise SIGBUS on an unallocated page
                 os.posix_fallocate(fd, 0, size)
                 self._use(mmap.mmap(fd, size), end.offset)
                 torn = len(self._map[end.offset :].rstrip(b"\0"))
@@ -132,18 +132,18 @@ class Journal:
             self.checkpoint()
 
     def write_in_background(self, background: Background) -> None:
-        """From now on write checkpoints by ``background(work, done)``, so that clients need not wait for one."""
+        """From now on write checkpoints with ``background(work, done)``, so that clients do not wait for them."""
         self._in_background = background
 
     @property
     def paths(self) -> list[Path]:
-        """The files a recovery would read: the one that takes the changes, and those that no checkpoint holds yet."""
+        """The journals that a recovery would read: the current one, and the older ones since the newest checkpoint."""
         first = self._generation if self._newest is None else self._newest.generation
         return [self._path(number) for number in range(max(1, first), self._generation + 1)]
 
     @property
     def used(self) -> int:
-        """Bytes in it since the last checkpoint."""
+        """Bytes written since the last checkpoint."""
         return self._before + self._offset - self._checkpointed_at
 
     @property
@@ -153,21 +153,21 @@ class Journal:
 
     @property
     def error(self) -> str | None:
-        """Why the last checkpoint or the next generation failed; None since it succeeded."""
+        """Why the last checkpoint or switch of generations failed; None after a success."""
         return None if self._error is None else str(self._error)
 
     # -- records --------------------------------------------------------------------------------------------------
 
     def append(self, record: bytes) -> None:
-        """Keep a change. With journal and disk full, ``failed`` hears that one about messages is dropped."""
+        """Append a record. With journal and disk full, droppable records are dropped, and ``failed`` is called."""
         if self._offset + RECORD_HEAD.size + len(record) > self._limit and not self._make_room(record):
             return
         self._put(record)
 
     def require(self, nbytes: int, *, of_messages: bool = False) -> None:
-        """Make sure that records of ``nbytes``, heads included, can be appended next.
+        """Make sure that the next records, of ``nbytes`` with their heads, can be appended.
 
-        Raises OSError if they would be dropped, or, for records ``of_messages``, if any was since the last checkpoint.
+        Raises OSError if they cannot; for records ``of_messages``, also if any was dropped since the last checkpoint.
         """
         fits = self._offset + nbytes <= self._soft_end and self._stuck is None
         if not fits and (of_messages or self._offset + nbytes > self._capacity):
@@ -183,7 +183,7 @@ class Journal:
         self._offset = write_record(self._map, self._offset, record)
 
     def _make_room(self, record: bytes) -> bool:
-        """Begin the next generation, or else use the reserve. False if there is no room for the record."""
+        """Begin the next generation, or use the reserve. False if there is no room for the record."""
         end = self._offset + RECORD_HEAD.size + len(record)
         if self._stuck is None:
             if end <= self._soft_end:
@@ -204,7 +204,7 @@ class Journal:
 
     @property
     def _soft_end(self) -> int:
-        """Records about messages end here; what is behind is the reserve."""
+        """The end of the space for records about messages; the reserve begins here."""
         return self._capacity - self._capacity // _RESERVED
 
     def _use(self, map_: mmap.mmap, offset: int) -> None:
@@ -213,7 +213,7 @@ class Journal:
         self._limit = max(0, min(self._capacity // 2, self._soft_end))
 
     def _switch(self, nbytes: int = 0) -> None:
-        """Begin the next generation, with room for ``nbytes``. Raises OSError; the old one goes on then."""
+        """Begin the next generation, with room for ``nbytes``. Raises OSError; the present one then stays in use."""
         generation = next_generation(self._directory, self._generation)
         if self._spare is not None and nbytes > len(self._spare) // 2:
             self._spare.close()
@@ -229,12 +229,12 @@ class Journal:
         self._checkpoint_soon()
 
     def _fail(self, error: OSError) -> None:
-        """The next generation cannot begin."""
+        """Report that the next generation cannot begin, and schedule a retry."""
         self._failed(error)
         if self._stuck is None:
             self._call_later(self._pause_s, self._retry)
         self._stuck = self._error = error
-        self._limit = min(self._limit, self._offset)  # no record about messages may follow one that is missing
+        self._limit = min(self._limit, self._offset)  # no record about messages may follow a dropped one
 
     def _retry(self) -> None:
         if self._closed or self._stuck is None:
@@ -244,11 +244,11 @@ class Journal:
             self._switch()
         except OSError as error:
             self._fail(error)
-            self._checkpoint_soon()  # it lets older journals go, whose space is enough for the next
+            self._checkpoint_soon()  # it removes older journals, which frees enough space for the next
 
     def _allocate_spare(self) -> None:
         if self._spare is None:
-            with contextlib.suppress(OSError):  # it is tried again when it is needed
+            with contextlib.suppress(OSError):  # retried when it is needed
                 self._spare = self._allocate(next_generation(self._directory, self._generation))
 
     def _allocate(self, generation: int, nbytes: int = 0) -> mmap.mmap:
@@ -270,12 +270,12 @@ class Journal:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write the whole state, now: no change may be half made. Raises OSError; nothing is lost by it."""
+        """Write the whole state now; no change may be half made. Raises OSError, with nothing lost."""
         self._take()()
         self._checkpointed()
 
     def _take(self) -> Callable[[], None]:
-        """Take a snapshot, and return what writes it, in any thread."""
+        """Take a snapshot. The returned function writes it, in any thread."""
         self._due = False
         self._ticket += 1
         ticket, position, self._dropped = self._ticket, Position(self._generation, self._offset), False
@@ -286,7 +286,7 @@ class Journal:
 
         def write() -> None:
             with self._lock:
-                if ticket > self._written_ticket:  # else a later one was written meanwhile
+                if ticket > self._written_ticket:  # otherwise a later one has been written
                     self._replace_checkpoint(state, position)
                     self._written_ticket, self._checkpointed_at = ticket, taken_at
 
@@ -310,7 +310,7 @@ class Journal:
 
     def _begin_checkpoint(self) -> None:
         due, self._due = self._due, False
-        if not due or self._closed or self._writing:  # the next generation's follows the one that is being written
+        if not due or self._closed or self._writing:  # the next generation requests its own
             return
         write = self._take()
         if self._in_background is not None:
@@ -340,7 +340,7 @@ class Journal:
         self._behind, self._error = self._dropped, self._stuck
 
     def close(self) -> None:
-        """Write a last checkpoint and let go of the files. Raises NotCheckpointed."""
+        """Write a last checkpoint and close the files. Raises NotCheckpointed."""
         self._closed = True
         try:
             self.checkpoint()

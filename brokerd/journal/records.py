@@ -32,8 +32,8 @@ KINDS: Final = range(TOPIC_CREATED, TOPIC_PASSED + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
 """The kinds that describe messages of one channel, whose number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
-"""The kinds that are dropped while journal and disk are full. Replay then delivers some messages again; it loses none,
-because once one of them was dropped none follows until a checkpoint makes up for it."""
+"""The kinds that are dropped while journal and disk are full. After one was dropped, none is written until the next
+checkpoint, so that replay redelivers some messages but loses none."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")
@@ -129,14 +129,14 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
 
 
 def topic_passed(number: int, routed_end: int) -> bytes:
-    """Messages below ``routed_end`` have gone to channels that a restart does not bring back."""
+    """Messages below ``routed_end`` have gone to channels that do not survive a restart."""
     return TOPIC_HEAD.pack(TOPIC_PASSED, number, routed_end)
 
 
 def journal_begun(generation: int, *, is_complete: bool, previous_end: int) -> bytes:
-    """The journal of this generation begins; the one before ends at byte ``previous_end``, 0 if that is not known.
+    """The start of a generation's journal. The previous journal ends at byte ``previous_end``, 0 if unknown.
 
-    If not ``is_complete``, records were dropped before this one.
+    ``is_complete`` is false if records were dropped before this one.
     """
     return BEGUN.pack(JOURNAL_BEGUN, generation, is_complete, previous_end)
 

@@ -1,7 +1,7 @@
-"""Reading a node's state back: the newest checkpoint that checks, and all journal records behind it.
+"""Recovery of a node's state: the newest valid checkpoint, and all later journal records.
 
-What is damaged is passed over and reported. From there on records may be missing, and replay is careful: it delivers
-messages again rather than lose one (:attr:`NodeState.is_complete`).
+Damaged records are skipped and reported. Records after the damage may be missing, so replay prefers delivering a
+message again to losing it (:attr:`NodeState.is_complete`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_RECORD_BYTES = 1024 * 1024
 _NAME = re.compile(r"journal\.(0|[1-9][0-9]*)")
 FILES = re.compile(rf"{re.escape(CHECKPOINT)}|{re.escape(PREVIOUS)}|{re.escape(NEW)}|{_NAME.pattern}")
 """The names of all files of journal and checkpoints."""
-# Where a record may begin: a length of up to MAX_RECORD_BYTES, any check, and a kind.
+# A possible start of a record: a length of up to MAX_RECORD_BYTES, any check, and a known kind.
 _CANDIDATE = re.compile(rb"(?=\0[\0-\x10].{6}[%b-%b])" % (bytes([KINDS[0]]), bytes([KINDS[-1]])), re.DOTALL)
 
 
@@ -36,11 +36,11 @@ class CorruptState(Exception):
 
 
 class Recovered(NamedTuple):
-    """What was found.
+    """The state of a node after its restart.
 
-    ``end`` is where the newest journal's records end, with generation 0 if there is no journal. ``newest`` and
-    ``previous`` are the positions of the checkpoints that are there, None for one that is missing or damaged.
-    ``oddities`` has a line for each thing that was wrong.
+    ``end`` is the end of the newest journal's records; its generation is 0 if there is no journal. ``newest`` and
+    ``previous`` are the positions of the checkpoints, None for one that is missing or damaged. ``oddities`` has a line
+    for each problem found.
     """
 
     state: NodeState
@@ -51,7 +51,7 @@ class Recovered(NamedTuple):
 
 
 def recover(directory: Path) -> Recovered:
-    """Read the state of a node that stopped, however it stopped. Nothing is changed.
+    """Read the state of a stopped or killed node, without changing any file.
 
     Raises CorruptState if no checkpoint can be used, and OSError.
     """
@@ -80,7 +80,7 @@ def recover(directory: Path) -> Recovered:
 
 
 class _Replayed(NamedTuple):
-    """Records that were ``read``, and where the last of them ends."""
+    """The number of records ``read``, and the offset after the last one."""
 
     read: int
     end: int
@@ -88,9 +88,9 @@ class _Replayed(NamedTuple):
 
 
 def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) -> _Replayed:
-    """Apply a journal's records from ``start`` on. Those that are damaged or cannot be applied are counted.
+    """Apply a journal's records from ``start`` on. Damaged and inapplicable ones are counted.
 
-    The journal before it was read up to ``previous_end``, None if there is none or it is not known.
+    ``previous_end`` is where the records of the journal before it ended; None if there is none or that is unknown.
     """
     read = damaged = passed_over = 0
     end, oddities = start, []
@@ -116,10 +116,9 @@ def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) 
 
 
 def scan(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each record with the offset behind it; None for damaged bytes, before going on behind them.
+    """Yield each record with the offset after it, and None once for each stretch of damaged bytes.
 
-    The last record may be torn, because the process was killed while it wrote it: its check is written last. That is
-    no damage.
+    A kill may tear the last record, whose check is written last. Such a record is not damage.
     """
     offset, used = start, len(data.rstrip(b"\0"))
     while offset < used:
@@ -162,18 +161,18 @@ def _read_newest(directory: Path, oddities: list[str]) -> tuple[NodeState, Posit
     except (Damaged, FileNotFoundError) as error:
         also = str(error) if isinstance(error, Damaged) else f"{previous} is missing"
         raise CorruptState(f"{reason}, and {also}; nothing was changed, see `nsq repair`") from error
-    oddities.append(f"{reason}; its state is read from {previous.name} and the journals since, nothing is lost by it")
+    oddities.append(f"{reason}; state recovered from {previous.name} and the journals since, nothing is lost by it")
     return state, position, None, position
 
 
 def journal_files(directory: Path) -> dict[int, Path]:
-    """The journals by generation. A link or a directory of such a name is none."""
+    """The journals by generation. Links and directories with such a name are ignored."""
     found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
     return {generation: path for generation, path in found.items() if path.is_file() and not path.is_symlink()}
 
 
 def next_generation(directory: Path, generation: int) -> int:
-    """The one after ``generation``. Numbers whose names are taken by something that is no journal are left out."""
+    """The generation after ``generation``, skipping those whose file name is taken by a link or a directory."""
     generation += 1
     while (path := directory / f"journal.{generation}").is_symlink() or path.is_dir():
         generation += 1

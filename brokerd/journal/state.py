@@ -14,7 +14,7 @@ from brokerd.journal import records
 from brokerd.journal.records import RANGE, WAITING_RANGE
 
 WAITING_IN_A_LINE = 1000
-"""Messages in one line of a checkpoint: it is formatted without a pause, and nothing else runs meanwhile."""
+"""Messages in one line of a checkpoint; formatting a line blocks all other threads."""
 
 
 class Inapplicable(Exception):
@@ -57,9 +57,9 @@ class Delivered:
 
 @dataclass
 class ChannelState:
-    """``aside``: seq -> (attempts, due in kept ns or 0), the messages that wait for another delivery.
+    """``aside`` maps seq to (attempts, due in kept ns or 0) for messages that wait for another delivery.
 
-    A running node, which has them elsewhere, gives them as ``waiting``: packed WAITING_RANGE, in no order.
+    A snapshot of a running node has them in ``waiting`` instead: packed WAITING_RANGE, in no order.
     """
 
     number: int
@@ -74,7 +74,7 @@ class ChannelState:
         self.delivered = Delivered(self.head)
 
     def wait(self, first: int, count: int, attempts: int, due: int) -> None:
-        """Messages wait for another delivery, until ``due``, kept ns, or 0 for at once."""
+        """Note that messages wait for another delivery at ``due``, in kept ns, or 0 for at once."""
         for seq in range(first, first + count):
             self.aside[seq] = (attempts, due)
         self.delivered.mark(first, count)
@@ -87,9 +87,9 @@ class ChannelState:
         self.delivered.mark(first, count)
 
     def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
-        """Deliver again from ``head`` on, and with it what waits aside in the ``(first seq, count)`` ranges.
+        """Deliver again from ``head`` on, and forget what was set aside in the ``(first seq, count)`` ranges.
 
-        A ``head`` above the one that is known follows records that were lost: the lower one holds.
+        A ``head`` above the known one means that records were lost; the lower one is used.
         """
         head = min(head, self.head)
         self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
@@ -101,7 +101,7 @@ class ChannelState:
         self.head, self.delivered = head, Delivered(head)
 
     def portions(self) -> Iterator[list[tuple[int, ...]]]:
-        """All that wait, by portions, as a checkpoint keeps them: ``(seq, attempts, due)``, and a count if not 1."""
+        """The waiting messages as a checkpoint has them: lists of ``(seq, attempts, due)``, with a count if not 1."""
         step = WAITING_IN_A_LINE * WAITING_RANGE.size
         for start in range(0, len(self.waiting), step):
             ranges = WAITING_RANGE.iter_unpack(self.waiting[start : start + step])
@@ -144,14 +144,14 @@ class NodeState:
         self.clock: KeptClock | None = None
         """How the due times are to be read; None: as Unix time."""
         self.is_complete = True
-        """False once a record may be missing. Then a record counts only as far as it holds without those before it."""
+        """False once a record may be missing; later records that depend on earlier ones are then not applied."""
         self._topic_numbers: dict[str, int] = {}
         self._channel_numbers: dict[tuple[int, str], int] = {}
 
     def apply(self, record: bytes) -> None:
-        """Take one change; taking it twice is taking it once, since a checkpoint may hold the first record behind it.
+        """Apply a record. This is idempotent, because a checkpoint may already include the first record after it.
 
-        Raises Inapplicable, with nothing changed, for one that names an unknown topic or channel or makes no sense.
+        Raises Inapplicable, with nothing changed, if the record names an unknown topic or channel or is malformed.
         """
         try:
             self._apply(record)
@@ -164,7 +164,7 @@ class NodeState:
             number = records.CHANNEL.unpack_from(record)[1]
             if number in self.channels or number >= self.next_channel:
                 self._apply_to(self.channels[number], kind, record)
-            # Otherwise the channel was deleted, and this is of no importance any more.
+            # Otherwise the channel was deleted, and its messages no longer matter.
         else:
             self._apply_rare(kind, record)
 
@@ -195,7 +195,7 @@ class NodeState:
             self.topics[number].routed_end = routed_end
         elif kind == records.TOPIC_ROUTED:
             _, number, end = records.TOPIC_HEAD.unpack(record)
-            if self.is_complete:  # else some of them may not have gone anywhere that is known of
+            if self.is_complete:  # otherwise their records in the channels may be missing
                 self.topics[number].deferred_end = end
         elif kind == records.TOPIC_PASSED:
             _, number, end = records.TOPIC_HEAD.unpack(record)
@@ -239,7 +239,7 @@ class NodeState:
             raise KeyError(f"no record of kind {kind}")
 
     def _create_topic(self, topic: TopicState) -> None:
-        """A topic that has its name or its number is gone, even if the record of its deletion was lost."""
+        """Replace a topic of the same name or number: it was deleted, even if that record was lost."""
         older = self.topics.get(self._topic_numbers.get(topic.name, -1))
         if older is not None and older.name == topic.name:
             self._delete_topic(older.number)
@@ -254,7 +254,7 @@ class NodeState:
         self.channels = {key: channel for key, channel in self.channels.items() if channel.topic != number}
 
     def _create_channel(self, channel: ChannelState) -> None:
-        """Another one of its topic and name is gone, even if the record of its deletion was lost."""
+        """Replace a channel of the same topic and name: it was deleted, even if that record was lost."""
         older = self.channels.get(self._channel_numbers.get((channel.topic, channel.name), -1))
         if older is not None and (older.topic, older.name) == (channel.topic, channel.name):
             del self.channels[older.number]
@@ -263,9 +263,9 @@ class NodeState:
         self.next_channel = channel.number + 1
 
     def to_lines(self) -> Iterator[str]:
-        """The whole state, as a checkpoint keeps it: a line of JSON for the node, each topic and each channel.
+        """The state in the form of a checkpoint: a line of JSON for the node, each topic and each channel.
 
-        A channel with much that waits has further lines, ``aside_of``.
+        A channel with many waiting messages has further lines, ``aside_of``.
         """
         yield _line(
             format=1,
@@ -316,13 +316,13 @@ class NodeState:
                 topic = TopicState(
                     data["topic"], data["name"], data["routed_end"], data["paused"], holes, data["deferred_end"]
                 )
-                topic.next_seq = data.get("next_seq", 0)  # checkpoints of before have none
+                topic.next_seq = data.get("next_seq", 0)  # older checkpoints have none
                 state.topics[topic.number] = topic
                 state._topic_numbers[data["name"]] = data["topic"]
             elif data["format"] == 1:
                 state.next_topic, state.next_channel = data["next_topic"], data["next_channel"]
                 state.imports = data["imports"]
-                if data.get("clock"):  # checkpoints of before have none, and Unix times
+                if data.get("clock"):  # older checkpoints have none, and Unix times
                     state.clock = KeptClock(*data["clock"])
             else:
                 raise ValueError(f"checkpoint of format {data['format']}, this version reads 1")
