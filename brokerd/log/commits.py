@@ -3,9 +3,9 @@
 Layout, big-endian, 48 bytes each, zero-filled behind the last:
 ``first_seq u64 | end u64 | timestamp_ns i64 | data_hash u64 | messages u32 | defer_ms u32 | length u32 | check u32``.
 ``end`` is the byte offset in the ``.log`` behind the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
-those bytes, ``check`` the low half of XXH3-64 of the record's first 44 bytes. A segment that is full is sealed by a
-record without messages whose ``data_hash`` is that of all the records before it. The first record of a segment has no
-messages either: it says that the segment was begun, so that a file of zeros is known to be damaged.
+those bytes, ``check`` the low half of XXH3-64 of the record's first 44 bytes. A full segment is sealed by a record
+without messages whose ``data_hash`` is that of all earlier records. The first record of a segment has no messages
+either: it marks the beginning, so that a file of zeros is known to be damaged.
 Source: our own; why they stand beside the log is in docs/architecture.md, "Segments".
 """
 
@@ -75,7 +75,7 @@ class CommitIndex:
             if create:
                 path.unlink(missing_ok=True)
             size = path.stat().st_size if path.exists() else 0
-            # Files are made and grown to these sizes only, so another one means that something was cut off.
+            # Files only ever have these sizes, so any other size means that the file was truncated.
             self.was_cut = not create and (size < _FIRST_BYTES or size & (size - 1) != 0)
             self._mapped = _map_file(path, max(size, _FIRST_BYTES))
         self._size = len(self._mapped)
@@ -104,12 +104,12 @@ class CommitIndex:
         return Commit(*_FIELDS.unpack_from(self._map, position * RECORD_BYTES))
 
     def begin(self, first_seq: int) -> None:
-        """Write the record that every segment begins with. Raises OSError if the disk is full."""
+        """Write the first record of a segment. Raises OSError if the disk is full."""
         self.append(Commit(first_seq, 0, 0, 0, 0, 0, 0))
 
     @property
     def ends_with_a_page(self) -> bool:
-        """True if the last record ends where a page does: if there were more, a page of zeros has taken their place."""
+        """True if the last record ends at a page boundary: a lost page of further records would look the same."""
         return self._count * RECORD_BYTES % mmap.PAGESIZE == 0
 
     def append(self, fields: Fields) -> None:
@@ -125,7 +125,7 @@ class CommitIndex:
         return self._mapped or self._map, self._count * RECORD_BYTES
 
     def appended(self) -> None:
-        """Say that a record was written at ``next_place``."""
+        """Count a record that was written at ``next_place``."""
         self._count += 1
 
     def replace(self, position: int, fields: Fields) -> None:
@@ -153,7 +153,7 @@ class CommitIndex:
         return [position for position in range(self._count) if not self.checks(position)]
 
     def sound(self) -> Iterator[tuple[int, Commit]]:
-        """The records that check, each with its position."""
+        """The valid records, each with its position."""
         return ((position, self[position]) for position in range(self._count) if self.checks(position))
 
     def truncate(self, count: int) -> None:
@@ -201,7 +201,7 @@ class CommitIndex:
 
 
 def read_records(data: bytes) -> tuple[list[Commit], list[int]]:
-    """The records of an ``.idx`` that check, and the positions of those that do not."""
+    """The valid records of an ``.idx``, and the positions of the others."""
     used = len(data.rstrip(b"\0"))
     sound, damaged = list[Commit](), list[int]()
     for position in range(min(-(-used // RECORD_BYTES), len(data) // RECORD_BYTES)):

@@ -1,4 +1,4 @@
-"""The files of a log, by their names: which of those in its directory are the broker's, and which are not."""
+"""Classification of the files in a log's directory, by name: the broker's and others."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 RETIRED: Final = "retired"
-"""What a segment's file is called while it waits for its next use."""
+"""Name of a removed segment's file that is kept for reuse."""
 _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _SIDE_FILE: Final = re.compile(r"[0-9]{20}\.idx")
 
 
 class LogFiles(NamedTuple):
-    """What is in a log's directory. Nothing but a regular file of the right name is the broker's."""
+    """The contents of a log's directory. Only regular files with a known name are the broker's."""
 
     segments: list[Path]
     """The ``.log`` files, oldest first."""
     side_files: list[Path]
-    """Other files of the broker's."""
+    """The broker's other files."""
     strangers: list[Path]
-    """Whatever else is there. The broker neither opens nor removes it."""
+    """Everything else. The broker neither opens nor removes these."""
 
     @classmethod
     def of(cls, directory: Path) -> LogFiles:
@@ -41,7 +41,7 @@ class LogFiles(NamedTuple):
 
 
 def remove_log(directory: Path) -> list[Path]:
-    """Delete a log's files, and the directory unless something else is in it, which is returned. Raises OSError."""
+    """Delete a log's files, and the directory if it is then empty. Returns the files left in it. Raises OSError."""
     files = LogFiles.of(directory)
     for path in [*files.segments, *files.side_files]:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a topic's directory holds and what of it is damaged, without a byte of it changed."""
+"""Read-only inspection of a topic's directory: its contents and their damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from brokerd.log.files import LogFiles
 
 
 class LogReport(NamedTuple):
-    """``messages`` counts those that can be read; each line of ``damage`` begins with the name of a file."""
+    """``messages`` counts the readable ones; each line of ``damage`` begins with the name of a file."""
 
     segments: int
     messages: int
@@ -46,7 +46,7 @@ def inspect_log(directory: Path) -> LogReport:
 
 
 def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
-    """A segment's commit records that check, and what is wrong with its ``.idx``."""
+    """A segment's valid commit records, and a line for each problem of its ``.idx``."""
     index = path.with_suffix(".idx")
     try:
         commits, damaged = read_records(index.read_bytes())
@@ -65,7 +65,7 @@ def _head(path: Path) -> bytes:
 
 
 def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
-    """The messages that can be read by ``commits``, and a line for each batch that is not what was written."""
+    """The number of readable messages of ``commits``, and a line for each damaged batch."""
     if not path.stat().st_size:
         lost = sum(commit.messages for commit in commits)
         return 0, [f"{path.name}: empty; {lost} messages are lost"] if lost else []

@@ -31,16 +31,16 @@ class Log:
         self._capacity = FIRST_SEGMENT_BYTES
         self._retired: Segment | None = None
         self.strangers: list[Path] = []
-        """What lay in the directory at the start and is not the broker's."""
+        """Files in the directory at startup that are not the broker's."""
         self._orphans: list[Orphan] = []
         if directory is not None:
             directory.mkdir(exist_ok=True)
 
     @classmethod
     def recover(cls, directory: Path, id_head: bytes, known_end: int = 0) -> tuple[Log, list[str]]:
-        """Open what is there. Returns the log, and a line for each file that was mended, is missing or was renamed.
+        """Open a log. Returns it, and a line for each file that was repaired, renamed or is missing.
 
-        ``next_seq`` is ``known_end`` at least, and behind all that any file tells of: no number is given twice.
+        ``next_seq`` is at least ``known_end`` and above every number in any file, so that no number is used twice.
         Raises OSError if a file cannot be read.
         """
         is_missing = known_end > 0 and not directory.exists()
@@ -58,13 +58,13 @@ class Log:
         return log, [f"{directory} is missing", *notes] if is_missing else notes
 
     def gaps(self) -> list[tuple[int, int]]:
-        """The ranges ``[start, end)`` above ``first_seq`` that were written and that no segment holds."""
+        """The ranges ``[start, end)`` above ``first_seq`` that were written and are in no segment."""
         starts = [segment.next_seq for segment in self.segments]
         ends = [*(segment.first_seq for segment in self.segments[1:]), self.next_seq]
         return [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
 
     def file_of(self, seq: int) -> Path:
-        """The file that message ``seq`` was written to; one that is missing is named by the lowest number not held."""
+        """The file that message ``seq`` was written to. A missing file is named after ``seq``."""
         assert self.directory is not None, "in memory nothing is missing"
         below = [segment for segment in self.segments if segment.first_seq <= seq < segment.written_end]
         return below[-1].path if below and below[-1].path else self.directory / f"{seq:020d}.log"
@@ -95,7 +95,7 @@ class Log:
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
     ) -> tuple[int, int, Segment | None]:
-        """As Segment.append_commands; returns the segment, too. Raises OSError if it cannot be mapped again."""
+        """As Segment.append_commands; also returns the segment. Raises OSError if it cannot be mapped again."""
         if not self.segments:
             return 0, 0, None
         segment = self.segments[-1]
@@ -178,9 +178,9 @@ class Log:
             self._orphans.pop(0).path.unlink(missing_ok=True)
 
     def give_back(self) -> None:
-        """Remove every segment, if that frees space. Nobody needs a message of the log.
+        """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
 
-        A small one is begun first: its name keeps ``next_seq`` over a restart. Raises OSError, with nothing changed.
+        The name of the small one preserves ``next_seq`` over a restart. Raises OSError, with nothing changed.
         """
         if self.segments and self.segments[-1].capacity > FIRST_SEGMENT_BYTES and self.first_seq < self.next_seq:
             done = self.segments

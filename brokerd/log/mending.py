@@ -1,4 +1,4 @@
-"""Commit records that do not check are written anew from the frames of their batches."""
+"""Repair of commit records: damaged ones are rebuilt from the frames of their batches."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 
 SEQ_MASK = (1 << 40) - 1
 TOPIC_MASK = (1 << 14) - 1
-"""The topic's part of the 24 bits that an id begins with; the others are the node's id."""
+"""The topic's part of the first 24 bits of an id; the others are the node's id."""
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 
 
 class Repair(NamedTuple):
-    """The commit records of one segment that were damaged or missing."""
+    """Counts of one segment's damaged or missing commit records."""
 
     rebuilt: int
-    """Records written anew."""
+    """Records rebuilt from frames."""
     dropped: int
-    """Records at the end that no frame stands behind any more."""
+    """Records at the end without readable frames."""
 
 
 class Known(NamedTuple):
-    """What is known of a segment from elsewhere.
+    """Knowledge about a segment from other files.
 
-    ``id_head`` is what ids of the topic begin with under the node's present id, ``end`` a number below which everything
-    was handed out, ``next_first_seq`` the number that the following segment begins with, None for the newest.
+    ``id_head`` is the beginning of the topic's ids under the present node id. All numbers below ``end`` were given to
+    messages. ``next_first_seq`` is the first number of the following segment, None for the newest.
     """
 
     id_head: bytes
@@ -37,10 +37,10 @@ class Known(NamedTuple):
 
 
 def mend(commits: CommitIndex, damaged: list[int], log: memoryview, first_seq: int, known: Known) -> Repair:
-    """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be.
+    """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be rebuilt.
 
-    A record also counts as damaged if its batch reaches beyond the log, which was cut then. Records may be missing at
-    the end as well; their batches are read from the log (:func:`_read_on`).
+    A record also counts as damaged if its batch reaches beyond the log, because the log was cut. Records missing at the
+    end are rebuilt from the log (:func:`_read_on`).
     """
     last = len(commits) - 1
     while last >= 0 and (last in damaged or commits[last].end > len(log)):
@@ -75,10 +75,10 @@ def _runs(positions: list[int]) -> list[list[int]]:
 def _bridge(
     commits: CommitIndex, group: list[int], before: Commit, after: Commit, log: memoryview, id_head: bytes
 ) -> int:
-    """Replace damaged records between two sound ones. Returns how many of them cost no message.
+    """Replace damaged records between two valid ones. Returns how many of them lost no message.
 
-    Each batch gets a record again. Where the frames do not lead from one sound record to the other they are damaged
-    too, and one record stands for what is left, with a hash that nothing matches. Records left over hold no messages.
+    Each readable batch gets a record. If the frames do not reach the next valid record they are damaged too, and one
+    record with an impossible hash covers the rest. Surplus records have no messages.
     """
     read, last = list[Commit](), before
     while last.next_seq < after.first_seq and len(read) < len(group):
@@ -103,12 +103,12 @@ def _bridge(
 
 
 def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known, *, tail_damaged: bool) -> int:
-    """Add records for the whole batches behind the last one. Returns how many.
+    """Add records for the complete batches after the last record. Returns how many.
 
-    A batch is written before its record is. The last batch behind the records may therefore be one whose publisher was
-    never answered, half written even, and is left where it is. It is taken up if its record is known to have been lost:
-    records are damaged or cut off, those of earlier batches are missing, a page of zeros begins here, messages beyond
-    it were handed out, or a later segment exists.
+    A batch is written before its record. A single batch after the records may therefore be unacknowledged or half
+    written, and is ignored. It gets a record if its record is known to have been lost: records are damaged or cut off,
+    those of several batches are missing, a page of zeros begins here, later numbers were given to messages, or a later
+    segment exists.
     """
     last = commits[-1] if commits else Commit(first_seq, 0, 0, 0, 0, 0, 0)
     found = list[Commit]()
@@ -129,9 +129,9 @@ def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known
 def read_batch(
     log: memoryview, start: int, limit: int, first_seq: int, id_head: bytes, *, one_timestamp: bool = True
 ) -> Commit | None:
-    """The batch whose frames begin at ``start``, with the number ``first_seq``; None if no whole frame is there.
+    """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
 
-    A batch was given one timestamp, so it ends where another begins. Its deferral, if it had one, is not in the frames.
+    All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not hold the deferral.
     """
     at, seq, timestamp = start, first_seq, 0
     while at + MESSAGE_HEAD_BYTES <= limit:
@@ -150,7 +150,7 @@ def read_batch(
 
 
 def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
-    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, whatever the node's id was then."""
+    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
     head = message_id[:6]
     if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
         return False

@@ -1,7 +1,7 @@
-"""Opening a topic's directory: which of its files are the topic's, and what of its messages they hold.
+"""Recovery of a topic's log: opens its segments and repairs their commit records.
 
-A segment whose contents contradict its name is not ours: it holds messages of another topic, of other numbers, or of
-numbers that the segment before it holds. It is renamed, since the topic may come to need the name.
+A segment whose contents contradict its name is foreign: its messages belong to another topic, have other numbers, or
+have numbers of the segment before it. It is renamed, because the topic may need its name.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
 FOREIGN = ".foreign"
-"""Suffix of a segment's file that contradicts its name."""
+"""Suffix of a segment's file whose contents contradict its name."""
 
 
 class Orphan(NamedTuple):
-    """An ``.idx`` whose segment is gone; ``end`` is the number behind the last message that it tells of."""
+    """An ``.idx`` without its segment; ``end`` is the number after the last message in it."""
 
     path: Path
     end: int
 
 
 class Recovered(NamedTuple):
-    """The contents of a topic's directory."""
+    """A topic's recovered log."""
 
     segments: list[Segment]
     orphans: list[Orphan]
     written_end: int
-    """The number behind the last message that any file tells of, whether it holds it or not."""
+    """The number after the last message that any file mentions, readable or not."""
     notes: list[str]
-    """A line for each file that was mended or renamed."""
+    """A line for each file that was repaired or renamed."""
 
 
 def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recovered:
-    """Open a topic's segments. Messages below ``known_end`` are known to have been written.
+    """Open and repair a topic's segments. Messages below ``known_end`` are known to have been written.
 
     Raises OSError if a file cannot be read.
     """
@@ -51,10 +51,10 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recover
         reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
         if reason is not None:
             segment.unmap()
-            notes.append(f"{path} {reason}: it is not ours and is renamed to {_set_aside(path)}")
+            notes.append(f"{path} {reason}: foreign segment, renamed to {_set_aside(path)}")
             continue
         if not belongs:
-            notes.append(f"{path.with_suffix('.idx')} is of another segment and is written anew")
+            notes.append(f"{path.with_suffix('.idx')} belongs to another segment and is rebuilt")
             segment.commits.truncate(0)
             segment.damaged_records = []
         segments.append(segment)
@@ -63,7 +63,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recover
     for segment, following in zip_longest(segments, segments[1:]):
         repair = segment.recover(Known(id_head, known_end, None if following is None else following.first_seq))
         if any(repair):
-            notes.append("{}: commit records were damaged: {} read anew, {} dropped".format(segment.path, *repair))
+            notes.append("{}: commit records were damaged: {} rebuilt, {} dropped".format(segment.path, *repair))
     held = {segment.path for segment in segments}
     orphans = [
         Orphan(path, _told_end(commits))
@@ -83,16 +83,16 @@ def _records_in(path: Path) -> CommitIndex:
 
 
 def _belongs(commits: CommitIndex, first_seq: int) -> bool:
-    """Tell whether commit records, as far as they check, are those of the segment that begins with ``first_seq``."""
+    """Tell whether the valid commit records are those of the segment that begins with ``first_seq``."""
     position, commit = next(commits.sound(), (0, None))
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
 
 
 def _describes(segment: Segment, id_head: bytes) -> bool:
-    """Tell whether commit records are about what is in the log, as far as that can be read.
+    """Tell whether the commit records describe the contents of the log.
 
-    A batch has its record's timestamp, to the nanosecond. Where no batch has, a log of one damaged batch still has its
-    record's count and length.
+    They do if some batch has its record's timestamp, to the nanosecond. Otherwise, a first batch whose frames can be
+    read must have its record's count and length.
     """
     log, first = segment.map[: segment.found_bytes], None
     for _, commit in segment.commits.sound():
@@ -106,15 +106,15 @@ def _describes(segment: Segment, id_head: bytes) -> bool:
 
 
 def _told_end(commits: CommitIndex) -> int:
-    """The number behind the last message that a sound commit record tells of; 0 without any."""
+    """The number after the last message of the last valid commit record; 0 without one."""
     last = next((commits[at] for at in reversed(range(len(commits))) if commits.checks(at)), None)
     return 0 if last is None else last.next_seq
 
 
 def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: int, known_end: int) -> str | None:
-    """Why a file is no segment of the topic; None if it is one, damaged perhaps.
+    """The reason why a file is not a segment of the topic; None if it is one, damaged or not.
 
-    ``belongs`` tells whether its commit records fit its name, ``before`` how far the segments before it reach.
+    ``belongs`` is true if its commit records fit its name; ``before`` is the end of the segments before it.
     """
     log, first_seq = segment.map[: segment.found_bytes], segment.first_seq
     if first_seq >> 62:
@@ -142,7 +142,7 @@ def _has_id_at(log: memoryview, offset: int, seq: int, id_head: bytes) -> bool:
 
 
 def _set_aside(path: Path) -> str:
-    """Rename a segment's files to names that are not a segment's; returns the new name of its ``.log``."""
+    """Rename a foreign segment's files. Returns the new name of its ``.log``."""
     for number in range(1_000_000):
         suffix = f"{FOREIGN}{number or ''}"
         aside = path.with_name(path.name + suffix)

@@ -57,11 +57,11 @@ class Segment:
         self.capacity = len(map_)
         """Bytes that the file can hold."""
         self.found_bytes = self.capacity
-        """Bytes that the file had when it was opened."""
+        """Size of the file when it was opened."""
         self.written_end = first_seq
-        """The number behind the last message that was in it when it was opened, held or not."""
+        """The number after the last message written to it before it was opened, readable or not."""
         self.damaged_records: list[int] = []
-        """Positions of the commit records that did not check when it was opened, until :meth:`recover`."""
+        """Positions of the commit records that were invalid when it was opened; emptied by :meth:`recover`."""
         self._limit = self.capacity
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
@@ -128,7 +128,7 @@ class Segment:
 
     @classmethod
     def open(cls, path: Path) -> Segment:
-        """Open a segment that is there. It holds nothing before :meth:`recover` was called. Raises OSError."""
+        """Open an existing segment. It has no messages until :meth:`recover` is called. Raises OSError."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             found = os.fstat(fd).st_size
@@ -143,9 +143,9 @@ class Segment:
         return segment
 
     def recover(self, known: Known) -> Repair:
-        """Learn what the segment holds, and return what was done about commit records that do not check.
+        """Repair the commit records, take the segment's end from them, and return the repair.
 
-        Batches themselves are checked when they are first read, by :meth:`damaged_below`.
+        Batches are not checked here but before they are first read, by :meth:`damaged_below`.
         """
         commits = self.commits
         repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.first_seq, known)
@@ -159,7 +159,7 @@ class Segment:
         return repair
 
     def close_for_appends(self) -> None:
-        """Take no more batches: the numbers that follow begin in another segment."""
+        """Refuse further batches: the numbers that follow begin in another segment."""
         self._limit = self.end
 
     def damaged_below(self, seq: int) -> list[Commit]:
@@ -238,11 +238,11 @@ class Segment:
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
     ) -> tuple[int, int]:
-        """Append and commit a few publishes, as :func:`brokerd.kernel.frames.append_commands` does, in a quarter of the
-        time ``append`` takes.
+        """Append and commit small publishes with :func:`brokerd.kernel.frames.append_commands`, four times as fast as
+        ``append``.
 
-        ``limits`` are the largest message and body. Returns the number of commands and of messages. Both are 0, and
-        nothing is appended, where ``append`` has more to do: they are not such publishes, or they have no room.
+        ``limits`` are the largest message and body, in bytes. Returns the number of commands and of messages. Both are
+        0, with nothing appended, if the input has anything else or there is no room; the caller then uses ``append``.
         """
         start, first_seq = self.end, self.next_seq
         index, at = self.commits.next_place
@@ -304,10 +304,9 @@ class Segment:
         return position == self._sound
 
     def sound_range(self, seq: int) -> tuple[int, int]:
-        """The messages ``[start, end)`` around ``seq`` that are what was written, as far as is known at once.
+        """A range ``[start, end)`` of undamaged messages around ``seq``; empty if ``seq`` is damaged.
 
-        Empty if ``seq`` is not. Batches that were checked before are not checked again: ``damaged_below`` has told of
-        those that are damaged.
+        Batches checked earlier are not checked again: ``damaged_below`` has reported their damage.
         """
         if seq < self.checked_end:
             return self.first_seq, self.checked_end
@@ -338,7 +337,7 @@ class Segment:
                     held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
-            if held >= 0:  # the last descriptor: who closes it waits for the system to free the pages
+            if held >= 0:  # closing the last descriptor blocks until the system has freed the pages
                 threading.Thread(target=os.close, args=(held,), name="unmap").start()
             if self._map is not None and self.capacity >= GIVEN_BACK_FROM:
                 with suppress(BufferError):
