@@ -19,7 +19,7 @@ NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".")
 # It trusts the certificates that the machine trusts: a company's proxy signs with its own.
 NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
 
-KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx)
+KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
 PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 CHECKLISTS = sorted((ROOT / "docs").glob("*-checklist.md"))
+FAULTS = ROOT / "docs" / "faults.md"
 HOMES = {"nsqd": "brokerd", "nsqlookupd": "lookup"}
 REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 DEVIATION = re.compile(r"\*differs\*: (?:`` (.+?) ``|`([^`]+)`)")
@@ -35,7 +36,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in tree.body if isinstance(node, functions) and node.name.startswith("test_"))
 
 
-@pytest.mark.parametrize("page", CHECKLISTS, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*CHECKLISTS, FAULTS], ids=lambda page: page.name)
 def test_every_test_that_a_checklist_names_is_there(page: Path) -> None:
     """Renamed or removed, it must be renamed or replaced in the list too."""
     missing = []
