@@ -104,8 +104,9 @@ class Journal:
         except OSError as error:
             if not tolerates_full_disk or error.errno not in _DISK_FULL:
                 raise
-            if self._capacity:
-                self._put(records.journal_begun(self._generation, is_complete=False, previous_end=0))
+            mark = records.journal_begun(self._generation, is_complete=False, previous_end=0)
+            if self._offset + RECORD_HEAD.size + len(mark) <= self._soft_end:
+                self._put(mark)
                 self._written(error)
             else:
                 self._fail(error)
