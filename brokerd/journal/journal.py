@@ -32,6 +32,8 @@ JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
 """Delay before a retry after the disk was full; longer if a snapshot of the state takes long."""
 
+PAUSES_PER_SNAPSHOT = 20
+"""Lower bound on that delay, as a multiple of the time that a snapshot takes."""
 CHANGE_BYTES = 256
 """Upper bound on the size of the records of one change of a topic or channel, heads included."""
 _RESERVED = 16
@@ -283,7 +285,7 @@ class Journal:
         taken_at = self._before + self._offset
         began = time.monotonic()
         state = self._snapshot()
-        self._pause_s = max(RETRY_S, 20 * (time.monotonic() - began))
+        self._pause_s = max(RETRY_S, PAUSES_PER_SNAPSHOT * (time.monotonic() - began))
 
         def write() -> None:
             with self._lock:

@@ -415,6 +415,24 @@ def test_a_full_journal_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: p
     assert recover(tmp_path).state.channels[7].head == found.state.channels[7].head == 99
 
 
+def test_a_start_on_a_full_disk_needs_no_byte_of_a_journal_whose_reserve_is_full(
+    full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the mark that records may be missing finds room there."""
+    journal, state, _ = full
+    with contextlib.suppress(OSError):
+        while True:
+            journal.require(14)
+            journal.append(records.channel_paused(7, True))
+    head = recover(tmp_path).state.channels[7].head
+    errors: list[OSError] = []
+    again = opened(tmp_path, lambda: state, errors.append)
+    again.append(records.delivered(7, 5000))
+    assert errors
+    assert not again.is_complete
+    assert recover(tmp_path).state.channels[7].head == head
+
+
 @pytest.mark.parametrize(
     "damage",
     [

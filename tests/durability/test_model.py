@@ -33,8 +33,10 @@ from brokerd.client import Client
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import recover
 from brokerd.log.commits import CommitIndex
+from brokerd.log.files import remove_log
 from brokerd.log.segment import Segment
 from brokerd.peek import PAGE, PeekState, peek
+from brokerd.removal import Removal
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
@@ -395,9 +397,11 @@ class BrokerMachine(RuleBasedStateMachine):
             self.topic.channels[name].empty()
 
     @precondition(lambda self: self.retains and self.model.channels and DISK.has_descriptors)
-    @rule(data=st.data())
-    def rewind_channel(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), at_checkpoint=st.booleans())
+    def rewind_channel(self, data: st.DataObject, at_checkpoint: bool) -> None:
         """All that was kept and delivered waits again; deferred publishes do so where they were finished."""
+        if at_checkpoint:
+            self.checkpoint()
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
         head = channel.window.head
@@ -495,27 +499,37 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- lookup ---------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.topics_made < 3)
-    @rule(held=st.booleans(), name=st.sampled_from([None, *CHANNELS]))
-    def make_the_topic_again(self, held: bool, name: str | None) -> None:
-        """It is deleted, perhaps while lookup is asked, and made again; a consumer is there before lookup answers."""
+    @precondition(lambda self: self.topics_made < 4)
+    @rule(held=st.booleans(), name=st.sampled_from([None, *CHANNELS]), again=st.booleans())
+    def make_the_topic_again(self, held: bool, name: str | None, again: bool) -> None:
+        """It is deleted and made again, and a consumer comes, perhaps while lookup is asked; perhaps it is deleted once
+        more before lookup answers."""
+        self._delete_the_topic(held)
+        if name is not None:
+            self.subscribe(name=name, ready_count=3)
+        if again:
+            self._delete_the_topic(held)
+            if self.awaited:
+                self.lookup_answers()
+
+    def _delete_the_topic(self, held: bool) -> None:
         self.topics_made += 1
+        before, consumers = self.model, list(self.consumers)
         with self.step():
+            self.model = TopicModel(held=held)
+            self.consumers.clear()
             try:
                 self.node.broker.delete_topic("t")
             except OSError:
-                assert DISK.is_full
+                if not DISK.is_full:
+                    raise
+                self.model, self.consumers = before, consumers
                 return
-            self.consumers.clear()
-            self.model = TopicModel(held=held)
             DISK.is_full = False
             self.topic = self.node.broker.topic("t")
             if held:
                 self.topic.hold()
                 self.awaited.append(self.topic)
-            if name is not None:
-                self.model.channels[name] = ChannelModel()
-                self.consumers.append(Consumer(name, self.node.subscribe("t", name, 3, self.deliveries.append)))
 
     @precondition(lambda self: self.awaited)
     @rule()
@@ -535,12 +549,38 @@ class BrokerMachine(RuleBasedStateMachine):
         """No journal can be allocated and no checkpoint written, or both can be again."""
         DISK.is_full = is_full
 
+    @precondition(lambda self: DISK.has_descriptors)
+    @rule(count=st.sampled_from([20, 200]))
+    def work_on_another_topic(self, count: int) -> None:
+        """It fills the journal."""
+        with self.step():
+            try:
+                topic = self.node.broker.topic("busy")
+                channel = topic.channel("c")
+            except OSError:
+                if not DISK.is_full:
+                    raise
+                return
+            got: list[Delivery] = []
+            client = self.node.subscribe("busy", "c", 1, got.append)
+            for _ in range(count):
+                topic.publish([b"x"])
+                channel.pump(self.node.now)
+                lines = b"".join(b"FIN %b\n" % each.message_id for each in got)
+                assert not channel.answers.finish(client, memoryview(lines), len(got), self.node.wall_ns())
+                got.clear()
+            channel.unsubscribe(client)
+
     @rule()
     def run_out_of_descriptors(self) -> None:
         """A quiet topic lets go of its files, and they cannot be mapped again."""
         self.topic.rest()
         self.topic.rest()
         DISK.has_descriptors = False
+        with self.step():
+            for consumer in self.consumers:
+                consumer.client.ready_count += 5
+                self.topic.channels[consumer.channel].offer(consumer.client)
 
     @precondition(lambda self: not DISK.has_descriptors)
     @rule()
@@ -580,6 +620,8 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(brokerd.outbox, "OUTBOX_BYTES", 2000)
     monkeypatch.setattr(brokerd.channel, "MIN_EVICTION_SPAN", 20)
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # it is the process that dies here, not the machine
+    monkeypatch.setattr(journal_module, "PAUSES_PER_SNAPSHOT", 0)  # stories do not depend on how fast the machine is
+    monkeypatch.setattr(Removal, "add", lambda self, directory: remove_log(directory))  # a killed process has no thread
     monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
     monkeypatch.setattr(Journal, "_allocate", DISK.unless_full(Journal._allocate))
     monkeypatch.setattr(journal_module, "write_checkpoint", DISK.unless_full(journal_module.write_checkpoint))
