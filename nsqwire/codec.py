@@ -87,7 +87,7 @@ class Snappy:
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         data = self._rest + data if self._rest else data
-        at = 0
+        at = passed_over = 0
         while True:
             skipped = min(self._skip, len(data) - at)
             at += skipped
@@ -100,6 +100,9 @@ class Snappy:
             if kind >= _FIRST_SKIPPABLE and kind != _IDENTIFIER_KIND:
                 self._skip = size
                 at += _HEADER_BYTES
+                passed_over += 1
+                if passed_over % _PASSED_OVER_AT_ONCE == 0:
+                    yield b""  # whoever pulls may want to stop
                 continue
             end = at + _HEADER_BYTES + size
             if kind == _IDENTIFIER_KIND:
@@ -139,4 +142,5 @@ _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _IDENTIFIER_KIND: Final = 0xFF
 _CONTENT: Final = (0x00, 0x01)  # compressed, as it is
 _FIRST_SKIPPABLE: Final = 0x80
+_PASSED_OVER_AT_ONCE: Final = 1024  # chunks without content, each four bytes and more
 _MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum; snappy's bound for incompressible content

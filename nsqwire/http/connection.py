@@ -214,6 +214,7 @@ class Connection:
 
     def on_headers_complete(self) -> None:
         self._head_done = True
+        self._around_body = 0
         if self._unparsed > self._max_header_size:
             size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers)
             if size > self._max_header_size:
@@ -221,6 +222,7 @@ class Connection:
         host = 0
         length = 0
         expectation = None
+        chunked = False
         for name, value in self._headers:
             # Compared by length first: this runs for every header of every publish.
             size = len(name)
@@ -234,6 +236,11 @@ class Connection:
                 self._saw_connection = self._saw_connection or name.lower() == b"connection"
             elif size == 6 and name.lower() == b"expect":
                 expectation = value.strip().lower()
+            elif size == 17 and name.lower() == b"transfer-encoding":
+                chunked = True
+        if (chunked or expectation is not None) and self._parser.get_http_version() == "1.0":
+            # HTTP/1.0 knows neither. A proxy of that version may see other messages here (RFC 9112, 6.1).
+            self._is_faulty, expectation = chunked, None
         if host != 1 and (host > 1 or self._parser.get_http_version() != "1.0"):
             what = "missing required Host header" if host == 0 else "too many Host headers"
             self._stop(400, f"400 Bad Request: {what}")
@@ -243,6 +250,7 @@ class Connection:
             self._expect(expectation)
 
     def on_body(self, body: bytes) -> None:
+        self._around_body = 0
         self._body_left -= len(body)
         if self._discards:
             return
@@ -266,7 +274,7 @@ class Connection:
             return
         body = self._body
         request = self._request(b"".join(body))
-        if not self._parser.should_keep_alive():
+        if self._is_faulty or not self._parser.should_keep_alive():
             request.closes = True
             self._deaf = True
         elif self._saw_connection:
@@ -281,6 +289,7 @@ class Connection:
 
     def _feed(self, data: bytes) -> None:
         self._unparsed += len(data)
+        self._around_body += len(data)
         if self._awaits_target:
             data = self._with_ascii_target(data)
         try:
@@ -293,7 +302,10 @@ class Connection:
         if self._unparsed > self._max_header_size and not self._deaf:
             if not self._head_done:
                 self._fail(431, "431 Request Header Fields Too Large")
-            elif self._unparsed > self._max_header_size + _CHUNKING * self._max_body_size:
+            elif (
+                self._around_body > self._max_header_size
+                or self._unparsed > self._max_header_size + _CHUNKING * self._max_body_size
+            ):
                 self._fail(400, "400 Bad Request: too much around the body")
 
     def _with_ascii_target(self, data: bytes) -> bytes:
@@ -315,6 +327,10 @@ class Connection:
         self._saw_connection = False
         self._body_left = 0
         """Of the bytes that Content-Length says; at most 0 where it says nothing."""
+        self._around_body = 0
+        """Bytes since the last ones of the head or the body: sizes and extensions of chunks, or a trailer."""
+        self._is_faulty = False
+        """Its framing is faulty: it is answered, and the connection closed."""
         self._discards = False
         """The request was refused already, and its body is read past."""
         self._awaits_target = True

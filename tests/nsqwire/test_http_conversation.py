@@ -418,3 +418,42 @@ def test_a_target_may_hold_raw_bytes(chunk: int | None) -> None:
     assert re.findall(rb"HTTP/1.1 (\d+)", answered) == [b"200", b"200", b"404", b"200"]
     assert "ä".encode() in answered
     assert not closed
+
+
+@pytest.mark.parametrize("line", [b"X: " + 40 * b"a", b"X: y\r\n"], ids=["one endless line", "many lines"])
+def test_a_trailer_is_no_longer_than_a_head(line):
+    """What follows the last chunk is bounded: it counts as no body, and nothing else would end it."""
+    start = b"POST /pub?topic=t" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
+    output, closed = converse(start + 400 * line, chunk=500)
+    assert output.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert closed
+    output, closed = converse(start + b"X: y\r\n\r\n")
+    assert output.endswith(b'["t",3]')
+    assert not closed
+
+
+def test_many_small_chunks_are_one_body():
+    """The bound on what is around a body is one between its bytes, not one on all chunks together."""
+    chunks = b"".join(b"1;" + 100 * b"x" + b"\r\na\r\n" for _ in range(90)) + b"0\r\n\r\n"
+    limits = Limits(max_header_size=1024, max_body_size=2000)
+    output, closed = converse(
+        b"POST /pub?topic=t" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + chunks, chunk=100, limits=limits
+    )
+    assert output.endswith(b'["t",90]')
+    assert not closed
+
+
+def test_chunks_of_http_1_0_end_the_connection():
+    """HTTP/1.0 has no chunks: a proxy of that version may see another message where we see the end of this one."""
+    head = b"POST /pub?topic=t HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+    output, closed = converse(head + b"3\r\nabc\r\n0\r\n\r\n" + b"GET /ping" + HOST + b"\r\n")
+    assert output.count(b"HTTP/1.1 ") == 1
+    assert closed
+
+
+def test_http_1_0_expects_no_100():
+    """A client of HTTP/1.0 would take the interim answer for the answer."""
+    head = b"POST /pub?topic=t HTTP/1.0\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    output, _ = converse(head + b"abc")
+    assert b"100 Continue" not in output
+    assert output.endswith(b'["t",3]')
