@@ -1,4 +1,4 @@
-"""What clients answer for the messages they have in flight: FIN, REQ and TOUCH, in runs of lines."""
+"""Execution of FIN, REQ and TOUCH, in runs of lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOUCH_ID_AT = len("TOUCH ")
 
 
 class Answers:
-    """The answers of one channel's clients. ``now`` is monotonic seconds, ``now_ns`` Unix nanoseconds.
+    """FIN, REQ and TOUCH of one channel's clients. ``now`` is monotonic seconds, ``now_ns`` Unix nanoseconds.
 
     Every method returns an error for each message that is not in flight with the client, in the order of the lines.
     """
@@ -31,14 +31,14 @@ class Answers:
         self._channel = channel
 
     def finish(self, client: Client, lines: memoryview, count: int, now_ns: int) -> list[FinFailed]:
-        """Take ``count`` FIN lines of 21 bytes."""
+        """Execute ``count`` FIN lines of 21 bytes."""
         channel, number = self._channel, client.number
         window, id_head = channel.window, channel.topic.id_head
         ranges, missed = window.finish(lines, count, id_head, number, now_ns)
         failures: Failures = []
 
         def again(ids: list[bytes], id_head: bytes) -> Failures:
-            """Those of an id head that the window did not look for yet, or that it does not have."""
+            """Finish messages that the window does not have, or has under another id head. Returns the failures."""
             if id_head != channel.topic.id_head:
                 found, ids = window.finish(
                     b"".join(b"FIN %b\n" % each for each in ids), len(ids), id_head, number, now_ns
@@ -61,7 +61,7 @@ class Answers:
         return _errors("FIN", FinFailed, failures)
 
     def requeue(self, client: Client, lines: memoryview, count: int, delay: float, now: float) -> list[ReqFailed]:
-        """Take ``count`` REQ lines of the same length: the messages are delivered again after ``delay`` seconds."""
+        """Execute ``count`` REQ lines of the same length: the messages are redelivered after ``delay`` seconds."""
         channel = self._channel
         aside, window, topic = channel.aside, channel.window, channel.topic
         due = now + delay if delay > 0 else 0.0
@@ -91,7 +91,7 @@ class Answers:
         return _errors("REQ", ReqFailed, failures)
 
     def touch(self, client: Client, lines: memoryview, count: int, now: float) -> list[TouchFailed]:
-        """Take ``count`` TOUCH lines of 23 bytes: timeouts restart, within the limit that counts from the sending."""
+        """Execute ``count`` TOUCH lines of 23 bytes: timeouts restart, up to the topic's limit since the delivery."""
         channel = self._channel
         aside, topic = channel.aside, channel.topic
         deadline, limit = now + client.touch_timeout, topic.max_msg_timeout
@@ -108,7 +108,7 @@ class Answers:
         return _errors("TOUCH", TouchFailed, failures)
 
     def _of_former_heads(self, failures: Failures, again: Callable[[list[bytes], bytes], Failures]) -> Failures:
-        """Try again with the id heads of messages that got their ids while the node had another one."""
+        """Retry the failures whose ids were assigned under another node id. Returns those that still fail."""
         topic, head = self._channel.topic, self._channel.window.head
         tried = {topic.id_head}
         for message_id, _ in list(failures):

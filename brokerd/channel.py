@@ -1,8 +1,8 @@
 """A channel: a cursor over its topic's log, plus the exceptions.
 
-What was never delivered is ahead of the cursor, and costs the channel nothing. What is in flight for the first time is
-in the kernel's window. A message that needs more than that, because it is requeued, deferred, touched or delivered
-again, is set aside, with its attempts and due time, until it is finished.
+Messages never delivered are ahead of the cursor and cost the channel nothing. Messages in their first delivery are in
+the kernel's window. A message that is requeued, deferred, touched or delivered again is set aside, with its attempts
+and due time, until it is finished.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from brokerd.topic import Topic
 
 MIN_EVICTION_SPAN = 65_536
-"""The window may always be this long, however few of its messages are still in flight."""
+"""Length up to which a window needs no eviction, however few of its messages are in flight."""
 RANGES_IN_A_RECORD = 10_000
-"""A record of the journal has its limit."""
+"""Most ranges in one journal record, whose size is limited."""
 BUSY_TICKS = 8
 BUSY_TICK_S = 0.005
-"""Once a timer has run so many times in a row, less than twice this time apart, it runs no more often than that."""
+"""After BUSY_TICKS runs in a row, each less than twice this time apart, a timer runs at most this often."""
 EXPIRED_AT_ONCE = 1000
-"""Messages that are requeued between two looks at the clock."""
+"""Messages that are requeued between two reads of the clock."""
 
 
 class Channel:
@@ -48,7 +48,7 @@ class Channel:
         self.ephemeral = topic.ephemeral or is_ephemeral(name)
         self.paused = False
         self.gone = False
-        """True once it was deleted: what still refers to it finds nothing to do."""
+        """True after the channel was deleted; remaining references then do nothing."""
         self.clients: dict[int, Client] = {}
         self.cursor = Cursor(topic, head, self._skipping)
         self.window = self.cursor.window
@@ -93,7 +93,7 @@ class Channel:
 
     @property
     def message_count(self) -> int:
-        """Messages that the topic has given it since the process started."""
+        """Messages that the topic has routed to it since the process started."""
         return max(0, self.topic.routed_end - self.counted_from)
 
     @property
@@ -108,7 +108,7 @@ class Channel:
         return self.window.floor if lowest is None else min(lowest, self.window.floor)
 
     def frame_of(self, seq: int) -> memoryview | None:
-        """The frame of a message as at first delivery; None if it is not what was written."""
+        """The frame of a message as at first delivery; None if it is damaged or missing."""
         copy = self.aside.frames.get(seq)
         return self.topic.log.frame(seq) if copy is None else memoryview(copy)
 
@@ -117,23 +117,23 @@ class Channel:
         return self.topic.log.timestamp_of(seq) if copy is None else timestamp_in(copy)
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
-        """Age of the oldest message that is owed an answer; None if there is none. Deferred ones are not owed yet."""
+        """Age of the oldest unfinished message that is not deferred; None if there is none."""
         in_flight = self.window.floor if self.window.in_flight_count else None
         seqs = [seq for seq in (self.aside.lowest_owed, in_flight, next(self.cursor.ahead(), None)) if seq is not None]
         if not seqs:
             return None
         oldest = min(seqs)
-        if self._oldest[0] != oldest:  # not asked of the log again and again: it may have unmapped its files
+        if self._oldest[0] != oldest:  # cached, because the log may have unmapped its files
             self._oldest = oldest, self._timestamp_of(oldest)
         timestamp = self._oldest[1]
         return None if timestamp is None else max(0, now_ns - timestamp)
 
     def waiting(self) -> bytes:
-        """All that must be delivered again if the process ended now, as packed WAITING_RANGE."""
+        """The messages to redeliver if the process ended now, as packed WAITING_RANGE."""
         return self.window.in_flight_ranges() + self.aside.packed(self.topic.clock.offset_ns)
 
     def aside_ahead(self) -> list[tuple[int, int]]:
-        """``(seq, attempts)`` of what is set aside at or above the cursor, in order."""
+        """``(seq, attempts)`` of the set-aside messages at or above the cursor, in order."""
         ahead = sorted(seq for seq in self.aside.numbers() if seq >= self.window.head)
         return [(seq, message.attempts) for seq in ahead if (message := self.aside.get(seq)) is not None]
 
@@ -169,10 +169,10 @@ class Channel:
         self.topic.release()
 
     def go_back(self, seq: int) -> int:
-        """Deliver again, as for the first time, what was delivered from message ``seq`` on; nobody has it in flight.
+        """Rewind to message ``seq``: later messages are delivered as for the first time, and are no longer in flight.
 
-        A deferred publish whose time has not come goes on to wait for it. The finished ones are requeued, those ahead
-        of the cursor too, and their number is returned. Raises OSError, with nothing changed.
+        Deferred publishes that are not due yet keep waiting. Finished ones are requeued, also those ahead of the
+        cursor; returns their number. Raises OSError, with nothing changed.
         """
         topic, end = self.topic, self.topic.routed_end
         if seq < self.window.head:
@@ -259,21 +259,21 @@ class Channel:
     # -- messages set aside ---------------------------------------------------------------------------------------
 
     def defer(self, first: int, count: int, due: float) -> None:
-        """Messages that were published to be delivered at ``due``; the cursor steps over them.
+        """Set aside messages that were published to be delivered at ``due``; the cursor skips them.
 
-        Some may be here already, if a crash came before their routing was told.
+        Some may be set aside already, if a crash came before their routing was journalled.
         """
         self.journal_waiting(self.aside.defer(first, count, due, self.topic.clock.keep(due)))
         self.topic.timers.schedule(self, due)
 
     def restore(self, waiting: Iterable[tuple[int, int, float]]) -> None:
-        """Take back ``(seq, attempts, due)`` from before a restart."""
+        """Restore ``(seq, attempts, due)`` of set-aside messages after a restart."""
         for seq, attempts, due in waiting:
             self.aside.add(seq, attempts, due)
         self.topic.timers.schedule(self, self.aside.next_time)
 
     def tick(self, now: float) -> None:
-        """Requeue what timed out and what is due, for a slice of time, and say when to be called next."""
+        """Requeue messages that timed out or are due, for one slice of time, and schedule the next call."""
         if self.gone:
             return
         scheduler = self.topic.scheduler
@@ -303,7 +303,7 @@ class Channel:
         self.offer(client)
 
     def evict(self) -> None:
-        """Set a few very old deliveries aside, so that they do not keep a window open over all that came after."""
+        """Set a few very old deliveries aside, so that they do not keep the window long."""
         window = self.window
         span = window.head - window.floor
         if span >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
@@ -316,12 +316,12 @@ class Channel:
             client = self.clients[number]
             sent_at = client.runs.sent_at(seq)
             self.aside.take_over(self.window, seq, number, sent_at, sent_at + client.msg_timeout)
-        # A crash needs no record of it, but recovery then has no long span to remember either.
+        # Recovery does not need this record, but without it would have to track a long span.
         self.journal_waiting(_packed((seq for seq, _ in held), attempts=1))
         self.topic.timers.schedule(self, self.aside.next_time)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
-        """Need nothing of the log below ``end`` any more but the backlog; ``frames`` are the copies that there are."""
+        """Copy the needed messages below ``end``, except the backlog. ``frames`` has the copies made so far."""
         self._set_aside_below(end)
         copied = self.aside.frames
         for seq in self.aside.numbers():
@@ -335,23 +335,23 @@ class Channel:
             self.topic.require_room()
 
     def journal(self, record: bytes) -> None:
-        """Keep a change of this channel; one that is ephemeral or deleted leaves no record."""
+        """Journal a change of this channel, unless it is ephemeral or deleted."""
         if not self.ephemeral and not self.gone:
             self.topic.journal(record)
 
     def journal_waiting(self, ranges: bytes) -> None:
-        """Keep the attempts and due times of packed WAITING_RANGE."""
+        """Journal the attempts and due times in packed WAITING_RANGE."""
         for record in records.waiting_ranges(self.number, ranges):
             self.journal(record)
 
 
 def _packed(seqs: Iterable[int], *, attempts: int) -> bytes:
-    """Numbers in order as packed WAITING_RANGE of what is not deferred."""
+    """Pack ascending numbers as WAITING_RANGE without a due time."""
     return b"".join(WAITING_RANGE.pack(first, count, attempts, 0) for first, count in _ranges(seqs))
 
 
 def _ranges(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """``(first, count)`` of numbers in order."""
+    """Group ascending numbers as ``(first, count)``."""
     first = count = 0
     for seq in seqs:
         if count and seq == first + count:

@@ -1,4 +1,4 @@
-"""Where a channel stands in its topic's log."""
+"""A channel's position in its topic's log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Messages that were delivered for the first time: those from number ``first`` up to ``end``, and their frames."""
+    """Messages ``first`` up to ``end`` in their first delivery, and their frames."""
 
     first: int
     end: int
@@ -21,10 +21,10 @@ class Run(NamedTuple):
 
 
 class Cursor:
-    """Hands out a topic's messages in order, and steps over those that are not to be delivered from here.
+    """Delivers a topic's messages in order, without those in ``topic.skips``.
 
-    What it handed out is in ``window`` until it is answered. ``skipping(first, count)`` hears of what is stepped over,
-    before it is.
+    Delivered messages are in ``window`` until they are answered. ``skipping(first, count)`` is called before messages
+    are skipped.
     """
 
     def __init__(self, topic: Topic, head: int, skipping: Callable[[int, int], None]) -> None:
@@ -36,7 +36,7 @@ class Cursor:
 
     @property
     def backlog(self) -> int:
-        """Messages that were never delivered and may be."""
+        """Number of messages that are still to be delivered for the first time."""
         head, end = self.window.head, self._topic.routed_end
         return end - head - self._topic.skips.count_between(head, end) if head < end else 0
 
@@ -76,7 +76,7 @@ class Cursor:
         return Run(first, first + count, log[start : self._offset]) if count else None
 
     def step_over_skips(self) -> int:
-        """Move out of a range that must not be delivered; return where the next one, or the log, ends the run."""
+        """Skip the ranges at the head that must not be delivered. Returns the start of the next one, or the end."""
         stop = self._topic.routed_end
         skips = self._topic.skips
         if not skips:
@@ -89,12 +89,12 @@ class Cursor:
         return stop
 
     def skip(self, count: int) -> None:
-        """Move over so many messages, whatever they are."""
+        """Skip ``count`` messages."""
         self._skipping(self.window.head, count)
         self.window.skip(count)
         self._segment = None
 
     def move_to(self, seq: int) -> None:
-        """Forget what is in flight and go on at ``seq``."""
+        """Forget the messages in flight and continue at ``seq``."""
         self.window.clear(seq)
         self._segment = None

@@ -1,4 +1,4 @@
-"""The data path: a directory that one broker has for itself, and what in it is somebody else's."""
+"""The data path: the directory that one broker locks and stores everything in."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from brokerd.journal.recovery import FILES as JOURNAL_FILES
 
 TOPICS = "topics"
 SET_ASIDE = "set-aside"
-"""Where ``nsq repair`` puts what cannot be used."""
+"""Directory that ``nsq repair`` moves unusable files to."""
 _DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern}|lost\+found")
 
 
 class DataPathLocked(Exception):
-    """The data path cannot be had for this process alone; the text is nsqd's."""
+    """The data path cannot be locked; the text is nsqd's."""
 
 
 class DataPathMoved(OSError):
@@ -47,13 +47,13 @@ class DataPath:
             raise DataPathMoved(self.path)
 
     def close(self) -> None:
-        """Let another process have it. A second call does nothing."""
+        """Unlock the directory. A second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def strangers(self) -> list[Path]:
-        """What lies directly in the data path and is not a broker's. Raises OSError."""
+        """Files directly in the data path that are not a broker's. Raises OSError."""
         with os.scandir(self.path) as entries:
             return sorted(self.path / entry.name for entry in entries if not _is_ours(entry))
 

@@ -1,4 +1,4 @@
-"""Hands a channel's messages to its clients: fresh ones from the cursor, requeued ones from what was set aside."""
+"""Delivers a channel's messages to its clients: new ones from the cursor, requeued ones from those set aside."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """The ready clients of one channel, and what they are sent. ``now`` is monotonic seconds.
+    """The queue of ready clients of one channel, and deliveries to them. ``now`` is monotonic seconds.
 
-    Messages are put in flight, then the journal takes that, then they are sent: a crash may count an attempt that no
-    client saw, but never misses one that a client did see. An exception leaves every client either in the queue or
-    out of it, and every message either with a client or waiting.
+    Messages are put in flight, journalled, and then sent, in this order: after a crash an attempt may count that no
+    client saw, but none that a client saw is missing. After an exception every ready client is still queued, and every
+    message is either in flight with a client or waiting.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -32,7 +32,7 @@ class Delivery:
         self.zone_local_msg_count = self.region_local_msg_count = self.global_msg_count = 0
 
     def moved(self) -> None:
-        """The cursor was moved to another message, by a record of its own."""
+        """Note that the cursor was moved and that the journal has a record of it."""
         self._journalled_head = self._channel.window.head
 
     @property
@@ -41,7 +41,7 @@ class Delivery:
         return bool(self._ready)
 
     def enqueue(self, client: Client) -> bool:
-        """Queue a client that can take messages. False if it is queued already or can take none."""
+        """Queue a client that can take messages. False if it is already queued or can take none."""
         if client.is_waiting or client.free <= 0:
             return False
         client.is_waiting = True
@@ -49,15 +49,15 @@ class Delivery:
         return True
 
     def remove(self, client: Client) -> None:
-        """Take a client that leaves out of the queue."""
+        """Remove a client from the queue."""
         if client.is_waiting:
             client.is_waiting = False
             self._ready.remove(client)
 
     def run(self, now: float) -> bool:
-        """Hand out what there is to the clients that can take it, in turn, in even shares.
+        """Deliver waiting messages to the ready clients in turn, in even shares.
 
-        False if there is more to do than fits a slice of time.
+        False if the slice of time ended before all were delivered.
         """
         channel, ready = self._channel, self._ready
         topology, scheduler = channel.topic.topology, channel.topic.scheduler
@@ -81,7 +81,7 @@ class Delivery:
         return True
 
     def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
-        """Requeued messages and fresh ones take turns, so that neither keeps the other waiting."""
+        """Deliver a share to one client: requeued messages and new ones by turns, so that neither starves."""
         aside, outbox = self._channel.aside, self._outbox
         self._requeued_next = not self._requeued_next
         if aside.requeued_count and (self._requeued_next or not backlog):
@@ -94,7 +94,7 @@ class Delivery:
             self._flush()
 
     def _flush(self) -> None:
-        """Journal what was put in flight since the last time, then send it."""
+        """Journal the deliveries since the last flush, then send them."""
         head = self._channel.window.head
         if head != self._journalled_head:
             self._channel.journal(records.delivered(self._channel.number, head))
@@ -117,7 +117,7 @@ class Delivery:
             self._outbox.add(client, run.frames)
 
     def _deliver_again(self, client: Client, limit: int, now: float) -> int:
-        """Deliver up to ``limit`` of the requeued messages, as far as one segment has them; return how many it were."""
+        """Deliver up to ``limit`` requeued messages from one segment. Returns how many were delivered or lost."""
         channel, aside = self._channel, self._channel.aside
         room, number, deadline = self._outbox.room, client.number, now + client.msg_timeout
         first, _ = aside.next_run(1)
@@ -132,7 +132,7 @@ class Delivery:
             )
         else:
             count = 0
-        if not count:  # it is not what was written
+        if not count:  # damaged or missing
             channel.topic.lose_batch_of(first)
             aside.drop_next()
             channel.journal(records.finished(channel.number, [(first, 1)]))

@@ -1,4 +1,4 @@
-"""Syncing a whole file system in one call, where the system has one that tells of errors."""
+"""Syncs whole file systems with syncfs(2), if it reports errors on this system."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 
 REPORTS_ERRORS_FROM = (5, 8)
-"""Before this version of Linux, syncfs(2) succeeds even if the disk has refused something."""
+"""The first version of Linux whose syncfs(2) reports write errors."""
 
 
 def sync_file_systems(paths: Iterable[Path]) -> bool:
-    """Bring all that was written to the file systems of ``paths`` to their disks. Raises OSError.
+    """Sync the file systems of ``paths``, leaving out paths that no longer exist. Raises OSError.
 
-    False, with nothing done, where that cannot be relied upon. A path that is gone does not count.
+    Returns False, with nothing done, if syncfs(2) is missing or hides errors.
     """
     syncfs = _syncfs()
     if syncfs is None:
@@ -40,11 +40,11 @@ def sync_file_systems(paths: Iterable[Path]) -> bool:
 
 @cache
 def _syncfs() -> Callable[[int], None] | None:
-    """syncfs(2), raising OSError; None where there is none, or one that hides errors."""
+    """syncfs(2), raising OSError; None if it is missing or hides errors."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
     if sys.platform != "linux" or release is None or tuple(map(int, release.groups())) < REPORTS_ERRORS_FROM:
         return None
-    import ctypes  # here: it takes longer to load than many a broker needs to start
+    import ctypes  # imported here: it is slow to load, and few brokers sync this many files
 
     try:
         function = ctypes.CDLL(None, use_errno=True).syncfs

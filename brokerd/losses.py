@@ -1,4 +1,4 @@
-"""Messages that cannot be read any more: damaged on disk, or in a file that is missing."""
+"""Lost messages: those damaged on disk or in a missing file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Counts the messages of one topic that were lost, each once, however many channels find it missing."""
+    """Counts the lost messages of one topic, each once, however many channels find it missing."""
 
     def __init__(self) -> None:
         self.count = 0
         """Messages lost since the process started."""
         self.ranges = Skips()
-        """Where messages cannot be read, whether somebody waited for them or not."""
+        """The unreadable messages, whether still to be delivered or not."""
         self._counted = Skips()
 
     def add(self, topic: Topic, start: int, end: int) -> int:
-        """Note that messages cannot be read. Returns how many of them somebody waited for and were not counted yet."""
+        """Record unreadable messages. Returns how many of them were still to be delivered and not counted yet."""
         found = 0
         for first, stop in _owed(topic, start, end):
             found += stop - first - self._counted.count_between(first, stop)
@@ -33,13 +33,13 @@ class Losses:
         return found
 
     def drop_below(self, seq: int) -> None:
-        """Forget what is known of messages below ``seq``."""
+        """Forget the ranges below ``seq``."""
         self.ranges.drop_below(seq)
         self._counted.drop_below(seq)
 
 
 def _owed(topic: Topic, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges that some channel, or the topic itself, has still to deliver. In flight with a client is delivered."""
+    """The ranges that some channel, or the topic itself, still has to deliver. Messages in flight are delivered."""
     at = max(start, min([topic.routed_end, *(channel.window.head for channel in topic.channels.values())]))
     while at < end:
         first, stop = topic.skips.next_from(at) or (end, end)

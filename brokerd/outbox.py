@@ -1,4 +1,4 @@
-"""Frames that clients are sent together, once the journal has their deliveries."""
+"""Frames that are sent to clients together, after the journal has recorded their deliveries."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from brokerd.client import Client
 
 OUTBOX_BYTES = 256 * 1024
-"""Bytes gathered before they are sent: until then it is not known whether a connection takes more."""
+"""Bytes collected before they are sent. Only sending shows whether a connection accepts more."""
 
 logger = logging.getLogger("brokerd")
 
 
 class Outbox:
-    """The frames of one channel that were put in flight and not sent yet, in order."""
+    """The frames of one channel that are in flight but not sent yet, in order."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -26,21 +26,21 @@ class Outbox:
 
     @property
     def room(self) -> int:
-        """Bytes that it takes before it must be flushed; at least 1, for a frame of any size fits an empty one."""
+        """Bytes that may be added before a flush; at least 1, because an empty outbox takes a frame of any size."""
         return max(1, OUTBOX_BYTES - self.nbytes)
 
     @property
     def is_full(self) -> bool:
-        """True once it must be flushed."""
+        """True if it must be flushed."""
         return self.nbytes >= OUTBOX_BYTES
 
     def add(self, client: Client, frames: bytes | memoryview) -> None:
-        """Gather ``frames`` for ``client``."""
+        """Add ``frames`` for ``client``."""
         self._frames.append((client, frames))
         self.nbytes += len(frames)
 
     def flush(self) -> None:
-        """Send all. A client whose connection fails is hung up: what it was sent is requeued as it leaves."""
+        """Send all frames. If sending to a client fails it is disconnected, which requeues its messages."""
         frames, self._frames, self.nbytes = self._frames, [], 0
         for client, data in frames:
             try:

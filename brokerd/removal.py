@@ -1,4 +1,4 @@
-"""Removing the directories of deleted topics, in a thread: a large one takes a disk seconds."""
+"""Removes the directories of deleted topics in a thread, because a large one takes seconds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ logger = logging.getLogger("brokerd")
 
 
 class Removal:
-    """Removes directories one after another. The process may end in the middle: the next start removes the rest."""
+    """Removes directories one after another. If the process ends meanwhile, the next start removes the rest."""
 
     def __init__(self) -> None:
         self._doomed: SimpleQueue[Path] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def add(self, directory: Path) -> None:
-        """Remove a directory soon. It has the name of a deleted topic's already, or no record of it is left."""
+        """Queue a directory for removal. It is already named as a deleted topic's."""
         self._doomed.put(directory)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="removal", daemon=True)

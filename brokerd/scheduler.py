@@ -1,7 +1,7 @@
-"""Long work in slices, so that everybody else waits for milliseconds at most.
+"""Runs long work in slices, so that other clients wait milliseconds at most.
 
-An event loop looks for new input once a turn. Whoever has much to do (a client that sent a thousand commands at once, a
-channel that hands out a backlog) does a slice of it and queues the rest; the scheduler runs one queued slice a turn.
+The event loop polls for new input once per turn. Long work, such as a thousand commands of one client or a large
+backlog, does one slice and queues the rest; the scheduler runs one queued slice per turn.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 SLICE_SECONDS: Final = 0.001
-"""Time of one job before another has its turn."""
+"""Length of a slice."""
 TURN_SECONDS: Final = 0.004
-"""Time of one turn of the event loop from which on large input is queued instead of handled."""
+"""Length of a turn of the event loop after which large input is queued instead of handled."""
 
 Job = Callable[[float], None]
 
@@ -23,10 +23,10 @@ log = logging.getLogger("brokerd")
 
 
 class Scheduler:
-    """Runs queued jobs in turn, one slice per turn of the event loop.
+    """Runs queued jobs in order, one per turn of the event loop.
 
-    A job is called once, with its deadline in seconds of ``clock``. It stops soon after the deadline, and calls
-    :meth:`later` again if there is more to do. ``call_soon`` runs a function in the next turn of the event loop.
+    A job is called once, with its deadline in seconds of ``clock``. It returns soon after the deadline, and calls
+    :meth:`later` again if it has more to do. ``call_soon`` runs a function in the next turn of the event loop.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class Scheduler:
         self.clock = clock
         self._call_soon = call_soon
         self._jobs: deque[Job] = deque()
-        self._turn_ends: float | None = None  # None while nobody has asked in this turn
+        self._turn_ends: float | None = None  # None before the first is_spent() of a turn
 
     def later(self, job: Job) -> None:
-        """Queue a job behind those that wait already."""
+        """Queue a job."""
         self._jobs.append(job)
         if len(self._jobs) == 1:
             self._call_soon(self._run)
 
     def deadline(self) -> float:
-        """Return until when a slice may last that begins now."""
+        """Return the deadline of a slice that begins now."""
         return self.clock() + SLICE_SECONDS
 
     def is_spent(self) -> bool:
-        """Whether this turn of the event loop has lasted so long that large work in it is to be queued.
+        """Tell whether this turn of the event loop has lasted so long that large input should be queued.
 
         The turn is measured from the first call in it.
         """
@@ -65,8 +65,8 @@ class Scheduler:
         job = self._jobs[0]
         try:
             job(self.deadline())
-        except Exception:  # a defect of ours; the others still have their turn
-            log.exception("a piece of work failed")
+        except Exception:  # a bug; the other jobs still run
+            log.exception("a scheduled job failed")
         self._jobs.popleft()
         if self._jobs:
             self._call_soon(self._run)

@@ -1,4 +1,4 @@
-"""Ranges of a topic's messages: those that cursors step over, those that are gone, those that are lost."""
+"""Ranges of a topic's messages: skipped by cursors, emptied, or lost."""
 
 from __future__ import annotations
 

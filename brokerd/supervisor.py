@@ -1,4 +1,4 @@
-"""Runs the deliveries and timers of channels: one that fails is logged, counted, and run again after a delay."""
+"""Runs the deliveries and timers of channels; logs, counts and retries those that fail."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Work = Literal["delivery", "timer"]
 
 
 class Supervisor:
-    """Counts failures. ``run_at(channel, when)`` has a channel's timer run at ``when``, monotonic seconds.
+    """Runs and retries. ``run_at(channel, when)`` schedules a channel's timer at ``when``, monotonic seconds.
 
-    A timer ends by waking its channel, so it retries a delivery too.
+    A timer ends by waking its channel, so it also retries a failed delivery.
     """
 
     def __init__(self, run_at: Callable[[Channel, float], None]) -> None:
         self.failure_count = 0
         """Deliveries and timers that failed since the process started."""
         self._run_at = run_at
-        self._failing: dict[tuple[Channel, Work], tuple[int, float]] = {}  # failures in a row, and when to try again
+        self._failing: dict[tuple[Channel, Work], tuple[int, float]] = {}  # consecutive failures, time of the retry
 
     def deliver(self, channel: Channel, now: float) -> None:
-        """Have ``channel`` send what it can, unless an earlier failure has to wait."""
+        """Deliver messages of ``channel``, or reschedule while it waits for a retry."""
         self._run(channel, "delivery", channel.pump, now)
 
     def tick(self, channel: Channel, now: float) -> None:
-        """Run the timer of ``channel``, unless an earlier failure has to wait."""
+        """Run the timer of ``channel``, or reschedule while it waits for a retry."""
         self._run(channel, "timer", channel.tick, now)
 
     def _run(self, channel: Channel, work: Work, run: Callable[[float], None], now: float) -> None:
@@ -57,7 +57,7 @@ class Supervisor:
 
     @staticmethod
     def _log(channel: Channel, work: Work, error: Exception, delay: float, *, is_first: bool) -> None:
-        # The system's errors explain themselves; anything else is a defect of ours, whose traceback is needed once.
+        # A system error needs no traceback. Anything else is a bug; its traceback is logged once.
         expected = isinstance(error, OSError)
         logger.error(
             "TOPIC(%s): CHANNEL(%s): %s failed: %s; next attempt in %.1f s",

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from brokerd.log.segment import Segment
 
 KEPT_IN_MEMORY = 2
-"""An ephemeral topic's newest segments; of older ones what is still needed is copied, so that they can go."""
+"""Newest segments that an ephemeral topic keeps; needed messages of older ones are copied."""
 SIZE_BYTES = 4
 """Length, u32, before each message of an MPUB body."""
 RELEASE_EVERY_S = 1.0
-"""Where messages are kept for some time, how often it is looked whether that is over."""
+"""With a retention period, the shortest time between two checks for expired segments."""
 WAITING_BYTES = 48
-"""At least the size of the journal's record of a range of deferred messages, head included."""
+"""Upper bound on the size of a journal record of a range of deferred messages, head included."""
 COUNT_BYTES = 4
 """Number of messages, u32, at the start of an MPUB body."""
 MPUB_LINE = ord("M")
-"""What the command line of an MPUB begins with; that of a PUB begins otherwise."""
+"""The first byte of an MPUB's command line; a PUB's differs."""
 ID = slice(18, 34)
-"""Where a message frame holds its id."""
+"""The id in a message frame."""
 
 
 class Topic:
@@ -53,8 +53,8 @@ class Topic:
         self.paused = False
         self.channels: dict[str, Channel] = {}
         self.listening: dict[Channel, None] = {}
-        """The channels that a publish concerns: all with a ready client, and the ephemeral ones. Others may be among
-        them until the next publish."""
+        """The channels to notify of a publish: all with a ready client, and the ephemeral ones. Others may remain until
+        the next publish."""
         self.skips = Skips()
         self.message_count = 0
         self.message_bytes = 0
@@ -63,7 +63,7 @@ class Topic:
         self.timers = broker.timers
         self.topology = broker.topology
         self.journal: Callable[[bytes], None] = _keep_nothing if self.ephemeral else broker.journal_append
-        """Keeps a change of the topic or of one of its channels; a topic that is ephemeral or deleted keeps none."""
+        """Journals a change of the topic or one of its channels; does nothing for an ephemeral or deleted topic."""
         self.clock = broker.clock
         self.wake = broker.wake
         self.scheduler = broker.scheduler
@@ -100,7 +100,7 @@ class Topic:
 
     @property
     def lost_message_count(self) -> int:
-        """Messages found damaged or missing since the process started, of those that were still to be delivered."""
+        """Undelivered messages found damaged or missing since the process started."""
         return self._losses.count
 
     @property
@@ -109,7 +109,7 @@ class Topic:
         return 0 if self.ephemeral else max(0, self.depth - self.mem_queue_size)
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
-        """Age of the oldest message that waits in the topic or in a channel of it; None if there is none."""
+        """Age of the oldest unfinished message of the topic and its channels; None if there is none."""
         found = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
         ages = [age for age in found if age is not None]
         if self.depth:
@@ -120,7 +120,7 @@ class Topic:
         return max(ages, default=None)
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:
-        """Tell whether ids that begin as this one does were given to messages while the node had another id."""
+        """Tell whether ids with this one's head were assigned to messages under another node id."""
         id_head = message_id[:6]
         if id_head == self.id_head or id_head in self._former_id_heads:
             return id_head != self.id_head
@@ -144,11 +144,11 @@ class Topic:
         self._append(body_bytes, len(bodies), timestamp, write, defer_ms)
 
     def drops_of(self, count: int) -> bool:
-        """Tell whether of so many messages some would be taken and dropped: an ephemeral topic keeps no more."""
+        """Tell whether an ephemeral topic would accept and drop some of ``count`` messages."""
         return self.ephemeral and self.depth + count > self.mem_queue_size
 
     def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
-        """Keep ``count`` × (``gap`` bytes of no matter, ``size i32 | body``), sizes checked, as publish does."""
+        """Publish ``count`` × (``gap`` ignored bytes, ``size i32 | body``), whose sizes were checked."""
         body_bytes = len(messages) - (gap + SIZE_BYTES) * count
         timestamp = time.time_ns()
 
@@ -158,7 +158,7 @@ class Topic:
         self._append(body_bytes, count, timestamp, write, 0)
 
     def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> None:
-        """Keep, together, the ``messages`` of ``count`` × (``gap`` bytes of no matter, MPUB body), as publish does."""
+        """Publish, together, the ``messages`` of ``count`` × (``gap`` ignored bytes, MPUB body)."""
         body_bytes = len(commands) - (gap + COUNT_BYTES) * count - SIZE_BYTES * messages
         timestamp = time.time_ns()
 
@@ -168,10 +168,10 @@ class Topic:
         self._append(body_bytes, messages, timestamp, write, 0)
 
     def publish_commands(self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int]) -> tuple[int, int]:
-        """Keep, the short way, the messages of the PUBs or MPUBs with this command line that fill ``nbytes``.
+        """Publish the PUBs or MPUBs with the command line ``line`` that fill ``commands[:nbytes]``, on the fast path.
 
-        ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages:
-        0 and 0, with nothing kept, where the long way must be taken, which also raises what there is to raise.
+        ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages.
+        Both are 0, with nothing stored, if the caller must parse the commands, which also raises their errors.
         """
         broker = self._broker
         if self.ephemeral or self._only_ephemeral or broker.refusal is not None:
@@ -198,7 +198,7 @@ class Topic:
         nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
         broker = self._broker
         if self.ephemeral and self.depth >= self.mem_queue_size:
-            self.message_count += count  # taken and dropped, as in nsqd: nothing keeps such messages on a disk
+            self.message_count += count  # accepted and dropped, as in nsqd, which keeps such messages in memory only
             self.message_bytes += body_bytes
             return
         if broker.refusal is not None:
@@ -261,11 +261,11 @@ class Topic:
         return self._unrouted[0][0] if self._unrouted else self.log.next_seq
 
     def recover_skips(self, holes: list[tuple[int, int]], deferred_end: int) -> None:
-        """After a restart, learn what is to be stepped over: ``holes``, and from the log the deferred publishes.
+        """After a restart, rebuild the ranges that cursors skip: ``holes``, and the deferred publishes in the log.
 
-        Those from ``deferred_end`` on had gone to no channel yet and are taken up again. A batch whose commit record
-        was damaged is no longer known to be deferred; what waits in a channel at or above its cursor, and was never
-        delivered, is. What was delivered and is above the cursor, because records were lost, comes with the backlog.
+        Deferred publishes from ``deferred_end`` on are not routed yet and are routed now. The deferral of a batch with
+        a damaged commit record is lost; its messages that wait undelivered at or above a channel's cursor are skipped
+        as deferred ones. Delivered messages above the cursor, whose records were lost, are part of the backlog again.
         """
         for start, stop in holes:
             self._holes.add(start, stop)
@@ -291,13 +291,13 @@ class Topic:
         self._route_deferred()
 
     def unrouted_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges from ``start`` to ``end`` of deferred publishes that have gone to no channel yet."""
+        """The ranges from ``start`` to ``end`` of deferred publishes that are not routed yet."""
         for first, count, _ in self._unrouted:
             if first < end and start < first + count:
                 yield max(first, start), min(first + count, end)
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
-        """The deferred publishes from ``start`` to ``end`` that channels step over; not those that were emptied."""
+        """The deferred publishes from ``start`` to ``end`` that cursors skip, without those that were emptied."""
         while (skip := self.skips.next_from(start)) is not None and skip[0] < end:
             for seq in range(max(start, skip[0]), min(end, skip[1])):
                 if seq not in self._holes:
@@ -306,7 +306,7 @@ class Topic:
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """The ranges that were emptied or cannot be read, and that some channel has still to step over."""
+        """The emptied or unreadable ranges that some channel still has to skip."""
         return list(self._holes)
 
     # -- operators ------------------------------------------------------------------------------------------------
@@ -375,14 +375,14 @@ class Topic:
         return channel
 
     def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
-        """Make sure that the records of a change are kept before it is made. Raises OSError."""
+        """Make sure that the journal has room for the records of a change. Raises OSError."""
         if not self.ephemeral:
             self._broker.require_room(nbytes, of_messages=of_messages)
 
     def detach(self) -> None:
-        """Disconnect the clients of a topic that is deleted.
+        """Disconnect the clients of a deleted topic.
 
-        Whoever still refers to it (a timer, an answer from nsqlookupd) finds no channels, and writes no records.
+        Remaining references (a timer, a response from nsqlookupd) find no channels and journal nothing.
         """
         for channel in self.channels.values():
             channel.gone = True
@@ -423,12 +423,12 @@ class Topic:
             self._broker.delete_topic(self.name)
 
     def channels_changed(self) -> None:
-        """Learn what kinds of channels there are."""
+        """Update what depends on the kinds of channels."""
         self._only_ephemeral = bool(self.channels) and all(channel.ephemeral for channel in self.channels.values())
         self._journal_routed()
 
     def _journal_routed(self) -> None:
-        """Ephemeral channels leave no record of what they were given: where there are no others, the topic does."""
+        """Journal the routed messages of a topic with ephemeral channels only, which journal nothing themselves."""
         if self._only_ephemeral and self._routes:
             self.journal(records.topic_passed(self.number, self.routed_end))
 
@@ -440,15 +440,15 @@ class Topic:
     # -- storage --------------------------------------------------------------------------------------------------
 
     def check_batches(self, segment: Segment, seq: int) -> None:
-        """Check what was written before this process started, before it is delivered; step over what is damaged."""
+        """Check batches that were written before this process started, before delivery. Damaged ones are lost."""
         for commit in segment.damaged_below(seq):
             self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
 
     def recover_losses(self) -> None:
-        """After a restart, give up what the files no longer hold, and count what of it was still to be delivered.
+        """After a restart, skip the messages that are missing from the files, and count those still to be delivered.
 
-        The newest segment is where a crash of the machine may have left something half written: its batches are checked
-        now. Older ones are checked as they are read, so that a large backlog does not keep the broker from starting.
+        Batches of the newest segment are checked now, because a crash of the machine may have left some half written.
+        Those of older ones are checked before delivery, so that a large backlog does not delay the start.
         """
         log = self.log
         low, first_seq = self.low_water, log.first_seq
@@ -466,7 +466,7 @@ class Topic:
                 channel.aside.drop([seq for seq in channel.aside.numbers() if seq in lost])
 
     def lose_batch_of(self, seq: int) -> None:
-        """Message ``seq`` and those of its batch are not what was written, or not there."""
+        """Give up message ``seq`` and the others of its batch, which are damaged or missing."""
         start, end = self.log.batch_of(seq)
         self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
 
@@ -479,9 +479,9 @@ class Topic:
             self._broker.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
 
     def place_of(self, seq: int) -> tuple[Segment, int, int] | None:
-        """The segment that message ``seq`` is in, and the numbers ``[start, end)`` around it that are what was written.
+        """The segment of message ``seq``, and a range ``[start, end)`` of undamaged messages around it.
 
-        As far as is known at once; None if message ``seq`` is not. Raises OSError if the segment cannot be mapped.
+        None if message ``seq`` is damaged or missing. Raises OSError if the segment cannot be mapped.
         """
         if not self.log.holds(seq):
             return None
@@ -499,22 +499,22 @@ class Topic:
         return self.routed_end if last is None else min(self.routed_end, last.low_water)
 
     def release(self) -> None:
-        """Remove the segments that nobody needs any more and that are not to be kept for their own sake."""
+        """Remove the segments that no channel needs and that retention does not keep."""
         retention = None if self.ephemeral else self._broker.retention
         if retention is not None:
             now = self._broker.now()
-            if now < self._release_from:  # else asked with each FIN, once there is something that is kept
+            if now < self._release_from:  # otherwise checked on each FIN while retention keeps a segment
                 return
             self._release_from = now + RELEASE_EVERY_S
         last = self._last
         if last is not None and not last.gone and last.low_water < self.log.first_end:
-            return  # the one that was found furthest behind still is in the first: not all need to be asked
+            return  # the slowest channel still needs the first segment, so the others need not be checked
         segments = self.log.segments
         if len(segments) > 1 or self.skips:
             low = self._first_needed()
             try:
                 self.log.drop_below(low)
-            except OSError as error:  # the files stay until the next start; whoever finished their messages is not told
+            except OSError as error:  # the files stay until the next start; the client's FIN still succeeds
                 self._broker.storage_failed(error)
             self.skips.drop_below(low)
             self._holes.drop_below(low)
@@ -522,14 +522,14 @@ class Topic:
 
     @property
     def oldest_spare(self) -> Segment | None:
-        """The oldest segment, if it is there only because it is to be kept for some time."""
+        """The oldest segment, if only retention keeps it."""
         segments = self.log.segments
         return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
 
     def rest(self) -> None:
-        """Called now and then: if nothing was published or delivered since the last time, hold no files and maps.
+        """Called periodically: close and unmap all files if nothing was published or delivered since the last call.
 
-        Where nobody needs a message any more, the newest segment's space is given back too.
+        If no message is needed any more, the newest segment's space is freed too.
         """
         if self._broker.retention is not None:
             self.release()
@@ -541,14 +541,14 @@ class Topic:
         self._seen_at_rest = seen
 
     def _first_needed(self) -> int:
-        """The lowest message that somebody may still need, or that is to be kept for some time."""
+        """The lowest message that some channel may still need or that retention keeps."""
         retention = None if self.ephemeral else self._broker.retention
         low = self.low_water
         return low if retention is None else min(low, retention.first_kept(self.log, time.time_ns()))
 
     def _give_back(self) -> None:
         before = self.log.segments[-1:]
-        with suppress(OSError):  # for want of space or descriptors: it is tried at the next rest
+        with suppress(OSError):  # no space or no descriptors; retried at the next rest
             self.log.give_back()
         if self.log.segments[-1:] != before:
             self.skips.drop_below(self.log.next_seq)

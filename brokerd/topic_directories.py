@@ -1,7 +1,7 @@
 """The directories of topics: ``DATA/topics/<name>.<number>``, and ``….deleted`` while one is being removed.
 
-A directory is the broker's if it has such a name and holds nothing but files of a log. Whatever else lies there is
-left alone and named in the log.
+A directory is the broker's if it has such a name and contains only files of a log. Anything else is left alone, and
+its name is logged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.names import is_ephemeral, is_valid_name
 
 TOPIC_NUMBERS: Final = 1 << 14
-"""A topic's number is 14 bits of its message ids."""
+"""Message ids have 14 bits for the topic's number."""
 _NAME: Final = re.compile(r"(.+)\.(0|[1-9][0-9]{0,4})(\.deleted(?:-[1-9][0-9]*)?)?")
 
 logger = logging.getLogger("brokerd")
@@ -36,7 +36,7 @@ class TopicDirectory(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> TopicDirectory | None:
-        """Parse a path's name. None for what is no directory, or has another name."""
+        """Parse a path's name. None if it is not a directory or not named as a topic's."""
         match = _NAME.fullmatch(path.name)
         if match is None or path.is_symlink() or not path.is_dir():
             return None
@@ -47,24 +47,24 @@ class TopicDirectory(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What something in the directory of topics is."""
+    """The kinds of entries in the directory of topics."""
 
     KNOWN = enum.auto()
-    """A topic's, of which there is a record."""
+    """The directory of a topic with a record."""
     UNRECORDED = enum.auto()
-    """A topic's, of which no record is left."""
+    """The directory of a topic whose record was lost."""
     DELETED = enum.auto()
-    """What a deletion left."""
+    """The directory of a deleted topic."""
     NOT_DELETED = enum.auto()
-    """A topic's, whose deletion was begun and not recorded."""
+    """The directory of a topic whose deletion began but was not recorded."""
     UNUSED = enum.auto()
-    """What was made for a topic that did not come into being, or by an import that is done again."""
+    """Created for a topic that was then not recorded, or by an interrupted import, which is repeated."""
     STRANGER = enum.auto()
-    """Somebody else's."""
+    """Not created by the broker."""
 
 
 class Found(NamedTuple):
-    """Something in the directory of topics. ``reason`` says why a directory of such a name is a stranger."""
+    """An entry in the directory of topics. ``reason`` tells why a directory named as a topic's is a stranger."""
 
     path: Path
     verdict: Verdict
@@ -73,17 +73,17 @@ class Found(NamedTuple):
 
 
 class TopicDirectories:
-    """All of them, below ``path``. It need not exist before there is a topic."""
+    """The topics' directories below ``path``, which is created with the first one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def path_of(self, number: int, name: str) -> Path:
-        """A topic's directory: the number keeps a topic that is made again apart from the one of before."""
+        """A topic's directory. The number distinguishes a re-created topic from the deleted one."""
         return self._path / f"{name}.{number}"
 
     def create(self, number: int, name: str) -> Path:
-        """Make a topic's directory. Raises FileExistsError if something has its place, and OSError."""
+        """Create a topic's directory. Raises FileExistsError if its name is taken, and OSError."""
         path = self.path_of(number, name)
         try:
             path.mkdir()
@@ -93,7 +93,7 @@ class TopicDirectories:
         return path
 
     def rename_deleted(self, path: Path) -> Path:
-        """Give a topic's directory the name under which it is removed, and return that. Raises OSError."""
+        """Rename a topic's directory to mark it as deleted. Returns the new path. Raises OSError."""
         doomed, count = path.with_name(f"{path.name}.deleted"), 1
         while os.path.lexists(doomed):
             count += 1
@@ -102,7 +102,7 @@ class TopicDirectories:
         return doomed
 
     def survey(self, state: NodeState, *, import_interrupted: bool = False) -> list[Found]:
-        """Say of each thing that is there what it is to a node of this state. Changes nothing; raises OSError."""
+        """Classify each entry against the state of the node. Changes nothing; raises OSError."""
         if not self._path.exists():
             return []
         known = {self.path_of(topic.number, topic.name): topic for topic in state.topics.values()}
@@ -146,10 +146,10 @@ class TopicDirectories:
         return (Verdict.UNUSED if importing or not files.segments else Verdict.UNRECORDED), ""
 
     def settle(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
-        """Make topics and directories agree: a crash may have come between the one and the other.
+        """Reconcile topics and directories, because a crash may have changed only one of them.
 
-        Nobody would ever read the messages of a topic of which no record is left: it is taken back, without channels.
-        Returns the directories that are to be removed. Raises OSError.
+        A topic whose record was lost is restored without channels, so that its messages can be read. Returns the
+        directories to remove. Raises OSError.
         """
         doomed = []
         for path, verdict, directory, reason in self.survey(state, import_interrupted=import_interrupted):
@@ -162,19 +162,19 @@ class TopicDirectories:
             elif verdict is Verdict.UNUSED:
                 doomed.append(self.rename_deleted(path))
             elif verdict is Verdict.UNRECORDED:
-                logger.warning("%s: no record of this topic is left; its messages are taken back", path)
+                logger.warning("%s: the record of this topic is lost; its messages are restored", path)
                 state.topics[directory.number] = TopicState(directory.number, directory.name, 0)
                 state.next_topic = max(state.next_topic, directory.number + 1)
         return doomed
 
 
 def step_over(path: Path, reason: str = "") -> None:
-    """Name what was not made here."""
+    """Log the name of a file that the broker did not create."""
     logger.warning("%s is not the broker's and is left alone%s", path, f": {reason}" if reason else "")
 
 
 def _files(path: Path) -> LogFiles | None:
-    """What is in a directory; None if nobody lets us look."""
+    """The contents of a directory; None without permission."""
     try:
         return LogFiles.of(path)
     except PermissionError:
@@ -182,7 +182,7 @@ def _files(path: Path) -> LogFiles | None:
 
 
 def _number_in(files: LogFiles) -> int | None:
-    """The topic number in the ids of the messages in ``files``; None if the first of no file can be read."""
+    """The topic number in the message ids of ``files``; None if no file's first message can be read."""
     for path in files.segments:
         with path.open("rb") as file:
             head = file.read(MESSAGE_HEAD_BYTES)

@@ -1,7 +1,7 @@
 """The per-message work, twice behind one interface: compiled (``_frames``, ``_aside``, ``_runs``) and in plain
 Python (``frames``, ``aside``, ``runs``).
 
-The plain twin defines what the functions do; property tests hold the two equal. The compiled one is taken when it was
+The plain twin defines what the functions do; property tests require equal results. The compiled one is used if it was
 built; ``BROKERD_KERNEL=python`` in the environment forces the twin.
 """
 

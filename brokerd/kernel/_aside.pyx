@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled ``SetAside``. :mod:`brokerd.kernel.aside` says what each function does and holds the docstrings.
+"""The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines what each function does and has the docstrings.
 
 A message takes 56 bytes, one in flight or deferred 16 more for its place among the times, and the table that finds it
 by its number 5 to 11. What waits and what a client holds are linked lists through the messages themselves.
@@ -53,9 +53,9 @@ cdef struct Message:
     double sent_at
     int64_t timestamp
     uint32_t holder  # while in flight: index of its client's Holder
-    uint32_t previous  # in the list of what waits, or of what its client holds
+    uint32_t previous  # in the list of requeued messages, or of its client's messages
     uint32_t next
-    uint32_t place  # among the times, while in flight or deferred
+    uint32_t place  # index in times, while in flight or deferred
     uint16_t attempts
     uint8_t state
     uint8_t copied
@@ -133,7 +133,7 @@ cdef inline int add_to(Ranges* ranges, uint64_t seq, uint16_t attempts) except -
 
 
 cdef bytes finished(Ranges* ranges):
-    """The packed ranges, whose memory is given back."""
+    """Return the packed ranges and free their memory."""
     cdef bytes packed
     try:
         end_range(ranges)
@@ -230,7 +230,7 @@ cdef class SetAside:
         free(self.blocks)
 
     cdef void forget_all(self) noexcept:
-        """Begin empty; holders stay."""
+        """Remove all messages; holders stay."""
         self.messages = NULL
         self.table = NULL
         self.times = NULL
@@ -293,7 +293,7 @@ cdef class SetAside:
         while self.table[i] != at:
             i = (i + 1) & self.table_mask
         j = i
-        while True:  # close the gap, or what was pushed on over it would not be found
+        while True:  # close the gap, or entries displaced over it would not be found
             j = (j + 1) & self.table_mask
             if self.table[j] == NONE:
                 break
@@ -320,7 +320,7 @@ cdef class SetAside:
     # -- messages -------------------------------------------------------------------------------------------------
 
     cdef uint32_t make(self, uint64_t seq, uint16_t attempts) except? 0xFFFFFFFF:
-        """A message of no state yet, which ``requeue_message`` or one of its like must give it."""
+        """A new message without a state; the caller sets one, with ``requeue_message`` or a similar function."""
         cdef uint32_t at
         cdef uint32_t capacity
         cdef void* grown
@@ -415,7 +415,7 @@ cdef class SetAside:
         return 0
 
     cdef void move(self, uint32_t source, uint32_t target) noexcept:
-        """Move a message to a free place. The table is made anew afterwards."""
+        """Move a message to a free place. The caller rebuilds the table afterwards."""
         cdef Message* message = &self.messages[target]
         cdef List* links
         message[0] = self.messages[source]
@@ -459,7 +459,7 @@ cdef class SetAside:
         links.count -= 1
 
     cdef inline void detach(self, uint32_t at) noexcept:
-        """Take a message out of its state; another has to follow."""
+        """Remove a message from its state; the caller sets another."""
         cdef Message* message = &self.messages[at]
         if message.state == REQUEUED:
             self.unlink(&self.waiting, at)
@@ -509,7 +509,7 @@ cdef class SetAside:
         self.set_owed(message.seq)
 
     cdef uint32_t holder(self, uint32_t client) except? 0xFFFFFFFF:
-        """The index of a client's Holder, made if need be."""
+        """The index of a client's Holder, created if needed."""
         cdef Holder* grown
         cdef uint32_t capacity
         cdef uint32_t index
@@ -598,7 +598,7 @@ cdef class SetAside:
     # -- the lowest numbers ---------------------------------------------------------------------------------------
 
     cdef int reach(self, uint64_t block) except -1:
-        """Have the ring of blocks reach ``block``."""
+        """Extend the ring of blocks to ``block``."""
         cdef uint64_t first, end, each
         cdef uint64_t size = self.block_mask + 1 if self.blocks != NULL else 0
         cdef Block* grown
@@ -706,7 +706,7 @@ cdef class SetAside:
         return count
 
     cdef uint32_t from_window(self, Window window, uint64_t seq, uint32_t client) except? 0xFFFFFFFE:
-        """A message that the window has in flight with ``client``, of no state yet; NONE if it has not.
+        """A new message, without a state, for one that the window has in flight with ``client``; NONE without one.
 
         ``settle`` has to follow.
         """

@@ -247,7 +247,7 @@ cdef Py_ssize_t write_commands(
     const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint in_batches, uint8_t* target,
     uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
-    """Write the frames of so many publishes, which were walked. Returns how many bytes."""
+    """Write the frames of publishes that were counted before. Returns the number of bytes."""
     cdef uint8_t* start = target
     cdef uint32_t left, size
     while commands:
@@ -485,7 +485,7 @@ def mpub_run(
 
 cdef enum:
     MAX_PLAIN_HEAD = 8192
-    # what a byte may be part of
+    # character classes
     IN_TARGET = 1
     IN_NAME = 2
     IN_VALUE = 4  # and visible
@@ -697,7 +697,7 @@ cdef bytes packed_range(uint64_t first, uint32_t count):
 
 
 cdef int64_t bucket_of_latency(int64_t latency_ns) noexcept nogil:
-    """The bucket that a latency counts in; -1 for one that counts as none."""
+    """The bucket of a latency; -1 if it is not counted."""
     return -1 if latency_ns <= ZERO_THRESHOLD else bucket_of(latency_ns)
 
 
@@ -899,7 +899,7 @@ cdef class Window:
         return taken
 
     cdef bint release(self, uint64_t seq, uint32_t client, int64_t* timestamp) noexcept:
-        """Take out a message in flight with ``client``, and give its timestamp; ``settle`` has to follow."""
+        """Remove a message in flight with ``client`` and return its timestamp; the caller then calls ``settle``."""
         cdef Entry* entry
         if seq < self._floor or seq >= self._head:
             return False

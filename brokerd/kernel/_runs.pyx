@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled ``Runs``. :mod:`brokerd.kernel.runs` says what each function does and holds the docstrings."""
+"""The compiled ``Runs``. :mod:`brokerd.kernel.runs` defines what each function does and has the docstrings."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport uint64_t

@@ -1,8 +1,8 @@
-"""The plain twin of ``SetAside``: the messages of one channel that need more than one delivery, or not yet one.
+"""The plain twin of ``SetAside``: the messages of one channel that are deferred, or need more than one delivery.
 
-Times are monotonic seconds. ``due_ns`` is the same due time as the journal keeps it, and every ``bytes`` result of a
-change is the journal's: packed :data:`brokerd.journal.records.WAITING_RANGE`, empty where a crash needs no record. It
-needs none where it would recover the same: what is in flight at a crash waits after it, with the same attempts.
+Times are monotonic seconds; ``due_ns`` is a due time as the journal keeps it. Changes return the ``bytes`` to journal:
+packed :data:`brokerd.journal.records.WAITING_RANGE`. They are empty if recovery needs no record, because messages in
+flight at a crash wait after it with the same attempts anyway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokerd.kernel.frames import Buffer, Window, seq_of
 from brokerd.kernel.runs import NEVER, Runs
 
 REQUEUED, IN_FLIGHT, DEFERRED = range(1, 4)
-"""States: it waits for delivery, is with a client, or is not due yet."""
+"""States of a message: waiting for delivery, with a client, not due yet."""
 NOBODY = -1
 
 Failures = list[tuple[bytes, bool]]
@@ -25,10 +25,10 @@ Failures = list[tuple[bytes, bool]]
 
 
 MOST_AT_ONCE = 4096
-"""Messages that one call delivers."""
+"""Most messages that one call delivers."""
 COMMIT = struct.Struct(">QQqQIII")
 COMMIT_BYTES = COMMIT.size + 4
-"""A commit record: :mod:`brokerd.log.commits` draws it."""
+"""Size of a commit record; :mod:`brokerd.log.commits` has its layout."""
 
 
 def find_batch(index: Buffer, batches: int, seq: int) -> int:
@@ -92,15 +92,15 @@ def _ids(lines: Buffer, count: int, id_at: int) -> list[bytes]:
 
 
 class SetAside:
-    """The set-aside messages of one channel, by sequence number; its Window has those sent for the first time.
+    """The set-aside messages of one channel, by sequence number; messages in their first delivery are in its Window.
 
-    ``frames`` has copies of messages that the log no longer holds, as at first delivery.
+    ``frames`` has copies of messages that are no longer in the log, as at first delivery.
     """
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}
         self._messages: dict[int, _Message] = {}
-        self._requeued: dict[int, None] = {}  # in the order of their turns
+        self._requeued: dict[int, None] = {}  # in the order of delivery
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -129,12 +129,12 @@ class SetAside:
     # -- setting aside --------------------------------------------------------------------------------------------
 
     def add(self, seq: int, attempts: int, due: float) -> None:
-        """Set aside a message that is not here: until ``due``, or requeued if that is 0."""
+        """Set aside a new message: deferred until ``due``, or requeued if that is 0."""
         message = self._messages[seq] = _Message(seq, attempts)
         self._put(message, due)
 
     def defer(self, first: int, count: int, due: float, due_ns: int) -> bytes:
-        """Set aside the messages from ``first`` on that are not here, never delivered, until ``due``."""
+        """Set aside the undelivered messages from ``first`` on until ``due``, except those set aside already."""
         ranges = _Ranges(due_ns)
         for seq in range(first, first + count):
             if seq not in self._messages:
@@ -187,9 +187,9 @@ class SetAside:
         due: float,
         due_ns: int,
     ) -> tuple[int, bytes, Failures]:
-        """Take ``count`` REQ lines of ``client``, all of the same length, with the id at ``id_at``.
+        """Execute ``count`` REQ lines of ``client``, all of the same length, with the id at ``id_at``.
 
-        The messages are requeued, or if ``due`` is not 0 deferred. Returns how many, ranges and failures.
+        The messages are requeued, or deferred if ``due`` is not 0. Returns their number, ranges and failures.
         """
         ranges, failures, taken = _Ranges(due_ns), Failures(), 0
         for message_id in _ids(lines, count, id_at):
@@ -216,9 +216,10 @@ class SetAside:
         deadline: float,
         max_timeout: float,
     ) -> Failures:
-        """Take ``count`` TOUCH lines of ``client``, as ``requeue``: the messages time out at ``deadline``.
+        """Execute ``count`` TOUCH lines of ``client``, as ``requeue`` does.
 
-        But no later than ``max_timeout`` after they were sent; ``runs`` has when that was, for those not set aside yet.
+        The messages time out at ``deadline``, but no later than ``max_timeout`` after they were sent. ``runs`` has the
+        send times of those not set aside yet.
         """
         failures = Failures()
         for message_id in _ids(lines, count, id_at):
@@ -234,7 +235,7 @@ class SetAside:
     def finish(
         self, window: Window, ids: list[bytes], id_head: bytes, client: int, now_ns: int
     ) -> tuple[list[tuple[int, int]], Failures]:
-        """Forget the messages of ``ids`` that are in flight with ``client``, which ``window`` did not have.
+        """Forget the messages of ``ids`` that are set aside and in flight with ``client``.
 
         Returns the finished ranges ``(first seq, count)``, in the order of the ids, and failures. Latencies are
         recorded in ``window``.
@@ -256,7 +257,7 @@ class SetAside:
         return finished, failures
 
     def leave(self, client: int) -> int:
-        """Requeue what is in flight here with a client that is gone, in order of seq; return how many."""
+        """Requeue the set-aside messages in flight with a client that left, in order of seq. Returns their number."""
         held = sorted(seq for seq, message in self._messages.items() if message.client == client)
         for seq in held:
             self._put(self._messages[seq], 0.0)
@@ -280,9 +281,9 @@ class SetAside:
     # -- delivery -------------------------------------------------------------------------------------------------
 
     def next_run(self, limit: int) -> tuple[int, int]:
-        """``(first seq, count)`` of the requeued messages whose turn it is, up to ``limit``; dense, and no copies.
+        """``(first seq, count)`` of the next dense run of requeued messages, up to ``limit``; ``(0, 0)`` without one.
 
-        The count is 0 if there are none. One that has a copy in ``frames`` is a run of its own.
+        A message that has a copy in ``frames`` is a run of its own.
         """
         first = count = 0
         for seq in self._requeued:
@@ -296,10 +297,10 @@ class SetAside:
     def deliver(
         self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
     ) -> tuple[bytes, int, bytes]:
-        """Put the next ``count`` requeued messages in flight; their frames lie at ``log[offset:]`` one after another.
+        """Put the next ``count`` requeued messages in flight; their frames are adjacent, from ``log[offset:]`` on.
 
-        As many as fit in ``max_bytes``, but at least one. Returns their frames with the attempts that they have now,
-        how many, and ranges.
+        Delivers as many as fit in ``max_bytes``, but at least one. Returns their frames with the new attempts, their
+        number, and ranges.
         """
         frames, ranges = bytearray(), _Ranges()
         delivered = 0
@@ -333,10 +334,10 @@ class SetAside:
         sent_at: float,
         deadline: float,
     ) -> tuple[bytes, int, bytes]:
-        """As ``deliver``, wherever the messages lie in one segment: ``index`` has its first ``batches`` commit records.
+        """As ``deliver``, for messages anywhere in one segment: ``index`` has its first ``batches`` commit records.
 
-        Takes up to ``limit`` of those whose turn it is, as far as they are from ``first_seq`` to ``end_seq``, have no
-        copies and are in a batch; possibly none.
+        Delivers up to ``limit`` of the next requeued messages, and stops at one that is outside ``first_seq`` to
+        ``end_seq``, has a copy, or is in no batch; possibly delivers none.
         """
         everything, delivered, ranges = bytearray(), 0, _Ranges()
         for seq in list(self._requeued)[: min(limit, MOST_AT_ONCE)]:
@@ -359,7 +360,7 @@ class SetAside:
         return bytes(everything), delivered, ranges.packed()
 
     def drop_next(self) -> None:
-        """Forget the requeued message whose turn it is."""
+        """Forget the next requeued message."""
         self._forget(next(iter(self._requeued)))
 
     # -- times ----------------------------------------------------------------------------------------------------
@@ -367,8 +368,8 @@ class SetAside:
     def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
         """Requeue up to ``limit`` messages that timed out or fell due by ``now``, the earliest first.
 
-        Returns ``(client, count)`` of those that timed out, in any order; how many messages it were in all; and ranges
-        of those that fell due.
+        Returns ``(client, count)`` of those that timed out, in any order; the number of all; and ranges of those that
+        fell due.
         """
         ranges, clients = _Ranges(), dict[int, int]()
         timed = [(each.when, each.seq) for each in self._messages.values() if each.state != REQUEUED]
@@ -406,48 +407,48 @@ class SetAside:
         self.frames.clear()
 
     def keep_frame(self, seq: int, frame: bytes) -> None:
-        """Keep a copy of the frame of a message that is here: the log is not needed for it any more."""
+        """Keep a copy of a set-aside message's frame, so that it no longer needs the log."""
         assert seq in self._messages
         self.frames[seq] = frame
 
     def get(self, seq: int) -> AsideMessage | None:
-        """The message of this number, if it is here."""
+        """The message with this number; None if it is not set aside."""
         message = self._messages.get(seq)
         if message is None:
             return None
         return AsideMessage(message.state, message.attempts, message.client, message.sent_at, message.when)
 
     def numbers(self) -> list[int]:
-        """All of them, in no order."""
+        """The numbers of all messages, in no order."""
         return list(self._messages)
 
     def requeued(self, offset: int, count: int) -> list[int]:
-        """The ``count`` behind the first ``offset`` of those that wait for delivery, in the order of their turns."""
+        """``count`` requeued messages after the first ``offset``, in the order of delivery."""
         return list(self._requeued)[offset : offset + count]
 
     def in_flight(self) -> list[int]:
-        """Those that are with a client, in no order."""
+        """The messages in flight, in no order."""
         return [seq for seq, message in self._messages.items() if message.state == IN_FLIGHT]
 
     def deferred(self, count: int) -> list[int]:
-        """The ``count`` that are due next, in the order of their times."""
+        """The ``count`` deferred messages that are due next, in the order of their due times."""
         due = [(message.when, seq) for seq, message in self._messages.items() if message.state == DEFERRED]
         return [seq for _, seq in heapq.nsmallest(count, due)]
 
     @property
     def lowest(self) -> int | None:
-        """The lowest number that is needed from the log."""
+        """The lowest message that is needed from the log; None if there is none."""
         return min(self._messages.keys() - self.frames.keys(), default=None)
 
     @property
     def lowest_owed(self) -> int | None:
-        """The lowest number that is owed an answer; deferred ones are not yet."""
+        """The lowest message that is not deferred; None if there is none."""
         return min((seq for seq, each in self._messages.items() if each.state != DEFERRED), default=None)
 
     def packed(self, clock_offset_ns: int) -> bytes:
-        """All, in no order, as a checkpoint needs them: packed WAITING_RANGE.
+        """All messages, in no order, for a checkpoint: packed WAITING_RANGE.
 
-        A due time in seconds is kept as nanoseconds and ``clock_offset_ns``.
+        Due times in seconds become nanoseconds plus ``clock_offset_ns``.
         """
         return b"".join(
             WAITING_RANGE.pack(

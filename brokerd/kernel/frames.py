@@ -59,10 +59,10 @@ _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
 
 
 def pack_lines(body: bytes, max_size: int) -> tuple[bytes, int]:
-    """Make each line of ``body`` that is not empty ``size i32 | line``; return them, and their count.
+    """Pack each non-empty line of ``body`` as ``size i32 | line``. Returns the packed lines and their count.
 
-    Lines end in ``\\n`` or with the body. The count is -1, and nothing is packed, where a line is longer than
-    ``max_size`` bytes.
+    Lines end in ``\\n`` or with the body. If a line is longer than ``max_size`` bytes, the count is -1 and nothing is
+    packed.
     """
     lines = [line for line in body.split(b"\n") if line]
     if any(len(line) > max_size for line in lines):
@@ -121,12 +121,12 @@ def append_commands(
     index: Buffer,
     index_offset: int,
 ) -> tuple[int, int, int]:
-    """Append the messages of the publishes that ``commands`` begins with, and commit them.
+    """Append the messages of the publishes in ``commands[:nbytes]``, and commit them.
 
-    They must fill ``nbytes``, and be PUBs or MPUBs whose command line is ``line``, newline included. Their frames are
-    written to ``log`` from ``offset`` on, no further than ``end``, and their commit record (its layout is in
-    :mod:`brokerd.log.commits`) to ``index`` at ``index_offset``. Returns the number of commands, of messages, and the
-    offset behind the frames; ``(0, 0, offset)``, with nothing written, if they are anything else or have no room.
+    All of them must be PUBs or MPUBs with the command line ``line``, newline included. Their frames are written to
+    ``log[offset:end]``, and their commit record (:mod:`brokerd.log.commits` has its layout) to ``index`` at
+    ``index_offset``. Returns the number of commands, the number of messages, and the offset after the frames;
+    ``(0, 0, offset)``, with nothing written, if the input has anything else or there is no room.
     """
     gap = len(line)
     if line[:1] == b"M":
@@ -153,8 +153,8 @@ def append_commands(
 def write_record(log: Buffer, offset: int, record: bytes) -> int:
     """Write a record of at least one byte as a journal holds it: ``length u32 | check u32 | record``.
 
-    ``check`` is the low half of the record's XXH3-64. The head comes last: without it the rest is not there. Returns
-    the offset behind the record. Raises ValueError if it does not fit.
+    ``check`` is the low half of the record's XXH3-64. The head is written last and makes the record valid. Returns the
+    offset after the record. Raises ValueError if it does not fit.
     """
     start = offset + _JOURNAL_HEAD.size
     end = start + len(record)
@@ -262,13 +262,13 @@ class Window:
         return taken
 
     def pop(self, seq: int, client: int) -> int | None:
-        """Take out a message that is in flight with ``client``; its timestamp, or None if it is not."""
+        """Remove a message in flight with ``client``. Returns its timestamp, or None if it is not in flight there."""
         if self.holder(seq) != client:
             return None
         return self._in_flight.pop(seq)[0]
 
     def in_flight_ranges(self) -> bytes:
-        """All that are in flight here, ascending, as packed :data:`brokerd.journal.records.WAITING_RANGE`."""
+        """The messages in flight, ascending, as packed :data:`brokerd.journal.records.WAITING_RANGE`."""
         ranges: list[tuple[int, int]] = []
         for seq in self._in_flight:
             if ranges and sum(ranges[-1]) == seq:

@@ -1,4 +1,4 @@
-"""The plain twin of ``Runs``: what one client was sent for the first time, and when."""
+"""The plain twin of ``Runs``: the first deliveries of one client and their times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """One client's runs, in the order of their messages, of their sending and of their deadlines."""
+    """One client's runs, in the order of their messages, send times and deadlines at once."""
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque()
@@ -32,14 +32,14 @@ class Runs:
         return self._runs[0].deadline if self._runs else NEVER
 
     def add(self, first: int, end: int, sent_at: float, deadline: float, floor: int) -> None:
-        """Note a run, and forget the oldest ones below ``floor``, which everybody has answered."""
+        """Add a run, and forget the oldest ones below ``floor``, whose messages all clients have answered."""
         runs = self._runs
         while runs and runs[0].end <= floor:
             runs.popleft()
         runs.append(Run(first, end, sent_at, deadline))
 
     def pop(self) -> tuple[int, int]:
-        """Take out the oldest run: its ``(first, end)``. Raises IndexError if there is none."""
+        """Remove the oldest run and return its ``(first, end)``. Raises IndexError if there is none."""
         run = self._runs.popleft()
         return run.first, run.end
 
