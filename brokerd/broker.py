@@ -1,4 +1,4 @@
-"""The broker: its topics, its clients, and what keeps them across restarts."""
+"""The broker: its topics and clients, and their state across restarts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 
 STRANGERS_NAMED = 100
-"""Files beside ours in the data path that are named one by one: somebody's home directory may be the data path."""
+"""Most foreign files in the data path that are logged by name; it may be somebody's home directory."""
 
 logger = logging.getLogger("brokerd")
 
@@ -61,10 +61,10 @@ class Broker:
         call_soon: Callable[[Callable[[], None]], object],
         call_at: Callable[[float, Callable[[], None]], Handle],
     ) -> None:
-        """Lock the data path and recover what it holds.
+        """Lock the data path, import nsqd's files in it, and recover its state.
 
-        What nsqd left there is imported. Raises DataPathLocked, OSError, and CorruptState or ImportFailed if the state,
-        ours or nsqd's, cannot be read (nothing is changed then).
+        Raises DataPathLocked, OSError, and, with nothing changed, CorruptState or ImportFailed if our state or nsqd's
+        cannot be read.
         """
         self.settings = settings
         self.node_id = settings.node_id
@@ -73,12 +73,12 @@ class Broker:
         self.boot_id = os.urandom(8).hex()
         self.start_time = time.time()
         self.write_error: str | None = None
-        """Why the last write of messages failed; None if it did not."""
+        """Why the last write of messages failed; None if it succeeded."""
         self.lost_message_count = 0
         self.syncer: Syncer | None = None
-        """Set by a process that has one; it is told of what is written."""
+        """Set by a process that has one; it is notified of writes."""
         self.refusal: OSError | None = None
-        """Why no message is accepted: a failed fsync, which is final, or a data path that was moved."""
+        """Why publishes are refused: a failed fsync, which is final, or a moved data path. None if they are not."""
         self.topics: dict[str, Topic] = {}
         self.clients: set[Client] = set()
         self.observers: list[Callable[[RegistrationChange], None]] = []
@@ -128,7 +128,7 @@ class Broker:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """Return the topic, made if need be. Raises BadTopic for a name that is not one; OSError, with nothing made."""
+        """Return the topic, created if needed. Raises BadTopic for an invalid name; OSError, with nothing created."""
         topic = self.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -157,14 +157,14 @@ class Broker:
         return topic
 
     def _new_number(self, name: str) -> tuple[int, Path | None]:
-        """A number that no topic has, and the directory made for it; None for an ephemeral topic."""
+        """An unused topic number and the directory created for it, None for an ephemeral topic."""
         taken = {topic.number for topic in self.topics.values()}
         for candidate in range(self._next_topic, self._next_topic + TOPIC_NUMBERS):
             number = candidate % TOPIC_NUMBERS
             if number not in taken:
-                with contextlib.suppress(FileExistsError):  # something that is not ours has its place
+                with contextlib.suppress(FileExistsError):  # a foreign file has that name
                     return number, None if is_ephemeral(name) else self._directories.create(number, name)
-        raise BadTopic(f"topic {name} is one more than the {TOPIC_NUMBERS} that a node can have")
+        raise BadTopic(f"topic {name} exceeds the limit of {TOPIC_NUMBERS} topics of a node")
 
     def find_topic(self, name: str) -> Topic:
         """Return the topic. Raises TopicNotFound."""
@@ -216,7 +216,7 @@ class Broker:
     # -- waking ---------------------------------------------------------------------------------------------------
 
     def wake(self, channel: Channel) -> None:
-        """Have ``channel`` hand out messages once what is being read now is done."""
+        """Schedule a delivery of ``channel`` after the current input is handled."""
         if channel.awake:
             return
         channel.awake = True
@@ -229,7 +229,7 @@ class Broker:
             self._call_soon(self._pump)
 
     def _pump(self) -> None:
-        """Have the channels that are awake hand out messages, for a slice of time; the others have theirs later."""
+        """Run the deliveries of the channels that are awake, for one slice of time, and schedule the rest."""
         self._pump_is_due = False
         scheduler, pending = self.scheduler, self._pending
         deadline, now = scheduler.deadline(), self.now()
@@ -242,7 +242,7 @@ class Broker:
         if pending:
             self._pump_soon()
 
-    # -- what lasts -----------------------------------------------------------------------------------------------
+    # -- storage -------------------------------------------------------------------------------------------------
 
     def journal_append(self, record: bytes) -> None:
         """Keep a change of state."""
@@ -250,20 +250,20 @@ class Broker:
             self._journal.append(record)
 
     def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
-        """Make sure that journal records of ``nbytes`` are kept, before the change that they describe is made.
+        """Make sure that the journal has room for records of ``nbytes``, before the change that they describe.
 
-        Raises OSError if they would be dropped.
+        Raises OSError if it does not.
         """
         if self._journal is not None:
             self._journal.require(nbytes, of_messages=of_messages)
 
     def _journal_failed(self, error: OSError) -> None:
         if self._journal is None or self._journal.error is None:
-            logger.error("cannot keep all changes of messages: %s", error)
+            logger.error("cannot journal all changes of messages: %s", error)
 
     @property
     def health_error(self) -> str | None:
-        """Why some of what happens is not kept; None if all is."""
+        """Why messages or changes cannot be stored; None if they can."""
         return self.write_error or (None if self._journal is None else self._journal.error)
 
     @property
@@ -273,11 +273,11 @@ class Broker:
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of changes since the last checkpoint."""
+        """Bytes journalled since the last checkpoint."""
         return 0 if self._journal is None else self._journal.used
 
     def checkpoint_in_background(self, background: Background) -> None:
-        """Write checkpoints by ``background(work, done)`` from now on."""
+        """Write checkpoints with ``background(work, done)`` from now on."""
         assert self._journal is not None
         self._journal.write_in_background(background)
 
@@ -288,17 +288,17 @@ class Broker:
 
     @property
     def journal_paths(self) -> list[Path]:
-        """The journal's files, which a sync of messages brings to the disk with them."""
+        """The journal's files, which are synced together with messages."""
         assert self._journal is not None
         return self._journal.paths
 
     def sync_failed(self, error: OSError) -> None:
-        """The disk did not take what was written: refuse to write on until a restart has read what is there."""
+        """Refuse all further publishes after a failed fsync, until a restart."""
         self.refusal = error
         self.storage_failed(error)
 
     def check_data_path(self) -> None:
-        """Accept no messages while the data path is not the directory that was opened: a restart would miss them."""
+        """Refuse publishes while the data path is not the directory that was opened: a restart would miss them."""
         try:
             self._data_path.check()
         except DataPathMoved as error:
@@ -311,19 +311,19 @@ class Broker:
                 logger.info("the data path is the directory that was opened again")
 
     def make_room(self, error: OSError) -> bool:
-        """On a full disk, let go of the oldest segment that is kept only to be read again. False if there is none."""
+        """On a full disk, remove the oldest segment that only retention keeps. False if there is none."""
         if self.retention is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return False
         spares = [(spare.last_timestamp, topic) for topic in self.topics.values() if (spare := topic.oldest_spare)]
         if not spares:
             return False
         _, topic = min(spares, key=lambda each: each[0])
-        logger.warning("TOPIC(%s): the disk is full: what was kept to be read again goes", topic.name)
+        logger.warning("TOPIC(%s): the disk is full: removing the oldest messages kept by --retention", topic.name)
         topic.log.remove_oldest()
         return True
 
     def storage_failed(self, error: OSError) -> None:
-        """Remember that a write failed; ``/ping`` and ``/stats`` tell it until one succeeds."""
+        """Record a failed write; ``/ping`` and ``/stats`` report it until one succeeds."""
         self._unhealthy(error)
         self.check_data_path()
 
@@ -371,7 +371,7 @@ class Broker:
             if channel.topic in channels:
                 channels[channel.topic].append(channel)
             else:
-                logger.warning("channel %s of a topic that is not there is left out", channel.name)
+                logger.warning("channel %s is left out: its topic does not exist", channel.name)
         for number, topic in state.topics.items():
             self._restore_topic(topic, channels[number])
 
@@ -386,7 +386,7 @@ class Broker:
         for path in strangers[:STRANGERS_NAMED]:
             step_over(path)
         if len(strangers) > STRANGERS_NAMED:
-            logger.warning("%d more are not the broker's", len(strangers) - STRANGERS_NAMED)
+            logger.warning("%d more files are not the broker's", len(strangers) - STRANGERS_NAMED)
 
     def _restore_topic(self, state: TopicState, channels: list[ChannelState]) -> None:
         directory = self._directories.path_of(state.number, state.name)
@@ -402,7 +402,7 @@ class Broker:
             self._restore_channel(topic, channel)
         topic.recover_skips(state.holes, state.deferred_end)
         topic.recover_losses()
-        log.unmap()  # of thousands of topics, most are quiet
+        log.unmap()  # most of thousands of topics are quiet
 
     def _restore_channel(self, topic: Topic, state: ChannelState) -> None:
         channel = Channel(topic, state.number, state.name, state.head)
@@ -416,9 +416,9 @@ class Broker:
         )
 
     def close(self) -> None:
-        """Keep everything, in flight and deferred included, and let go of the data path.
+        """Store everything, messages in flight and deferred included, and unlock the data path.
 
-        Raises NotCheckpointed, and OSError if the data path is gone.
+        Raises NotCheckpointed, and OSError if the data path was moved.
         """
         for topic in self.topics.values():
             for channel in topic.channels.values():
@@ -426,7 +426,7 @@ class Broker:
                     channel.unsubscribe(client)
         try:
             if self._journal is not None:
-                self._data_path.check()  # a checkpoint beside another directory's journal would be taken for its own
+                self._data_path.check()  # a checkpoint must not be written beside the journal of another directory
                 self._journal.close()
         finally:
             self._journal = None
@@ -436,7 +436,7 @@ class Broker:
 
 
 def _known_end(topic: TopicState, channels: list[ChannelState]) -> int:
-    """The number behind the last message of a topic that its recorded state tells of."""
+    """The number after the last message in a topic's recorded state."""
     ends = [topic.routed_end, topic.deferred_end, topic.next_seq, *(end for _, end in topic.holes)]
     for channel in channels:
         ends += [channel.head, 1 + max(channel.aside, default=-1)]

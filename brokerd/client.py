@@ -67,7 +67,7 @@ class Client:
         self.is_waiting = False
         """True while it stands in its channel's queue of clients that can take messages."""
         self.runs = Runs()
-        """What it was sent for the first time."""
+        """Its first deliveries."""
 
     @property
     def is_authed(self) -> bool:

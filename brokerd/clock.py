@@ -51,7 +51,7 @@ class NodeClock:
 
     @property
     def offset_ns(self) -> int:
-        """What is added to monotonic nanoseconds to keep them."""
+        """Added to monotonic nanoseconds to get kept ones."""
         return self._offset_ns
 
     def keep(self, when: float) -> int:

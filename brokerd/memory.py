@@ -34,8 +34,8 @@ class MemoryStats(TypedDict):
 
 
 def release_memory() -> None:
-    """Give memory that was freed back to the system: the C library keeps most of it otherwise."""
-    import ctypes  # here: loading it takes milliseconds
+    """Return freed memory to the system; the C library keeps most of it otherwise."""
+    import ctypes  # imported here because loading it takes milliseconds
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:

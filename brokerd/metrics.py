@@ -27,7 +27,7 @@ class BrokerMetrics:
         self._topic_depth = self._gauge("nsq_topic_depth", "Messages that wait for a channel.", topic)
         self._topic_backend = self._gauge("nsq_topic_backend_depth", "Of these, what nsqd would keep on disk.", topic)
         self._topic_paused = self._gauge("nsq_topic_paused", "1 while the topic is paused.", topic)
-        self._topic_lost = self._counter("nsq_topic_lost_messages", "Undelivered messages found unreadable.", topic)
+        self._topic_lost = self._counter("nsq_topic_lost_messages", "Undelivered messages that were lost.", topic)
         self._topic_log = self._gauge("nsq_topic_log_bytes", "Bytes of messages in the log.", topic)
         self._topic_allocated = self._gauge(
             "nsq_topic_log_allocated_bytes", "Bytes that the log's files take on disk.", topic
@@ -63,7 +63,7 @@ class BrokerMetrics:
             ),
             CounterMetricFamily(
                 "nsq_lost_messages",
-                "Undelivered messages found unreadable, damaged or missing.",
+                "Undelivered messages found damaged or missing.",
                 broker.lost_message_count,
             ),
             GaugeMetricFamily("nsq_clients", "TCP connections.", len(broker.clients)),
@@ -71,7 +71,7 @@ class BrokerMetrics:
             GaugeMetricFamily("nsq_channels", "Channels of all topics.", channels),
             CounterMetricFamily(
                 "nsq_delivery_failures",
-                "Deliveries and timers of channels that failed and were run again.",
+                "Failed deliveries and timers of channels, which are retried.",
                 broker.supervisor.failure_count,
             ),
             GaugeMetricFamily(

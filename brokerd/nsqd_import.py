@@ -61,7 +61,7 @@ def check(data_path: Path) -> None:
 
 
 def is_interrupted(data_path: Path) -> bool:
-    """Tell whether an import was begun and may have written messages already."""
+    """Tell whether an earlier import was interrupted, perhaps after writing messages."""
     return (data_path / STAGING / METADATA).exists()
 
 
@@ -105,7 +105,7 @@ def keep(staging: Path) -> Path:
 
 
 def _kept(data_path: Path) -> list[int]:
-    """The numbers of the imports whose files are kept."""
+    """The numbers of earlier imports, whose files are kept."""
     return [int(match[1]) for path in data_path.iterdir() if (match := KEPT_NAME.fullmatch(path.name))]
 
 

@@ -1,4 +1,4 @@
-"""``nsq repair``: look at a data path without a broker, and put in order what a start does not."""
+"""``nsq repair``: examines the data path of a stopped broker and repairs what a start does not."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SOUND, DAMAGED, USAGE = 0, 1, 2
 
 EXAMPLES = """
 Examples:
-  nsq repair /var/lib/nsq              report what is there and what is damaged; changes nothing
-  nsq repair --rebuild /var/lib/nsq    write indexes anew from the logs, and a new checkpoint
-  nsq repair --set-aside /var/lib/nsq  move what cannot be used to /var/lib/nsq/set-aside/<time>/
+  nsq repair /var/lib/nsq              report contents and damage; changes nothing
+  nsq repair --rebuild /var/lib/nsq    rebuild indexes from the logs, and write a new checkpoint
+  nsq repair --set-aside /var/lib/nsq  move unusable files to /var/lib/nsq/set-aside/<time>/
   nsq repair --set-aside --rebuild /var/lib/nsq
 
 No broker may be using the data path. Nothing is ever deleted.
-Exit status: 0 if the data path is sound, 1 if damage was found or is left, 2 for a mistake in the command line.
+Exit status: 0 if the data path is undamaged, 1 if damage was found or remains, 2 for a usage error.
 """
 
 
 class TopicReport(NamedTuple):
-    """A topic's name, its channels' names, and its directory with what is in it."""
+    """A topic's name, its channels' names, its directory and the report on its log."""
 
     name: str
     channels: list[str]
@@ -43,16 +43,16 @@ class TopicReport(NamedTuple):
 
 
 class Report:
-    """What a data path holds. Paths in its lines are relative to it."""
+    """The contents and damage of a data path. Paths in its lines are relative to the data path."""
 
     def __init__(self, data_path: DataPath) -> None:
-        """Look at everything; changes nothing. Raises OSError if something cannot be read."""
+        """Examine all files without changing any. Raises OSError if one cannot be read."""
         self.path = data_path.path
         self.topics: list[TopicReport] = []
         self.damage: list[str] = []
         self.strangers = data_path.strangers()
         self.unusable: list[Path] = []
-        """Files that keep the broker from starting."""
+        """Files that prevent the broker from starting."""
         state = self._read_state()
         directories = TopicDirectories(self.path / TOPICS)
         for topic in state.topics.values():
@@ -65,7 +65,7 @@ class Report:
                 channels = [each.name for each in state.channels.values() if each.topic == directory.number]
                 self._add_topic(TopicReport(directory.name, channels, path, inspect_log(path)))
             if verdict is Verdict.UNRECORDED:
-                self.damage.append(f"{self._shown(path)}: no record of this topic is left")
+                self.damage.append(f"{self._shown(path)}: the record of this topic is lost")
 
     def _read_state(self) -> NodeState:
         try:
@@ -104,11 +104,11 @@ class Report:
         if not self.damage:
             lines.append("no damage found")
         if self.unusable:
-            lines.append("The broker cannot start: --set-aside moves the checkpoint away, --rebuild reads the rest.")
+            lines.append("The broker cannot start: --set-aside moves the checkpoint away, --rebuild recovers the rest.")
         return lines
 
     def set_aside(self) -> list[str]:
-        """Move what cannot be used, and what in the topics' directory is not the broker's. Raises OSError."""
+        """Move unusable files, and files in the topics' directory that are not the broker's. Raises OSError."""
         doomed = [*self.unusable, *(path for path in self.strangers if path.is_relative_to(self.path / TOPICS))]
         home = self.path / SET_ASIDE / time.strftime("%Y%m%d-%H%M%S")
         lines = []
@@ -121,7 +121,7 @@ class Report:
 
 
 def rebuild(path: Path) -> None:
-    """Start a broker without a face and end it: it mends what can be mended, and writes a checkpoint.
+    """Start a broker without a network interface and stop it: it repairs what it can, and writes a checkpoint.
 
     Raises CorruptState, DataPathLocked, NotCheckpointed, OSError.
     """
@@ -145,13 +145,13 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="nsq repair",
-        description="Report what a broker's data path holds and what of it is damaged; repair it if asked to.",
+        description="Report the contents and damage of a stopped broker's data path, and repair it on request.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data_path", metavar="DATA_PATH", help="the broker's --data-path")
-    parser.add_argument("--rebuild", action="store_true", help="write indexes anew from logs, and a new checkpoint")
-    parser.add_argument("--set-aside", action="store_true", help="move what cannot be used to DATA_PATH/set-aside/")
+    parser.add_argument("--rebuild", action="store_true", help="rebuild indexes from logs, and write a new checkpoint")
+    parser.add_argument("--set-aside", action="store_true", help="move unusable files to DATA_PATH/set-aside/")
     options = parser.parse_args(argv)
     try:
         return repair(Path(options.data_path), rebuilds=options.rebuild, sets_aside=options.set_aside)
@@ -164,7 +164,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
-    """Report, and repair as asked; returns the exit status. Raises CorruptState, DataPathLocked, OSError."""
+    """Report, and repair on request. Returns the exit status. Raises CorruptState, DataPathLocked, OSError."""
     report = _report(path, sets_aside=sets_aside)
     if rebuilds:
         rebuild(path)

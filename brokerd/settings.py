@@ -85,7 +85,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
     max_body_size: int = setting(5_242_880, "Largest body of one command or request.", min=1)
     max_unfinished_size: int = setting(
         268_435_456,
-        "Largest sum of what has arrived of unfinished commands and request bodies; beyond it long ones wait.",
+        "Most memory for unfinished commands and request bodies, in bytes. Above it, long ones wait.",
         min=1,
     )
     max_req_timeout: timedelta = setting("1h", "Longest deferral of a message.", min="0s")

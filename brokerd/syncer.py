@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brokerd.log.segment import Segment
 
 MANY_FILES = 64
-"""From so many on, the whole file system is synced: one by one, thousands of files take a disk many seconds."""
+"""From this many files on, the whole file system is synced; syncing thousands one by one takes many seconds."""
 
 logger = logging.getLogger("brokerd")
 

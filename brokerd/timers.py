@@ -24,7 +24,7 @@ Owner = TypeVar("Owner", bound=Ticking)
 
 
 class Timers(Generic[Owner]):
-    """Due times on the monotonic clock, in seconds. ``arm(when)`` has ``fire`` called at ``when``, unless cancelled.
+    """Due times on the monotonic clock, in seconds. ``arm(when)`` schedules a cancellable call of ``fire`` at ``when``.
 
     ``tick(owner, now)`` is called for each owner that is due. It must not raise.
     """
@@ -38,7 +38,7 @@ class Timers(Generic[Owner]):
         self._order = 0
 
     def schedule(self, owner: Owner, when: float) -> None:
-        """Have ``tick`` called for ``owner`` at ``when``, unless it is going to be called before that anyway."""
+        """Schedule ``tick`` for ``owner`` at ``when``, unless it is scheduled earlier already."""
         if when >= owner.wake_at:
             return
         owner.wake_at = when

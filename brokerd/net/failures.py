@@ -1,4 +1,4 @@
-"""How a TCP client hears that the system refused what its command needs: a full disk, or too many open files."""
+"""Maps system errors, such as a full disk or too many open files, to the error frame of each command."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FAILURES: Mapping[type[Command], tuple[type[NSQError], str]] = {
 
 
 def failure(command: Command, error: OSError) -> NSQError:
-    """The error that ``command`` is answered with."""
+    """The error frame for ``command``."""
     kind, verb = _FAILURES[type(command)]
     if isinstance(command, Pub) and command.defer_ms is not None:
         kind, verb = DpubFailed, "DPUB"

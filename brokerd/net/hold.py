@@ -15,4 +15,4 @@ class Hold(enum.Flag):
     TURN = enum.auto()
     """It sent more than is handled at once."""
     MEMORY = enum.auto()
-    """Unfinished commands take as much memory as they may, and others are first."""
+    """Unfinished commands exceed the memory limit, and this connection has to wait."""

@@ -157,10 +157,10 @@ class Publishing:
 
 
 def parse_lines(body: bytes, *, max_msg_size: int) -> tuple[bytes, int]:
-    r"""The messages of a text ``/mpub``, count × (``size i32 | message``), and their count.
+    r"""Parse a text ``/mpub``. Returns count × (``size i32 | message``), and the count.
 
-    They are lines ending in ``\n`` or with the body, empty ones left out. Raises HTTPError if a line is longer than a
-    message may be; nothing of the body is then used.
+    Messages are lines ending in ``\n`` or with the body; empty lines are left out. Raises HTTPError, with nothing
+    published, if a line is longer than ``max_msg_size``.
     """
     messages, count = pack_lines(body, max_msg_size)
     if count < 0:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from brokerd.net.tls import TLSConversation
 
 SMALL_READ_BYTES: Final = 512
-"""A read of up to so much is handled at once, however long the turn has lasted: it unpacks to a few pieces at most."""
+"""Reads of up to this size are handled at once in any turn, because they unpack to a few pieces at most."""
 HANDSHAKE_SECONDS: Final = 5.0
 
 logger = logging.getLogger("brokerd")
@@ -78,8 +78,8 @@ class Layers(asyncio.BufferedProtocol):
             self._transport.write(self._tls.take_output())
 
     def go_on(self, deadline: float = 0.0) -> None:
-        """Unpack the rest of what has arrived, until the connection is held again or the deadline has passed; 0 stands
-        for a slice from now."""
+        """Unpack the rest of the input, until the connection is held or the deadline passes; 0 means the deadline of a
+        new slice."""
         connection = self._connection
         scheduler = connection.broker.scheduler
         deadline = deadline or scheduler.deadline()

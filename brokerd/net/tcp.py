@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("brokerd")
 
 SMALL_READ_BYTES = 4 * 1024
-"""A read of up to so much is handled at once, however long the turn has lasted."""
+"""Reads of up to this size are handled at once, however long the turn has lasted."""
 
-_CHECKED_COMMANDS = 16  # how many single commands are carried out between two looks at the clock
+_CHECKED_COMMANDS = 16  # single commands between two reads of the clock
 _LONG_COMMANDS = frozenset({PubRun, MpubRun, Mpub, Fin, Req, Touch})
 
 WRITE_HIGH_WATER = 512 * 1024
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = budget
         self._scheduler = broker.scheduler
         self._is_counted = False  # in the budget
-        self._line, self._published_to = b"", ""  # of the last publish that came by itself
+        self._line, self._published_to = b"", ""  # of the last read that was one run of publishes
         self._publish_limits = limits.max_msg_size, limits.max_body_size
         self.session = Session(limits, scratch=scratch, scanner=kernel)
         self.client: Client
@@ -196,9 +196,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- commands -------------------------------------------------------------------------------------------------
 
     def take_commands(self, deadline: float = 0.0) -> None:
-        """Carry out the commands that are there, up to one that has to wait, and send the answers.
+        """Execute the received commands, up to one that has to wait, and send the responses.
 
-        Those that are left at the deadline, a slice from now if it is 0, have their turn later.
+        Commands left at the deadline are queued; 0 means the deadline of a new slice.
         """
         session, commands = self.session, self._commands
         unchecked = _CHECKED_COMMANDS
@@ -228,8 +228,9 @@ class Connection(asyncio.BufferedProtocol):
             self._count_unfinished()
 
     def _publish_again(self, nbytes: int) -> bool:
-        """Carry out what was read if that is more publishes with the command line of the last, and there is nothing
-        else to it: no error, no new segment, no file to be grown. False if nothing was done."""
+        """Execute a read that has only publishes with the last command line, on the fast path.
+
+        False, with nothing done, for other input, for errors, and when a segment is full or an index has to grow."""
         topic = self.broker.topics.get(self._published_to)
         if topic is None:
             return False
@@ -246,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _take_run(self, run: PubRun | MpubRun | Fin) -> None:
-        """Carry out what was read, which is this alone, and send the answer."""
+        """Execute the only run of a read, and send the response."""
         try:
             self._commands[type(run)](self, run)
             if not isinstance(run, Fin):
@@ -260,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def go_on_later(self) -> None:
-        """Read no more, and carry out what has arrived when it is this connection's turn."""
+        """Pause reading, and queue the rest of the input with the scheduler."""
         self.hold(Hold.TURN)
         self.session.hold()
         self._scheduler.later(self._continue)
@@ -381,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release(Hold.MEMORY)
 
     def out_of_memory(self) -> None:
-        text = "PROTOCOL(V2): [%s] a command of which %d bytes have come kept others waiting for memory"
+        text = "PROTOCOL(V2): [%s] closed: an unfinished command of %d bytes held memory that other clients wait for"
         logger.error(text, self.client.remote_address, self.session.unfinished_bytes)
         self._transport.abort()
 
@@ -448,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat = asyncio.get_running_loop().call_later(limit, self._end_unfinished, limit)
 
     def _end_unfinished(self, limit: float) -> None:
-        """Close if a command was begun that long ago and nothing has come since: heartbeats would have shown it."""
+        """Close a connection that is silent within a command; without heartbeats nothing else notices it."""
         silent = self.broker.now() - self._last_read
         if self.session.unfinished_bytes and silent >= limit and self._waiting is None and not self.holds:
             logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent)

@@ -1,4 +1,4 @@
-"""A look at the data path now and then: somebody may rename it away."""
+"""Periodic check that the data path was not moved."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         ),
         "channels": Subcommand("aionsq.tools.channels:main", "list channels; create, pause, empty or delete them"),
         "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; take topics off one"),
-        "repair": Subcommand("brokerd.repair:main", "look for damage in a stopped broker's data path; repair it"),
+        "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand("console.nsq.signin_link:main", "print a one-time link that signs an account in"),
     },
 }
