@@ -1,6 +1,6 @@
-"""JSON and text from other programs, decoded as Go decodes them: the result can always be encoded again.
+"""Decodes JSON from other programs as Go does, so that its text can always be encoded again.
 
-Go replaces by U+FFFD each byte that is not UTF-8, and each ``\\ud800`` to ``\\udfff`` that is no half of a pair.
+Go replaces each byte that is not UTF-8, and each unpaired ``\\ud800`` to ``\\udfff``, with U+FFFD.
 """
 
 from __future__ import annotations

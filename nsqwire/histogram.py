@@ -28,7 +28,7 @@ def _upper_bounds() -> Iterator[int]:
         root = 1 << (64 * BUCKETS_PER_OCTAVE + step)
         for _ in range(SCALE):  # the 32nd root by five square roots, each rounded down, is the 32nd root rounded down
             root = math.isqrt(root)
-        roots.append(root)  # floor(2^(64 + step/32)): of it, every octave's bound is the upper bits
+        roots.append(root)  # floor(2^(64 + step/32)); its upper bits are the bounds of every octave
     for index in range(MAX_BUCKETS - 1):
         octave, step = divmod(index + 1, BUCKETS_PER_OCTAVE)
         yield roots[step] >> (64 - octave)

@@ -1,6 +1,6 @@
-"""A bound on the memory that unfinished commands and request bodies take over all connections.
+"""A limit on the memory of unfinished commands and request bodies over all connections.
 
-Buffers grow with the bytes that arrive, so a client has to send what it makes the process keep. This bounds the sum.
+Buffers grow only with the bytes that arrive; this limits their sum.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from itertools import islice
 from typing import Final, Protocol
 
 LONG_BYTES: Final = 16 * 1024
-"""Unfinished input of up to this size is neither counted nor made to wait."""
+"""Unfinished input of up to this size is not counted and never waits."""
 FIRST: Final = 4
-"""Number of connections that are read from while the bound is exceeded."""
+"""Number of connections that are read from while the limit is exceeded."""
 FINISH_SECONDS: Final = 10.0
-"""Time each of them has to finish its command before it is closed."""
+"""Time in which each of them has to finish its command, or is closed."""
 RELEASED_BYTES: Final = 16 * 1024 * 1024
 RELEASE_SECONDS: Final = 1.0
 
 
 class Reader(Protocol):
-    """A connection, as its budget sees it. None of the three may call the budget back."""
+    """A connection with input. These methods must not call the budget."""
 
     def wait_for_memory(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
 
     def memory_is_free(self) -> None:
-        """Read again."""
+        """Resume reading."""
 
     def out_of_memory(self) -> None:
-        """Close: it kept the others waiting."""
+        """Close the connection: its input did not finish in time while others waited."""
 
 
 class InputBudget:
-    """Counts the unfinished input of each connection, and makes connections wait while the sum exceeds ``limit`` bytes.
+    """Counts the unfinished input of each connection, and pauses connections while the sum exceeds ``limit`` bytes.
 
-    Only connections with more than LONG_BYTES of one unfinished command wait. The FIRST ones, by the time they got
-    there, are always read from, so some command can be finished; one of those that is not finished within
-    FINISH_SECONDS ends its connection. ``call_later(seconds, function)`` and ``now()`` are the event loop's.
+    Only connections with more than LONG_BYTES of one unfinished command are paused. The FIRST ones to exceed LONG_BYTES
+    are always read from, so that they can finish; each of these that does not finish within FINISH_SECONDS is closed.
+    ``call_later(seconds, function)`` and ``now()`` are the event loop's.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class InputBudget:
         call_later: Callable[[float, Callable[[], None]], object],
         released: Callable[[], None] = lambda: None,
     ) -> None:
-        """``released`` is called RELEASE_SECONDS after no long input is left, where that had been RELEASED_BYTES."""
+        """``released`` is called RELEASE_SECONDS after the sum has dropped to 0 from at least RELEASED_BYTES."""
         self.total = 0
-        """Bytes of long unfinished input, over all connections."""
+        """Bytes of unfinished input over all connections that have more than LONG_BYTES."""
         self._limit = limit
         self._now = now
         self._call_later = call_later
         self._released = released
         self._peak = 0
         self._held: dict[Reader, int] = {}  # the oldest first
-        self._first: dict[Reader, float] = {}  # while over the limit: who is read from, and since when
+        self._first: dict[Reader, float] = {}  # while over the limit: connections that are read from, and since when
         self._is_over = False
 
     @property
     def is_over(self) -> bool:
-        """Whether connections wait."""
+        """True while connections are paused."""
         return self._is_over
 
     def waits(self, reader: Reader) -> bool:
-        """Whether ``reader`` is one of them."""
+        """Tell whether ``reader`` is paused."""
         return self._is_over and reader in self._held and reader not in self._first
 
     def update(self, reader: Reader, held: int, *, is_new: bool = False) -> None:
-        """Say how many bytes of an unfinished command ``reader`` holds; ``is_new`` if it is another than before."""
+        """Set the bytes of the unfinished command of ``reader``; ``is_new`` if the command is a different one."""
         if held <= LONG_BYTES:
             self.forget(reader)
             return
@@ -93,7 +93,7 @@ class InputBudget:
             self._call_later(FINISH_SECONDS / 10, self._check)
 
     def forget(self, reader: Reader) -> None:
-        """Say that ``reader`` holds nothing long any more, or is closed."""
+        """Stop counting ``reader``: its command is finished, or it is closed."""
         held = self._held.pop(reader, None)
         if held is None:
             return
@@ -115,7 +115,7 @@ class InputBudget:
             self._peak = 0
 
     def _let_on(self) -> bool:
-        """Read from as many as may be; True if the newest is among them."""
+        """Resume the oldest paused connections, up to FIRST. True if the newest connection is among them."""
         newest = False
         if len(self._first) < FIRST:
             now = self._now()

@@ -22,19 +22,19 @@ _spare: list[mmap.mmap] = []
 
 
 def _new_buffer(size: int) -> Input:
-    """Return a buffer that takes memory as it is filled if it is long, and gives it back as soon as it is dropped."""
+    """Return a buffer. A long one takes memory as it is filled, and returns it to the system when dropped."""
     if size <= 2 * _LONG_COMMAND_BYTES:
         return bytearray(size)
     if size == SCRATCH_BYTES and _spare:
         return _spare.pop()
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a first byte would otherwise take two megabytes
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # otherwise the first byte would take two megabytes
         mapped.madvise(mmap.MADV_NOHUGEPAGE)
     return mapped
 
 
 def _drop_buffer(buffer: Input) -> None:
-    """Keep a buffer of the usual size for the next long command: the system takes its time to give out memory."""
+    """Keep a buffer of the usual size for the next long command, because mapping memory is slow."""
     if len(buffer) == SCRATCH_BYTES and isinstance(buffer, mmap.mmap) and len(_spare) < _SPARE_BUFFERS:
         _spare.append(buffer)
 
@@ -48,9 +48,9 @@ class ReadBuffer:
 
     def __init__(self, scratch: bytearray) -> None:
         self.unfinished_bytes = 0
-        """Bytes that have arrived of a command that is not whole, as of the last ``next_command`` that gave None."""
+        """Bytes received of an incomplete command, at the last ``next_command`` that returned None."""
         self.is_new_unfinished = False
-        """Whether that command is another one than the time before."""
+        """True if that command is a different one than at the ``next_command`` before."""
         self._scratch = scratch
         self._buffer: Input = scratch
         self._line = 0
@@ -66,7 +66,7 @@ class ReadBuffer:
 
     @property
     def has_unread(self) -> bool:
-        """Whether bytes have arrived that no command was made of yet."""
+        """True if there are received bytes that are in no command yet."""
         return self._start < self._end
 
     def received(self, nbytes: int) -> None:
@@ -95,7 +95,7 @@ class ReadBuffer:
         self._start = self._end
 
     def drop(self) -> None:
-        """Forget everything and let go of the memory: the conversation is over."""
+        """Drop all input and free its memory, after the conversation is over."""
         self._buffer, self._line, self._start, self._end = self._scratch, 0, 0, 0
         self._resume, self._eof_error, self._want, self.unfinished_bytes = None, None, 0, 0
 

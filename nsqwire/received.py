@@ -118,9 +118,9 @@ class Fin:
 
 @dataclass(frozen=True, slots=True)
 class Req:
-    """``count`` REQ commands in a row with the same delay, which is what the client asked for, unclamped.
+    """``count`` REQ commands in a row with the same delay, which is not clamped yet.
 
-    ``lines`` is their bytes, ``REQ <id>`` and more, all of the same length; the next read overwrites it.
+    ``lines`` has their bytes, lines of equal length that begin with ``REQ <id>``; the next read overwrites it.
     """
 
     lines: memoryview
@@ -129,20 +129,20 @@ class Req:
 
     @property
     def message_id(self) -> bytes:
-        """The first one's."""
+        """The first message's id."""
         return bytes(self.lines[4:20])
 
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """``count`` TOUCH commands in a row: ``lines`` is their bytes, 23 each; the next read overwrites it."""
+    """``count`` TOUCH commands in a row: ``lines`` has their bytes, 23 each; the next read overwrites it."""
 
     lines: memoryview
     count: int
 
     @property
     def message_id(self) -> bytes:
-        """The first one's."""
+        """The first message's id."""
         return bytes(self.lines[6:22])
 
 

@@ -16,11 +16,11 @@ Input = bytearray | mmap.mmap
 FIN_LINE_BYTES = 21
 """``FIN ``, 16 bytes of id, newline."""
 REQ_TIMEOUT_AT = 21
-"""Where the timeout of a REQ line begins: behind ``REQ ``, 16 bytes of id and a space."""
+"""Offset of the timeout in a REQ line: after ``REQ ``, 16 bytes of id and a space."""
 TOUCH_LINE_BYTES = 23
 """``TOUCH ``, 16 bytes of id, newline."""
 MAX_RUN_BYTES = 64 * 1024
-"""Bytes of REQ or TOUCH lines that are handled without a look at the clock."""
+"""Most bytes of REQ or TOUCH lines in one run, between two reads of the clock."""
 
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
@@ -57,10 +57,10 @@ def fin_run(buffer: Input, start: int, end: int) -> int:
 
 
 def req_run(buffer: Input, start: int, end: int) -> tuple[int, int]:
-    """Count the whole ``REQ`` lines with the same timeout that follow one another in ``buffer[start:end]``.
+    """Count the complete ``REQ`` lines with the same timeout at the start of ``buffer[start:end]``.
 
-    Returns ``(line, count)``: the bytes of each line, newline included, and how many. Both are 0 for a line that is for
-    the grammar to judge.
+    Returns ``(line, count)``: the length of each line, newline included, and their number. Both are 0 if the first line
+    needs the full grammar.
     """
     match = _REQ_LINE.match(buffer, start, end)
     if match is None:
@@ -73,13 +73,13 @@ def req_run(buffer: Input, start: int, end: int) -> tuple[int, int]:
 
 
 def touch_run(buffer: Input, start: int, end: int) -> int:
-    """Count the whole ``TOUCH`` lines that follow one another in ``buffer[start:end]``."""
+    """Count the complete ``TOUCH`` lines at the start of ``buffer[start:end]``."""
     match = _TOUCH_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // TOUCH_LINE_BYTES
 
 
 def nop_run(buffer: Input, start: int, end: int) -> int:
-    """Return the offset behind the whole ``NOP`` lines that follow one another in ``buffer[start:end]``."""
+    """Return the offset after the complete ``NOP`` lines at the start of ``buffer[start:end]``."""
     match = _NOP_RUN.match(buffer, start, end)
     return start if match is None else match.end()
 

@@ -96,7 +96,7 @@ class Session(ReadBuffer):
         self._topics: dict[bytes, str] = {}
         self._incomplete_line = False
         self.awaits_magic = True
-        """True until the client has said which protocol it speaks."""
+        """True until the client has sent its protocol version."""
         self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
         # Where an auth server is asked, each publish may have to wait for its answer by itself.
         self._takes_runs = not (limits.tls_required or limits.identify.auth_required)
@@ -133,15 +133,15 @@ class Session(ReadBuffer):
 
     @property
     def is_between_commands(self) -> bool:
-        """True if all that is unread lies at the beginning of the shared buffer, and begins with a command line that
-        may be one of a run."""
+        """True if all unread bytes are at the start of the shared buffer and begin with a command line, and runs are
+        allowed."""
         between = not self._start and self._resume is None and self._buffer is self._scratch
         return between and self._takes_runs and not self.closed
 
     def only_run(self) -> PubRun | MpubRun | Fin | None:
-        """Return all that is unread if it is one run of commands, as most small reads are; otherwise None.
+        """Return the unread bytes as one command if they are a single run, as most small reads are; otherwise None.
 
-        As ``next_command``, in a third of its time.
+        Three times as fast as ``next_command``.
         """
         end = self._end
         if not self.is_between_commands:
@@ -154,7 +154,7 @@ class Session(ReadBuffer):
         return None
 
     def taken(self) -> None:
-        """Say that all that was unread has been taken; only where it ``is_between_commands``."""
+        """Mark all unread bytes as taken. Only valid if ``is_between_commands``."""
         self._start = self._end = self._line = self.unfinished_bytes = 0
 
     def respond(self, frame: bytes) -> None:
@@ -220,12 +220,12 @@ class Session(ReadBuffer):
         return handler(self, params)
 
     def _read_fins(self, start: int, end: int) -> Fin | None:
-        """The FINs from there on."""
+        """The run of FINs at ``start``; None without one."""
         count = self._scanner.fin_run(self._buffer, start, end) if self.state is not State.INIT else 0
         return Fin(self._take(count * scan.FIN_LINE_BYTES), count) if count else None
 
     def _read_answers(self, start: int, end: int) -> Req | Touch | None:
-        """The REQs or TOUCHes from there on that can be taken together."""
+        """The run of REQs or TOUCHes at ``start``; None without one."""
         buffer = self._buffer
         if buffer[start] == 0x54:  # "T"
             count = self._scanner.touch_run(buffer, start, end)

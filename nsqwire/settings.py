@@ -295,7 +295,7 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
 
 def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
     """The file's values by field name. Keys that are not ours and tables are ignored, as the reference does."""
-    import tomllib  # here: most programs are started without a file
+    import tomllib  # imported here because most programs start without a file
 
     try:
         with open(path, "rb") as file:

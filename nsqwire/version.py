@@ -9,7 +9,7 @@ NSQ_VERSION: Final = "1.3.0"
 
 def product_version() -> str:
     """Our own release, from the installed distribution; ``0+unknown`` when run from a tree that is not installed."""
-    from importlib import metadata  # here: few ask, and it takes long to import
+    from importlib import metadata  # imported here because it is slow and rarely needed
 
     try:
         return metadata.version("nsq")

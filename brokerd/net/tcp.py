@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release(Hold.MEMORY)
 
     def out_of_memory(self) -> None:
-        text = "PROTOCOL(V2): [%s] closed: an unfinished command of %d bytes held memory that other clients wait for"
+        text = "PROTOCOL(V2): [%s] closed: %d bytes of an unfinished command kept other clients waiting"
         logger.error(text, self.client.remote_address, self.session.unfinished_bytes)
         self._transport.abort()
 

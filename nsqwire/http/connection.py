@@ -25,10 +25,10 @@ class Limits:
 
 
 BodyLimit = Callable[[str, bytes], int | None]
-"""Method and target to the largest body they take, in bytes; None for any that the connection's limits allow."""
+"""Maps method and target to the largest body in bytes; None if only the connection's limits apply."""
 
 _POST_BYTES: Final = len(b"POST ")
-_DISCARDED_BYTES: Final = 256 * 1024  # as Go: of a larger body that is refused nothing is read, the connection closes
+_DISCARDED_BYTES: Final = 256 * 1024  # as Go: a larger refused body is not read, and the connection closes
 _BLANK_LINE: Final = b"\r\n\r\n"
 
 _METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
@@ -56,8 +56,8 @@ class Connection:
         plain_head: PlainHead = plain_head,
         body_limit: BodyLimit | None = None,
     ) -> None:
-        """``plain_head`` may be a compiled twin. ``body_limit`` says how large a body a method and target take, where
-        that is less than ``limits`` allow; a larger one is refused before it comes."""
+        """``plain_head`` may be a compiled twin. ``body_limit`` gives a lower limit for the bodies of a method and
+        target; a larger body is refused before it arrives."""
         self.closed = False
         self.has_large_output = False
         """What is to be sent is better sent by its parts than put together."""
@@ -85,18 +85,18 @@ class Connection:
     # --- the transport's side ---
 
     def drop(self) -> None:
-        """Let go of what was received: nobody is there to be answered."""
+        """Drop the received requests, after the client has disconnected."""
         self._requests.clear()
         self._body.clear()
 
     @property
     def unfinished_bytes(self) -> int:
-        """Bytes of a body that has not arrived whole."""
+        """Bytes received of an incomplete body."""
         return self._body_size if self._begun and not self._deaf else 0
 
     @property
     def is_new_unfinished(self) -> bool:
-        """Whether ``unfinished_bytes`` was last asked for before that body began."""
+        """True on the first read of this property since that body began."""
         is_new, self._is_new_body = self._is_new_body, False
         return is_new
 
@@ -105,7 +105,7 @@ class Connection:
         start, size = 0, len(data)
         while start < size and not self._deaf:
             if self._begun:
-                # As far as the message goes, if that is known: the next one may be plain.
+                # Up to the end of the message, if known: the next one may be plain.
                 end = min(size, start + self._body_left) if self._body_left > 0 else size
             else:
                 if (found := self._plain_head(data, start)) is not None:
@@ -257,7 +257,7 @@ class Connection:
         self._body_size += len(body)
         if self._body_size > self._max_body_size:
             self._give_up_on_body()
-        if self._body and len(body) < _SMALL_PIECE_BYTES:  # an object of its own would take more than its bytes
+        if self._body and len(body) < _SMALL_PIECE_BYTES:  # an object each would take more memory
             last = self._body[-1]
             if isinstance(last, bytearray) and len(last) < _JOINED_BYTES:
                 last += body
@@ -309,7 +309,7 @@ class Connection:
                 self._fail(400, "400 Bad Request: too much around the body")
 
     def _with_ascii_target(self, data: bytes) -> bytes:
-        """``data`` with the bytes of its request line escaped that are not ASCII: Go takes them, and httptools not."""
+        """Escape the non-ASCII bytes of the request line, which Go accepts and httptools does not."""
         line, newline, rest = data.partition(b"\n")
         if newline and (self._begun or line.strip()):
             self._awaits_target = False
@@ -326,13 +326,13 @@ class Connection:
         self._head_done = False
         self._saw_connection = False
         self._body_left = 0
-        """Of the bytes that Content-Length says; at most 0 where it says nothing."""
+        """Bytes left of the Content-Length; at most 0 without one."""
         self._around_body = 0
         """Bytes since the last ones of the head or the body: sizes and extensions of chunks, or a trailer."""
         self._is_faulty = False
         """Its framing is faulty: it is answered, and the connection closed."""
         self._discards = False
-        """The request was refused already, and its body is read past."""
+        """The request was refused, and its body is discarded."""
         self._awaits_target = True
 
     def _request(self, body: bytes) -> Request:
@@ -351,7 +351,7 @@ class Connection:
             self._output.append(_CONTINUE)
 
     def _check_length(self, length: int, *, expects: bool) -> None:
-        """Refuse the request at once if its body is too large for its route, or for any."""
+        """Refuse the request at once if its body exceeds the limit of its route or of the connection."""
         if length > self._max_body_size:
             self._give_up_on_body()
         if self._body_limit is None:
@@ -421,7 +421,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def _http_date(now: float) -> str:
-    """Unix seconds as HTTP has them, whatever the locale: ``Sun, 06 Nov 1994 08:49:37 GMT``."""
+    """Format Unix seconds as an HTTP date in any locale: ``Sun, 06 Nov 1994 08:49:37 GMT``."""
     utc = time.gmtime(now)
     clock = f"{utc.tm_hour:02d}:{utc.tm_min:02d}:{utc.tm_sec:02d}"
     return f"{_DAYS[utc.tm_wday]}, {utc.tm_mday:02d} {_MONTHS[utc.tm_mon - 1]} {utc.tm_year} {clock} GMT"

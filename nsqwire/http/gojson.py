@@ -40,7 +40,7 @@ def encode(value: Any) -> bytes:
 
 def encode_without_floats(value: Any) -> bytes:
     """As encode, several times faster, for a value that holds no floats, whose spelling is not Go's here."""
-    import orjson  # here: it imports much, and a broker is to start quickly
+    import orjson  # imported here because it is slow to import, for a fast start
 
     only_json_types = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
     try:

@@ -1,8 +1,8 @@
-"""Heads of requests that are plain enough to be read without a parser, in plain Python.
+"""Parses plain request heads without httptools.
 
-Almost every request is one: GET or POST, HTTP/1.1, printable ASCII, one Host, at most one Content-Length, and no header
-that changes how the message is framed or what becomes of the connection. All others are left to httptools, which says
-what a request means; tests hold this to it. A server may hand in a compiled twin; this one defines what it does.
+A plain head has GET or POST, HTTP/1.1, printable ASCII, one Host, at most one Content-Length, and no header that
+changes the framing or the connection. Nearly all requests have one; httptools parses the others, and tests require the
+same result from both. A server may pass a compiled twin; this module defines what it does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 MAX_PLAIN_HEAD_BYTES: Final = 8192
 
 PlainHead = Callable[[bytes, int], tuple[int, int, int, int] | None]
-"""``(data, start)`` to ``(target_start, target_end, head_end, content_length)``; to None if not plain, or not whole."""
+"""``(data, start)`` to ``(target_start, target_end, head_end, content_length)``; None if not plain or complete."""
 
 _HEAD: Final = re.compile(
     rb"(?:GET|POST) (/[!$%&'()*+,\-./0-9:;=?@A-Z_a-z~]*) HTTP/1\.1\r\n"
@@ -27,8 +27,8 @@ _FRAMING: Final = frozenset({b"transfer-encoding", b"proxy-connection", b"expect
 def plain_head(data: bytes, start: int) -> tuple[int, int, int, int] | None:
     """Find the parts of the plain head at ``data[start:]``, which ends with a blank line.
 
-    The offsets are those of the target and of the first byte behind the head; ``content_length`` is 0 without such a
-    header. A head of more than MAX_PLAIN_HEAD_BYTES is not plain.
+    The offsets are those of the target and of the first byte after the head; ``content_length`` is 0 without the header.
+    A head of more than MAX_PLAIN_HEAD_BYTES is not plain.
     """
     match = _HEAD.match(data, start, start + MAX_PLAIN_HEAD_BYTES)
     if match is None:

@@ -58,7 +58,7 @@ class Request:
 
     @classmethod
     def plain(cls, method: str, target: bytes, head: bytes, body: bytes, remote_address: str) -> Request:
-        """A request whose head is plain: the headers are read once they are asked for."""
+        """Make a request with a plain head, whose headers are parsed on first access."""
         request = cls.__new__(cls)
         request.method = method
         request.target = target
@@ -71,7 +71,7 @@ class Request:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Names and values, as sent and in their order."""
+        """Names and values, as sent and in order."""
         if self._headers is None:
             self._headers = header_fields(self._head)
         return self._headers

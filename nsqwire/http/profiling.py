@@ -104,7 +104,7 @@ class _Profiling:
         """What the objects are that the garbage collector knows; with ``seconds``, where they were made as well."""
         traced = ""
         if "seconds" in request.params:
-            import tracemalloc  # here, as below: few ever ask, and it takes a while to import
+            import tracemalloc  # imported here and below because it is slow and rarely needed
 
             seconds = _seconds(request, _DEFAULT_SECONDS)
             async with self._measurement():

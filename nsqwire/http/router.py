@@ -73,7 +73,7 @@ class Router:
         """Register a handler. It returns the response, or a Later or something to await for it, and may raise HTTPError
         or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR.
 
-        A request that announces more than ``max_body_size`` bytes is answered 413 with ``too_big`` at once."""
+        A request with a Content-Length above ``max_body_size`` gets 413 with ``too_big`` at once."""
         prefix = path.partition(":")[0]
         segments = path.count(":")
         table = self._open.setdefault(segments, {}) if segments else self._exact
@@ -89,7 +89,7 @@ class Router:
                 yield from ((method, path) for method in methods)
 
     def body_limit(self, method: str, target: bytes) -> int | None:
-        """The largest body that a request takes, in bytes; None where its route says nothing, or there is none."""
+        """The largest body of a request, in bytes; None without a route or a limit of its own."""
         path = target.partition(b"?")[0]
         route = (self._exact.get(path) or self._lookup(path)[0]).get(method)
         return None if route is None else route.max_body_size

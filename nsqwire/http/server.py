@@ -25,15 +25,15 @@ OnAnswered = Callable[[Request, Response, int], None]
 _FLUSH_AT: Final = 64 * 1024
 _LINGER_S: Final = 0.5
 _PIECE_BYTES: Final = 32 * 1024
-"""How much of one read is parsed before its requests are answered and the clock is looked at."""
+"""Bytes of a read that are parsed before their requests are answered and the clock is read."""
 _SMALL_READ_BYTES: Final = 4 * 1024
-"""A read of up to so much is handled at once, however long the turn of the event loop has lasted."""
+"""Reads of up to this size are handled at once, however long the turn of the event loop has lasted."""
 _CHECKED_REQUESTS: Final = 8
 _LARGE_BODY_BYTES: Final = 16 * 1024
 
 
 class Slices(Protocol):
-    """Who shares the event loop's time out. A job is called with its deadline and queues what is left of it again."""
+    """Shares the event loop's time. A job is called with its deadline and queues its rest again."""
 
     def later(self, job: Callable[[float], None]) -> None: ...
     def deadline(self) -> float: ...
@@ -68,8 +68,8 @@ class HTTPServer:
         body_limit: BodyLimit | None = None,
         plain_head: PlainHead = plain_head,
     ) -> None:
-        """``budget`` bounds the memory of unfinished request bodies over all connections, and ``slices`` the time of
-        one connection's turn; without them, nothing does. ``body_limit`` (usually ``Router.body_limit``) and
+        """``budget`` limits the memory of unfinished request bodies over all connections, ``slices`` the time of one
+        connection's turn; both are unlimited without them. ``body_limit`` (usually ``Router.body_limit``) and
         ``plain_head`` are for each Connection."""
         self.answer = answer
         self.limits = limits or Limits()
@@ -153,7 +153,7 @@ class HTTPProtocol(asyncio.Protocol):
         if self._linger is not None:
             return
         slices = self._server.slices
-        if self._waits_for_turn:  # a layer below may have had more than reading it once gives
+        if self._waits_for_turn:  # a layer below may deliver more after reading was paused
             self._unparsed += data
         elif slices is not None and len(data) > _SMALL_READ_BYTES and slices.is_spent():
             self._unparsed = data
@@ -204,7 +204,7 @@ class HTTPProtocol(asyncio.Protocol):
             # abort: a client that does not read would keep a polite close waiting
             self._transport.abort()
 
-    # --- the budget's side ---
+    # --- called by the budget ---
 
     def wait_for_memory(self) -> None:
         self._waits_for_memory = True
@@ -218,7 +218,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def out_of_memory(self) -> None:
         size = self._connection.unfinished_bytes
-        log.error("a request of which %d bytes have come from %s kept others waiting for memory", size, self._peer)
+        log.error("closed: %d bytes of an unfinished request from %s kept other clients waiting", size, self._peer)
         self._transport.abort()
 
     def _count_unfinished(self) -> None:
@@ -235,7 +235,7 @@ class HTTPProtocol(asyncio.Protocol):
     # --- inside ---
 
     def _take(self, data: bytes, deadline: float = 0.0) -> None:
-        """Parse what was read and answer its requests, as far as the deadline allows: a slice from now if it is 0."""
+        """Parse input and answer its requests until the deadline; 0 means the deadline of a new slice."""
         if len(data) <= _PIECE_BYTES:
             self._connection.received(data)
             self._answer_requests(deadline)
