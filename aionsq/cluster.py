@@ -45,7 +45,7 @@ Target = Literal["nsqd", "nsqlookupd"]
 class Result(TypedDict):
     """The outcome of an action on one node or registry. ``node`` is its id, for a registry its address.
 
-    ``absent``: it answered 404, because it does not have the topic or channel. That is no failure.
+    ``absent``: it answered 404, because it does not have the topic or channel. That is not a failure.
     """
 
     node: str
@@ -66,8 +66,8 @@ class NotInCluster(Exception):
 
 
 class ClusterUnreachable(Exception):
-    """Nobody said where the topic is. ``target`` is who was asked, ``silent`` are those who did not answer; the text
-    has their reasons."""
+    """No server told where the topic is. ``target`` is the kind of server asked, ``silent`` has the results of those
+    that did not answer; the text has their reasons."""
 
     def __init__(self, target: Target, silent: Sequence[Result]) -> None:
         super().__init__("; ".join(f"{each['target']} {each['node']}: {each['detail']}" for each in silent))
@@ -77,7 +77,7 @@ class ClusterUnreachable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The addresses that were given, and what has been seen of the cluster lately.
+    """The given addresses, and recent knowledge about the cluster.
 
     A node's id is its ``broadcast_address:http_port``; one that was given by its address is called by that.
     """
@@ -85,8 +85,8 @@ class Cluster:
     lookupd: Sequence[str] = ()
     nsqd: Sequence[str] = ()
     seen: Mapping[str, Iterable[str]] = field(default_factory=dict)
-    """Topic to the ids of nodes that had it lately. It only adds nodes to those that asking finds: one that has crashed
-    is no longer in any registry's answer."""
+    """Topic to the ids of nodes that had it recently. They are added to the nodes found by asking: a crashed node
+    is in no registry's response."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Node id to the address it is reached at, where that is another."""
 
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def given(self) -> dict[str, str]:
-        """Node id to address of the nodes that were given."""
+        """Node id to address of the given nodes."""
         known = {address: name for name, address in self.addresses.items()}
         return {known.get(address, address): address for address in self.nsqd}
 
@@ -110,13 +110,13 @@ class Targets:
     """The nodes that an action goes to, found by asking the cluster."""
 
     nodes: dict[str, str] = field(default_factory=dict)
-    """Node id to address: the holders, the given nodes that did not answer, and nodes that had the topic lately."""
+    """Node id to address: the holders, the given nodes that did not answer, and nodes that had the topic recently."""
     holders: set[str] = field(default_factory=set)
-    """Nodes that have the topic, by a registry's word or their own."""
+    """Nodes that have the topic, according to a registry or to themselves."""
     is_registered: bool = False
     """Whether some registry knows the topic."""
     complaints: list[Result] = field(default_factory=list)
-    """Registries that did not say where the topic is (unreachable), or do not know it (absent)."""
+    """Registries that did not answer (unreachable) or do not know the topic (absent)."""
 
 
 def client(cluster: Cluster) -> HTTPClient:
@@ -125,11 +125,11 @@ def client(cluster: Cluster) -> HTTPClient:
 
 
 async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
-    """Do it on every node that has the topic now, and return the result of each.
+    """Perform the action on every node that has the topic now, and return the result of each.
 
     The cluster is always asked first. A topic or channel is deleted from the registries before the nodes, so that no
-    consumer is sent to what is about to go. A registry that did not answer is among the results: nodes that only it
-    knows were left out. Raises NotInCluster and ClusterUnreachable, having changed nothing.
+    consumer is sent to a node that is about to delete it. A registry that did not answer is among the results: nodes
+    that only it knows were left out. Raises NotInCluster and ClusterUnreachable, with nothing changed.
     """
     async with client(cluster) as http:
         if action is Action.CREATE:
@@ -143,9 +143,9 @@ async def perform(cluster: Cluster, action: Action, topic: str, channel: str | N
 
 
 async def _create(http: HTTPClient, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
-    """As nsqadmin: a topic is made on the registries, a channel on the nodes of its topic too. Given nodes without any
-    registry are made to have it: nobody else could remember it."""
-    # nsqlookupd does not make the topic of a channel that it is told to create.
+    """As nsqadmin: create a topic on the registries, and a channel also on the nodes of its topic. Without registries,
+    create both on the given nodes, because only they can store them."""
+    # nsqlookupd does not create the topic of a new channel.
     verbs = ["/topic/create", "/channel/create"] if channel else ["/topic/create"]
     results = await _tell_registries(http, cluster, verbs, topic, channel)
     if results and all(each["outcome"] == "unreachable" for each in results):
@@ -181,7 +181,7 @@ async def _tell_registries(
     channel: str | None,
     before: Iterable[Result] = (),
 ) -> list[Result]:
-    """POST the verbs to all registries, one verb after the other; ``before`` is what finding the topic came to."""
+    """POST the verbs to all registries, one verb after the other; ``before`` has results to merge with."""
     names = {name: name for name in cluster.lookupd}
     results = list(before)
     for verb in verbs:
@@ -193,7 +193,7 @@ async def _tell_registries(
 async def _on_nodes(
     http: HTTPClient, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
 ) -> list[Result]:
-    """POST the verb to the targets. One that was asked on suspicion and does not have the topic is left out."""
+    """POST the verb to the targets. Results of nodes that are not holders and lack the topic are left out."""
     done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
     return _of_holders(done, targets)
 
@@ -205,7 +205,7 @@ def _of_holders(results: Iterable[Result], targets: Targets) -> list[Result]:
 
 
 def _somewhere(results: list[Result], topic: str, channel: str | None) -> list[Result]:
-    """The results. Raises NotInCluster where everybody answered that there is nothing to act on."""
+    """Return the results. Raises NotInCluster if all are ``absent``."""
     if any(each["outcome"] != "absent" for each in results):
         return results
     what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
@@ -260,7 +260,7 @@ async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
 
 
 def outcome_of(results: Sequence[Result]) -> Outcome:
-    """Of all together. Those that do not have the thing have no say."""
+    """The overall outcome; ``absent`` results do not count."""
     asked = [result["outcome"] for result in results if result["outcome"] != "absent"]
     done = asked.count("done")
     return "done" if done == len(asked) else "partial" if done else "failed"
@@ -275,8 +275,8 @@ def merged(before: Iterable[Result], after: Sequence[Result]) -> list[Result]:
 async def find(http: HTTPClient, cluster: Cluster, topic: str) -> Targets:
     """Ask the registries which nodes have the topic, and each given node whether it has it.
 
-    Raises ClusterUnreachable where nobody answered, or where somebody did not and nobody else knows the topic; and
-    NotInCluster where all answered and none knows it.
+    Raises ClusterUnreachable if no server answered, or if some did not and none of the others knows the topic;
+    NotInCluster if all answered and none knows it.
     """
     given = cluster.given
     registries, stats = await asyncio.gather(
@@ -316,12 +316,12 @@ async def find(http: HTTPClient, cluster: Cluster, topic: str) -> Targets:
 
 
 async def has_topic(http: HTTPClient, address: str, topic: str) -> bool | str:
-    """Whether a node has the topic; its reason if it did not say."""
+    """Whether a node has the topic; the reason as text if it did not answer."""
     params = {"format": "json", "topic": topic, "include_clients": "false", "include_mem": "false"}
     try:
         async with asyncio.timeout(FIND_S):
             stats = await http.get_json(f"{base_url(address)}/stats", params)
-            # Old versions name all their topics, whichever was asked for.
+            # Old versions return all topics, whatever the parameter.
             return any(each["topic_name"] == topic for each in stats["topics"] or ())
     except TimeoutError:
         return f"no answer within {FIND_S:g} s"

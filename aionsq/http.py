@@ -107,7 +107,7 @@ class HTTPClient:
         return response
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
-        # Past the client's own send, which logs each request at INFO: lookups are polled, that is no news.
+        # Bypasses the client's send(), which logs each request at INFO, because lookups are polled.
         response = await self._transport.handle_async_request(request)
         try:
             await response.aread()
@@ -117,8 +117,7 @@ class HTTPClient:
 
 
 def https_port(body: bytes) -> int | None:
-    """The port in ``{"message":"TLS_REQUIRED","https_port":4152}``, which nsqd answers with 403 where it requires
-    TLS."""
+    """The port in ``{"message":"TLS_REQUIRED","https_port":4152}``, the 403 response of an nsqd that requires TLS."""
     try:
         port = json.loads(body)["https_port"]
     except (ValueError, KeyError, TypeError):

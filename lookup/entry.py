@@ -10,7 +10,7 @@ from nsqwire.names import is_ephemeral
 class Entry:
     """The producers of one registration. A tombstone marks a peer for removal here without touching it elsewhere.
 
-    Among ``peers`` may be some that are gone and have not been cleared away yet.
+    ``peers`` may include disconnected ones that are not removed yet.
 
     With a thousand nodes of a thousand topics there are a million memberships: each is a pointer here and one in the
     peer, and nothing else.
@@ -45,14 +45,14 @@ class Entry:
         return True
 
     def forget(self, peer: Peer) -> None:
-        """Take out a peer that is gone, whose own list of entries no longer matters."""
+        """Remove a disconnected peer, whose own list of entries no longer matters."""
         self.peers.discard(peer)
         self.tombstones.pop(peer, None)
         self._ordered = None
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether it goes with its last producer."""
+        """True if the entry is removed with its last producer."""
         return is_ephemeral(self.registration.subkey or self.registration.key)
 
     @property

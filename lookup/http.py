@@ -25,12 +25,12 @@ _PING: Final = text_response(b"OK", nsq=False)
 _INFO: Final = json_response({"version": NSQ_VERSION})
 _NAMES_AT_ONCE: Final = 2048
 _ENTRIES_AT_ONCE: Final = 256
-_WHOLE_BYTES: Final = 64 * 1024  # beyond, an answer is sent in the pieces that it was made of
+_WHOLE_BYTES: Final = 64 * 1024  # a larger response is sent in pieces
 _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in nanoseconds, overflow included
 
 
 def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) -> Router:
-    """The routes over one registry; ``clock`` gives unix nanoseconds. Long answers are made in ``turns``."""
+    """The routes over one registry; ``clock`` gives unix nanoseconds. Long responses are made in ``turns``."""
     handlers = _Handlers(registry, clock, turns or Turns())
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
@@ -64,7 +64,7 @@ class _Handlers:
 
     def _lookup(self, topic: str) -> Steps:
         channels = yield from _names(self._registry.channels(topic))
-        # Last, so that no producer is named that has gone meanwhile.
+        # Last, so that producers that disconnected meanwhile are left out.
         producers = b",".join([peer.wire for peer in self._registry.producers(topic, self._clock())])
         return _json([b'{"channels":[', *channels, b'],"producers":[', producers, b"]}"])
 
@@ -98,7 +98,7 @@ class _Handlers:
         return _json([*(parts or [b'{"producers":[']), b"]}"])
 
     def _topics_of(self, peer: Peer, now_ns: int) -> Generator[None, None, list[bytes]]:
-        """The rest of the peer's object, after the comma."""
+        """The rest of the peer's JSON object, from the comma on."""
         revision, hidden = peer.revision, dict[str, bool]()
         for found in self._registry.node_topics(peer, now_ns):
             if found is not None:
@@ -108,13 +108,13 @@ class _Handlers:
         marks = yield from _written(topics, hidden.__getitem__)
         names = yield from _written(topics)
         wire = [b',"tombstones":[', *marks, b'],"topics":[', *names, b"]}"]
-        if peer.revision == revision and True not in hidden.values():  # a tombstone ends by itself
+        if peer.revision == revision and True not in hidden.values():  # not cached with a tombstone, which expires
             peer.topics_wire = wire
         return wire
 
     async def metrics(self, request: Request) -> Response:
         """For Prometheus. The library is loaded by the first scrape, not by the start."""
-        await asyncio.to_thread(import_module, "lookup.metrics")  # a tenth of a second
+        await asyncio.to_thread(import_module, "lookup.metrics")  # takes a tenth of a second
         from lookup.metrics import registry_metrics
         from nsqwire.http.metrics import metrics_response, process_metrics
 
@@ -197,12 +197,12 @@ def _json(parts: list[bytes]) -> Response:
 
 
 def _names(names: list[str]) -> Generator[None, None, list[bytes]]:
-    """The names, sorted, as they stand in a JSON list, in pieces."""
+    """Sort the names and encode them as parts of a JSON list, without its brackets."""
     return (yield from _written((yield from sorted_in_turns(names))))
 
 
 def _written(names: list[str], value: Callable[[str], object] = str) -> Generator[None, None, list[bytes]]:
-    """The value of each name as they stand in a JSON list, in pieces."""
+    """Encode the values of the names as parts of a JSON list, without its brackets."""
     parts: list[bytes] = []
     for start in range(0, len(names), _NAMES_AT_ONCE):
         part = encode([value(name) for name in names[start : start + _NAMES_AT_ONCE]])[1:-1]

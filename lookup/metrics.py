@@ -12,7 +12,7 @@ from nsqwire.http.metrics import Series, labels_text
 
 
 def registry_metrics(registry: Registry, now_ns: int) -> Generator[None, None, list[Metric | Series]]:
-    """The registry's families, made in short steps; ``now_ns`` is in unix nanoseconds."""
+    """The registry's metric families, made in short steps; ``now_ns`` is in unix nanoseconds."""
     counts: dict[str, int] = {}
     for topic, count in registry.producer_counts(now_ns):
         counts[topic] = count

@@ -30,16 +30,16 @@ class Peer:
     topology_region: str = ""
     last_update_ns: int = 0
     is_gone: bool = False
-    """Whether its connection has ended. It is then shown to nobody, while its entries are still being cleared of it."""
+    """True after its connection ended. It is then in no response, although some entries still hold it."""
     entries: set[Entry] = field(default_factory=set, repr=False)
     """Where it is entered; the registry's to change."""
     topics_wire: list[bytes] | None = field(default=None, repr=False)
     """Its topics as they were last written for ``/nodes``; None once they have changed."""
     revision: int = field(default=0, repr=False)
-    """Counts the changes of its entries and tombstones."""
+    """Number of changes of its entries and tombstones."""
 
     def changed(self) -> None:
-        """Note that its entries or tombstones are others."""
+        """Note a change of its entries or tombstones."""
         self.revision += 1
         self.topics_wire = None
 

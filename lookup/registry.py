@@ -19,9 +19,9 @@ class Registry:
 
     Times come in as unix nanoseconds. Lists of peers come out sorted by their announced addresses, names in any order.
 
-    What may concern very many entries returns an iterator over the registrations that changed, and each of its steps
-    is short. The call itself already takes effect: a peer that left is found nowhere, a deleted topic is not listed.
-    Its steps clear away what nobody is shown any more. Only the channels of ``unregister`` are left one by one.
+    Operations that may change very many entries return an iterator over the changed registrations, with short steps.
+    The call itself takes effect at once: a disconnected peer is found nowhere, a deleted topic is not listed. The steps
+    only free memory, except that ``unregister`` removes the peer from the channels of a topic step by step.
     """
 
     def __init__(self, *, inactive_timeout: timedelta, tombstone_lifetime: timedelta) -> None:
@@ -31,7 +31,7 @@ class Registry:
         self._topics: dict[str, Entry] = {}
         self._channels: dict[str, dict[str, Entry]] = {}  # topic -> channel -> its entry
         self._leaving: set[Peer] = set()
-        """Peers that are gone and of which some entries have not been cleared."""
+        """Disconnected peers that some entries still hold."""
 
     # --- what a connected nsqd does; each returns the entries that changed for it ---
 
@@ -45,7 +45,7 @@ class Registry:
         return _entered([*entries, self._topic(topic)], peer)
 
     def unregister(self, peer: Peer, topic: str, channel: str | None) -> Iterator[Registration]:
-        """Take a peer out of one channel, or out of the topic and then, step by step, out of all its channels."""
+        """Remove a peer from one channel, or from the topic and then, step by step, from all its channels."""
         channels = self._channels.get(topic, {})
         if channel:
             return iter(self._remove(peer, channels.get(channel)))
@@ -60,7 +60,7 @@ class Registry:
         yield from last
 
     def disconnect(self, peer: Peer) -> Iterator[Registration]:
-        """Forget a peer whose connection ended: at once it is nowhere to be found."""
+        """Remove a peer whose connection ended. It is in no response from now on."""
         peer.is_gone = True
         if self._clients.remove(peer):
             self._leaving.add(peer)
@@ -149,7 +149,7 @@ class Registry:
         ]
 
     def producer_counts(self, now_ns: int) -> Iterator[tuple[str, int]]:
-        """How many producers each topic has, as ``producers`` would list them; in any order, step by step."""
+        """The number of producers of each topic, as ``producers`` would list them; in any order, step by step."""
         inactive = self._clients.peers.difference(self.nodes(now_ns))
         for topic, entry in list(self._topics.items()):
             if not self._is_over(entry):
@@ -169,8 +169,8 @@ class Registry:
         return [peer for peer in self._clients.ordered if peer.last_update_ns >= since]
 
     def node_topics(self, peer: Peer, now_ns: int) -> Iterator[tuple[str, bool] | None]:
-        """The topics a peer is registered for, in any order, and whether a tombstone hides each; None where a step
-        found no topic."""
+        """The topics a peer is registered for, in any order, and whether a tombstone hides each; None for a step
+        without a topic."""
         for entry in list(peer.entries):
             if entry.registration.category == "topic":
                 yield entry.registration.key, peer in self._hidden(entry, now_ns)
@@ -178,7 +178,7 @@ class Registry:
                 yield None
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in any order. Others may change the registry meanwhile."""
+        """Every entry, in any order. The registry may change between steps."""
         yield self._clients
         yield from list(self._topics.values())
         for channels in list(self._channels.values()):
@@ -213,20 +213,20 @@ class Registry:
         return entry
 
     def _is_over(self, entry: Entry) -> bool:
-        """Whether it is ephemeral and all of its producers are gone, though not yet cleared away."""
+        """Tell whether an ephemeral entry holds only disconnected producers that are not removed yet."""
         return bool(self._leaving and entry.is_ephemeral and entry.peers) and entry.peers <= self._leaving
 
     def _settled(self, entry: Entry | None) -> Entry | None:
-        """The entry; None if there is none, or none any more."""
+        """The entry; None if there is none or it is over."""
         if entry is None or not self._is_over(entry):
             return entry
         for peer in list(entry.peers):
-            entry.forget(peer)  # it stays among the peer's own, which are still to be logged
+            entry.forget(peer)  # it stays among the peer's entries, which are still to be logged
         self._drop(entry)
         return None
 
     def _remove(self, peer: Peer, entry: Entry | None) -> list[Registration]:
-        """The entry's registration, if there is one and the peer was in it."""
+        """Remove the peer from the entry. Returns the changed registration, if any."""
         if entry is None or not entry.remove(peer):
             return []
         self._drop_if_over(entry)
@@ -237,7 +237,7 @@ class Registry:
             self._drop(entry)
 
     def _drop(self, entry: Entry) -> None:
-        """Take out an entry, unless it is out already, or another one stands in its place."""
+        """Remove an entry, unless it is removed already or replaced by another one."""
         _empty(entry)
         category, topic, channel = entry.registration
         if category == "topic":
@@ -270,14 +270,14 @@ def _emptied(entries: list[Entry]) -> Iterator[Registration]:
 
 
 def _let_go(entries: list[Entry]) -> Iterator[Entry]:
-    """One after the other, each of which can then be freed: freeing a hundred thousand at once takes 20 ms."""
+    """Yield and drop the entries one by one: freeing a hundred thousand at once takes 20 ms."""
     entries.reverse()
     while entries:
         yield entries.pop()
 
 
 def _in_order(entries: Collection[Entry]) -> list[Entry]:
-    """By registration, so that logs can be compared; in any order where sorting would take long."""
+    """Sort by registration, so that logs can be compared, unless sorting would take long."""
     if len(entries) > _SORTED_MOST:
         return list(entries)
     return sorted(entries, key=lambda entry: entry.registration)

@@ -41,7 +41,7 @@ class Conversation:
             pass
 
     def commands(self, clock: Callable[[], int]) -> Iterator[None]:
-        """Carry out what has been received, in short steps: one command each, and more for one that takes long."""
+        """Execute the received commands in short steps, one for each command and more for a long one."""
         session = self.session
         while True:
             greeted = session.greeted
@@ -60,7 +60,7 @@ class Conversation:
             yield
 
     def ended(self) -> Iterator[None]:
-        """The connection is gone. Its peer is found nowhere from now on; the steps clear its registrations away."""
+        """Disconnect the peer. It is in no response from now on; the steps remove its registrations."""
         peer, self._peer = self._peer, None
         return self._logged("UNREGISTER", self._registry.disconnect(peer)) if peer is not None else iter(())
 
@@ -114,7 +114,7 @@ class Conversation:
 
 class LookupServer:
     """Makes the protocols of the TCP face. ``identity`` answers IDENTIFY; ``clock`` gives unix nanoseconds; commands
-    are carried out in ``turns``."""
+    are executed in ``turns``."""
 
     def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any], turns: Turns) -> None:
         self.registry = registry
@@ -141,7 +141,7 @@ class LookupProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._conversation: Conversation
         self._commands: Iterator[None] | None = None
-        """Commands that have begun to be carried out."""
+        """The commands being executed."""
         self._busy = False
         self._reading = True
         self._write_paused = False
@@ -167,7 +167,7 @@ class LookupProtocol(asyncio.Protocol):
             self._adjust_reading()
 
     def _work(self) -> Iterator[None]:
-        """Carry out what was received, until all of it is, or the client does not take the replies."""
+        """Execute the received commands, until all are done or the client does not read the replies."""
         if self._commands is None:
             self._commands = self._conversation.commands(self._server.clock)
         steps = 0

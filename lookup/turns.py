@@ -1,4 +1,4 @@
-"""Long work in short pieces, so that nobody waits for it."""
+"""Runs long work in short steps, so that it does not block other clients."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TURN_S: Final = 0.002
-"""Time for all long work together in one turn of the event loop, in seconds."""
+"""Time for all long work in one turn of the event loop, in seconds."""
 
 
 class Turns:
-    """Runs iterators whose every step is short, all of them together for about TURN_S in each turn of the event loop.
+    """Runs iterators with short steps, for about TURN_S in total in each turn of the event loop.
 
-    New work does at least one step at once, so that what is short is not behind what is long. The rest waits in a
-    queue, and its works take their turns in it.
+    New work does at least one step at once, so that short work does not wait for long work. The rest is queued, and
+    queued works take turns.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Iterator[None]] = deque()
         self._until = 0.0
-        """When this turn's time is spent, on the monotonic clock."""
+        """Deadline of this turn, on the monotonic clock."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Where the next turn is scheduled; None if it is not."""
+        """The loop in which the next turn is scheduled; None if none is."""
 
     def begin(self, work: Iterator[None]) -> bool:
-        """Do what this turn has time for, and the rest in later turns. True if the work is done already."""
+        """Run the work until this turn's deadline, and the rest in later turns. True if the work is already done."""
         if _run(work, self._this_turn()):
             return True
         self._waiting.append(work)
         return False
 
     def answer(self, work: Generator[None, None, T]) -> T | asyncio.Future[T]:
-        """What ``work`` returns, or a future of it. What it raises is raised, here or by the future."""
+        """Run ``work`` and return its result, or a future of it. Its exception is raised here or by the future."""
         until = self._this_turn()
         try:
             while True:
@@ -73,7 +73,7 @@ class Turns:
 
 
 def _run(work: Iterator[None], until: float) -> bool:
-    """Whether it came to its end before that time. At least one step is done."""
+    """Run the work until ``until``, but at least one step. True if the work is done."""
     try:
         while True:
             next(work)
@@ -81,13 +81,13 @@ def _run(work: Iterator[None], until: float) -> bool:
                 return False
     except StopIteration:
         return True
-    except Exception:  # the others go on
+    except Exception:  # the other works continue
         log.exception("work failed")
         return True
 
 
 def _fulfilled(work: Generator[None, None, T], future: asyncio.Future[T]) -> Iterator[None]:
-    """Go on with the work while somebody waits for what it returns."""
+    """Run the work as steps that set its result in ``future``, until ``future`` is cancelled."""
     while not future.done():
         try:
             next(work)
@@ -101,7 +101,7 @@ def _fulfilled(work: Generator[None, None, T], future: asyncio.Future[T]) -> Ite
 
 
 def sorted_in_turns(items: list[str]) -> Generator[None, None, list[str]]:
-    """The items, sorted. Sorting a hundred thousand names at once takes 30 ms; merging two sorted halves takes 4."""
+    """Sort the items in steps. Sorting 100,000 names at once takes 30 ms; merging two sorted halves takes 4."""
     runs = []
     for start in range(0, len(items), _RUN):
         runs.append(sorted(items[start : start + _RUN]))
@@ -111,7 +111,7 @@ def sorted_in_turns(items: list[str]) -> Generator[None, None, list[str]]:
         merged = []
         for at in range(0, len(runs), 2):
             run = runs[at] + runs[at + 1] if at + 1 < len(runs) else runs[at]
-            run.sort()  # it finds the two runs and merges them
+            run.sort()  # sort() detects the two runs and merges them
             merged.append(run)
             yield
         runs = merged

@@ -14,7 +14,7 @@ from typing import Final
 MAX_PLAIN_HEAD_BYTES: Final = 8192
 
 PlainHead = Callable[[bytes, int], tuple[int, int, int, int] | None]
-"""``(data, start)`` to ``(target_start, target_end, head_end, content_length)``; None if not plain or complete."""
+"""``(data, start)`` to ``(target_start, target_end, head_end, content_length)``; None if not plain or whole."""
 
 _HEAD: Final = re.compile(
     rb"(?:GET|POST) (/[!$%&'()*+,\-./0-9:;=?@A-Z_a-z~]*) HTTP/1\.1\r\n"
@@ -27,8 +27,8 @@ _FRAMING: Final = frozenset({b"transfer-encoding", b"proxy-connection", b"expect
 def plain_head(data: bytes, start: int) -> tuple[int, int, int, int] | None:
     """Find the parts of the plain head at ``data[start:]``, which ends with a blank line.
 
-    The offsets are those of the target and of the first byte after the head; ``content_length`` is 0 without the header.
-    A head of more than MAX_PLAIN_HEAD_BYTES is not plain.
+    The offsets are those of the target and of the first byte after the head; ``content_length`` is 0 without the
+    header. A head of more than MAX_PLAIN_HEAD_BYTES is not plain.
     """
     match = _HEAD.match(data, start, start + MAX_PLAIN_HEAD_BYTES)
     if match is None:

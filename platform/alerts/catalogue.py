@@ -174,7 +174,7 @@ _ALL: Iterable[Metric] = (
         "messages",
         Kind.COUNT,
         "Undelivered messages that the node found damaged or missing since its process started; Go's nsqd does not "
-        "tell it.",
+        "report it.",
         "lost_message_count",
     ),
     Metric("node", "depth", "Depth", "messages", Kind.COUNT, "Messages that wait on the node.", "depth"),

@@ -13,8 +13,7 @@ from cluster.directory import reason_of
 
 
 async def targets_of(cluster: Cluster, topic: str) -> Targets:
-    """The nodes that have the topic, or may have it; the cluster is asked. Raises NotInCluster and
-    ClusterUnreachable."""
+    """Ask the cluster for the nodes that have or may have the topic. Raises NotInCluster and ClusterUnreachable."""
     async with client(cluster) as http:
         return await find(http, cluster, topic)
 

@@ -29,7 +29,7 @@ class NodeRow(TypedDict):
     depth: int
     """Of its topics and their channels together."""
     lost_message_count: int
-    """Undelivered messages that the node found unreadable since its process started; 0 of Go's nsqd."""
+    """Undelivered messages that the node found damaged or missing since its process started; 0 for Go's nsqd."""
     publish_rate: float | None
     finish_rate: float | None
 

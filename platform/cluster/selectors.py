@@ -24,7 +24,7 @@ def picture() -> Picture | None:
 
 
 def cluster() -> Cluster:
-    """The addresses to begin at, and which nodes had which topics lately. A picture that is old is left out."""
+    """The configured addresses, and the nodes that had each topic recently. An old snapshot is ignored."""
     with store.connect() as redis:
         kept, addresses, changed = redis.mget(store.PICTURE, store.ADDRESSES, store.LOOKUPD)
     latest = Picture.kept(kept) if kept else None

@@ -47,7 +47,7 @@ class NsqadminFirst:
                 return
             path = path[len(base) :] or "/"
         if not is_ours(path):
-            # Django knows no empty path: the base path is its first page.
+            # Django has no empty path: the base path is its first page.
             await self.django({**scope, "root_path": base, "path": base + path} if base else scope, receive, send)
             return
         started = time.perf_counter()

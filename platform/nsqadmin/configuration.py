@@ -29,7 +29,7 @@ async def value(settings: AdminSettings, option: str) -> Response:
         raise HTTPError(400, "INVALID_OPTION")
     found: Any = getattr(settings, field)
     if option == LOOKUPD:
-        found = await sources.lookupd()  # as it was given: Go's null stays one
+        found = await sources.lookupd()  # unchanged: Go's null stays null
     elif option == LEVEL:
         found = int(logs.level())
     elif isinstance(found, timedelta):
@@ -57,7 +57,7 @@ async def change(settings: AdminSettings, option: str, body: bytes) -> Response:
 
 
 def addresses(body: bytes) -> list[str] | None:
-    """The JSON list in ``body``; None for ``null``, which Go takes for a list of none. Raises HTTPError."""
+    """The JSON list in ``body``; None for ``null``, which Go reads as an empty list. Raises HTTPError."""
     try:
         given = json.loads(body)
     except ValueError:

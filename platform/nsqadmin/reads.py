@@ -81,10 +81,9 @@ class Reads:
         )
 
     async def address_of(self, name: str) -> str:
-        """Where a node of the cluster is reached, which need not answer.
+        """The address of a node of the cluster, reachable or not.
 
-        Raises HTTPError 404 for one that nobody lists, and UpstreamFailed for one that somebody who did not answer
-        might.
+        Raises HTTPError 404 if no registry lists the node, and UpstreamFailed if a registry that did not answer might.
         """
         if name in self.sources.reached_at:
             return self.sources.reached_at[name]
@@ -94,7 +93,7 @@ class Reads:
         if node is not None:
             return node.address
         if silent := str(self.warnings).removeprefix("WARNING: "):
-            raise UpstreamFailed(f"nobody who answered lists {name}; {silent}")
+            raise UpstreamFailed(f"no registry that answered lists {name}; {silent}")
         raise HTTPError(404, "NODE_NOT_FOUND")
 
     async def counter(self) -> Body:
@@ -111,7 +110,7 @@ class Reads:
 
 
 def sorted_by_key(stats: Body) -> Body:
-    """As Go writes a map."""
+    """Sort by key, as Go writes a map."""
     return dict(sorted(stats.items()))
 
 

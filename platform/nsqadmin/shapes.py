@@ -144,8 +144,8 @@ def sums(shapes: Sequence[Shape], keys: Sequence[str]) -> Shape:
 
 
 def topic_aggregate(name: str, held: Sequence[tuple[Node, Topic]]) -> Shape:
-    """A topic over all its nodes, and its channels, sorted by name. Nothing in it is shared with the per-node objects,
-    and it does not depend on the order of ``held``."""
+    """A topic over all its nodes, and its channels, sorted by name. It shares nothing with the per-node objects, and
+    does not depend on the order of ``held``."""
     held = by_host(held)
     shapes = [topic_shape(node, topic, with_clients=False) for node, topic in held]
     channels: dict[str, list[tuple[Node, Channel]]] = {}

@@ -21,13 +21,13 @@ async def sources() -> Sources:
 
 
 async def change_lookupd(addresses: list[str] | None) -> None:
-    """Have every process of this platform ask these registries, until it is started anew; None is as none."""
+    """Make every process of this platform use these registries until its restart; None means none."""
     async with store.connect_async() as redis:
         await redis.set(store.LOOKUPD, json.dumps(addresses))
 
 
 async def lookupd() -> list[str] | None:
-    """What ``PUT /config`` was given last, else the settings' addresses."""
+    """The addresses of the last ``PUT /config``, otherwise of the settings."""
     async with store.connect_async() as redis:
         changed = cast(bytes | None, await redis.get(store.LOOKUPD))
     given: list[str] | None = json.loads(changed) if changed else list(settings.NSQLOOKUPD_HTTP_ADDRESSES)

@@ -45,8 +45,8 @@ class Writes:
         return await self._act(Action.DELETE, topic, channel)
 
     async def tombstone(self, raw: bytes, name: str, asking: Reads) -> dict[str, Any]:
-        """Raises HTTPError 404 for a node that nobody lists, and UpstreamFailed where not everybody could be asked: no
-        address is called just because a request names it."""
+        """Tombstone a topic on a node. Raises as ``Reads.address_of``, so that no request can make us call an arbitrary
+        address."""
         try:
             topic = body.read(raw, "topic")["topic"]
         except HTTPError:
