@@ -1,4 +1,4 @@
-"""The rows about a client that has to wait while a broker, or the registry, is busy with others."""
+"""The rows about a client's response times while a broker or the registry is busy with other clients."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bench.processes import LoadProcesses, started_on
 from bench.server import Server
 
 RATE = 500
-"""Commands a second of the bystander. A stall of 10 ms is waited for by five of them."""
+"""Commands a second of the bystander. A stall of 10 ms delays five of them."""
 SETTLE_SECONDS = 1.0
-"""How long the bystander goes on behind a disturbance, which may be answered before its work is done."""
+"""How long the bystander continues after a disturbance, which may be answered before its work is done."""
 CONSUMERS = 50
 SET_ASIDE = 1_000_000
 TOPICS_OF_A_PEER = 100_000
@@ -30,12 +30,12 @@ BYSTANDERS_TOPIC = "bystander"
 
 Disturbance = Callable[[], None]
 Scene = Callable[[Options, LoadProcesses, Server, ExitStack], Disturbance]
-"""Prepares a server, as long as the stack is open, and returns what is then done to it."""
+"""Prepares a server while the stack is open, and returns the disturbance to run."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What one bystander saw, and what the disturbance took."""
+    """One bystander's response times, and the cost of the disturbance."""
 
     waits: list[Waits]
     seconds: float
@@ -106,7 +106,7 @@ SCENES: dict[str, tuple[str, Scene]] = {
 
 
 def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A PUB every 2 ms, first beside nothing, then beside each disturbance; a PING for the registry."""
+    """A PUB every 2 ms, first alone, then beside each disturbance; a PING for the registry."""
     for name, (what, scene) in SCENES.items():
         shown = what.format(
             consumers=min(CONSUMERS, options.connections),
@@ -153,7 +153,7 @@ def disturbed(
         bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
         accept()
         before, begun = server.processor_seconds(), time.perf_counter()
-        with started_on(options.cores.load):  # what disturbs is load, too
+        with started_on(options.cores.load):  # disturbances are load, too
             disturbance()
         seconds = time.perf_counter() - begun
         time.sleep(SETTLE_SECONDS)
@@ -164,7 +164,7 @@ def disturbed(
 
 @contextmanager
 def leash() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
-    """Yield an address that a bystander connects to and goes on until that connection ends, with the block.
+    """Yield an address for bystanders to connect to; they run until that connection ends, with the block.
 
     The function beside it returns once the bystander has come.
     """

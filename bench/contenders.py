@@ -1,4 +1,4 @@
-"""Ours and the reference's, each started with an empty data path on the same core."""
+"""Our servers and the reference's, each started with an empty data path on the same core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Contenders = dict[str, Callable[[], AbstractContextManager[Server]]]
 
 
 def contenders(options: Options) -> Contenders:
-    """brokerd, and nsqd where it is at hand."""
+    """brokerd, and nsqd if available."""
     found: Contenders = {"brokerd": partial(brokerd, options.cores, options.data_path, twin=options.twin)}
     if options.reference is not None:
         found["nsqd"] = partial(reference, options.reference / "nsqd", options.cores, options.data_path)
@@ -22,7 +22,7 @@ def contenders(options: Options) -> Contenders:
 
 
 def registries(options: Options) -> Contenders:
-    """lookup, and nsqlookupd where it is at hand."""
+    """lookup, and nsqlookupd if available."""
     found: Contenders = {"lookup": partial(registry, options)}
     if options.reference is not None:
         found["nsqlookupd"] = partial(reference, options.reference / "nsqlookupd", options.cores, options.data_path)
@@ -30,7 +30,7 @@ def registries(options: Options) -> Contenders:
 
 
 def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
-    """The figures of the reference in the same run, and ours over them."""
+    """The reference's figures of the same run, and the ratio of ours to them."""
     figures: dict[str, float] = {}
     for name, other in others.items():
         figures[f"{name}, messages/s"] = other.per_second
@@ -42,5 +42,5 @@ def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
 
 
 def not_compared(options: Options) -> str:
-    """What a row says of itself when there is no reference."""
+    """The note of a row without a reference."""
     return "" if options.reference else "; no --reference"

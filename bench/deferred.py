@@ -1,4 +1,4 @@
-"""The row about many deferred messages of one channel, which come due throughout half a minute."""
+"""The row about many deferred messages of one channel, which come due over half a minute."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from bench.processes import LoadProcesses
 
 COUNT = 200_000
 EARLIEST_MS = 2000
-"""The shortest delay: by then all are published, so that publishing and firing do not get in each other's way."""
+"""The shortest delay. All messages are published by then, so that publishing and delivery do not overlap."""
 SECONDS = 10
-"""The delays spread over this many times ``--seconds``."""
+"""The delays are spread over this many times ``--seconds``."""
 BURST = 500
 
 
 @dataclass(frozen=True)
 class Fired:
-    """How late each message came, in ns, counted from its timestamp and its delay."""
+    """Lateness of each message in ns, counted from its timestamp plus its delay."""
 
     load: Load
     late_ns: array[int]
 
 
 def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """DPUBs with random delays, and a consumer that finishes each; the cost is that of their publishing and firing."""
+    """DPUBs with random delays, and a consumer that finishes each; the cost covers publishing and delivery."""
     count, spread_ms = min(COUNT, options.backlog), int(SECONDS * options.seconds * 1000)
     measured: dict[str, Measured] = {}
     waits = []

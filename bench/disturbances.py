@@ -1,4 +1,4 @@
-"""What some clients do that could keep all others waiting."""
+"""Work of some clients that could delay all others."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bench.measure import CHANNEL, TOPIC
 from bench.paced import answered
 
 HELD = 2500
-"""Messages in flight with each consumer: the largest RDY that a broker allows where nothing else is set."""
+"""Messages in flight with each consumer: the largest RDY that a broker allows by default."""
 UNKNOWN_FIN = b"FIN 0000000000000000\n"
-"""Answered by an error frame, once everything before it has been worked through."""
+"""A command that gets an error frame, after all commands before it."""
 LONGEST_SECONDS = 10.0
-"""Behind it the connections that sent the NOPs leave, worked through or not."""
+"""After this time the connections that sent the NOPs disconnect, whether processed or not."""
 DEFER_MS = 3_600_000
 DEFERRALS_PER_BURST = 100
 BURST_SECONDS = 0.001
@@ -38,7 +38,7 @@ class Holders:
         self._ids = ids
 
     def _lines(self, before: bytes, behind: bytes) -> list[bytes]:
-        """For each consumer a line of every message that it holds."""
+        """For each consumer, one command line for each of its messages."""
         line = np.frombuffer(before + bytes(16) + behind, np.uint8)
         return [
             np.concatenate(
@@ -48,7 +48,7 @@ class Holders:
         ]
 
     def requeue(self) -> None:
-        """Give all back at once, and receive as many: they go out again right away."""
+        """Requeue all messages at once, and receive as many: they are redelivered immediately."""
         for sock, lines in zip(self._sockets, self._lines(b"REQ ", b" 0\n"), strict=True):
             sock.sendall(lines)
         missing = len(self._sockets) * HELD * self._stride
@@ -60,7 +60,7 @@ class Holders:
                 missing -= len(answered(sock.recv(1 << 20)))
 
     def touch(self) -> None:
-        """Touch all at once, and wait until that is worked through."""
+        """Touch all messages at once, and wait until that is done."""
         for sock, lines in zip(self._sockets, self._lines(b"TOUCH ", b"\n"), strict=True):
             sock.sendall(lines + UNKNOWN_FIN)
         for sock in self._sockets:
@@ -71,14 +71,14 @@ class Holders:
                 raise BenchError(f"the server answered {reply!r} to a TOUCH")
 
     def leave(self) -> None:
-        """Close every connection without an answer to any message."""
+        """Close every connection with its messages in flight."""
         for sock in self._sockets:
             sock.close()
 
 
 @contextmanager
 def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Holders]:
-    """Subscribe so many consumers to the work channel, whose messages have ``size`` bytes, and fill their hands."""
+    """Subscribe consumers to the work channel, with messages of ``size`` bytes, and wait until each holds HELD."""
     stride = wire.MESSAGE_HEADER + size
     identify = wire.identify(client_id="bench", heartbeat_interval=60_000, msg_timeout=900_000)
     greeting = wire.MAGIC + identify + f"SUB {TOPIC} {CHANNEL}\nRDY {HELD}\n".encode()
@@ -100,7 +100,7 @@ def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Hol
 
 
 class Nops:
-    """Deflated connections, and what each is about to send: NOPs, a thousandth of their size when deflated."""
+    """Deflated connections, and the NOPs that each will send, deflated to a thousandth of their size."""
 
     def __init__(self, links: list[Deflated], nbytes: int) -> None:
         self._links = links
@@ -108,7 +108,7 @@ class Nops:
         self._packed = deflate.compress(b"NOP\n" * (nbytes // len(links) // 4)) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def send(self) -> None:
-        """Send all, and wait until it is worked through, or LONGEST_SECONDS; then leave."""
+        """Send all NOPs, wait until they are processed, at most LONGEST_SECONDS, and disconnect."""
         end = time.perf_counter() + LONGEST_SECONDS
         for link in self._links:
             link.send_packed(self._packed)
@@ -125,7 +125,7 @@ class Nops:
 
 @contextmanager
 def deflated_nops(address: tuple[str, int], connections: int, nbytes: int) -> Iterator[Nops]:
-    """``connections`` that are about to send ``nbytes`` of NOP between them."""
+    """Open ``connections`` that will send ``nbytes`` of NOP in total."""
     with ExitStack() as stack:
         links = [stack.enter_context(upgraded(address, Layer.DEFLATE)) for _ in range(connections)]
         yield Nops([link for link in links if isinstance(link, Deflated)], nbytes)
@@ -139,7 +139,7 @@ def publisher(address: tuple[str, int]) -> Iterator[tuple[socket.socket, load.Re
 
 
 class Deferrals:
-    """Publishes that stay set aside; each is a change that the journal takes, so that checkpoints come due."""
+    """Deferred publishes. Each adds records to the journal, so that checkpoints come due."""
 
     def __init__(self, publisher: tuple[socket.socket, load.Replies], data_path: Path | None) -> None:
         self._sock, self._replies = publisher

@@ -1,4 +1,4 @@
-"""A steady flow of messages through a broker: publishers and a consumer in one loop, each send by schedule.
+"""A steady flow of messages through a broker: publishers and a consumer in one loop, each send on a schedule.
 
 Message ``i`` is due at ``i / rate`` and goes out on connection ``i`` modulo their number. Its body begins with ``i``,
 which tells the consumer when it was due. Work per message is done by numpy, for all messages of a read or a write.
@@ -22,7 +22,7 @@ from bench.links import SILENCE_SECONDS, connect
 from bench.load import Clock, Load
 
 RING = 4096
-"""Messages of one connection that may be built and not sent yet."""
+"""Most messages of one connection that are built but not sent."""
 RECEIVE_BYTES = 1 << 20
 READY_COUNT = 2500
 _PR_SET_TIMERSLACK = 29
@@ -30,7 +30,7 @@ _PR_SET_TIMERSLACK = 29
 
 @dataclass(frozen=True)
 class Flow:
-    """What came of a flow; for each message how long it took, in ns, from when it was due."""
+    """The result of a flow: times of each message in ns, counted from when it was due."""
 
     load: Load
     to_ok_ns: array[int]
@@ -58,11 +58,11 @@ class Publisher:
 
     @property
     def is_behind(self) -> bool:
-        """True if it has something to send that the socket did not take."""
+        """True if it has bytes that the socket has not accepted."""
         return self._sent_bytes < self._built * self._bytes
 
     def build(self, due: int) -> None:
-        """Build its messages below number ``due``, as far as there is room."""
+        """Build its messages below number ``due``, up to the limit."""
         target = min(max(0, -(-(due - self._first) // self._step)), self._sent_bytes // self._bytes + RING)
         while self._built < target:
             at = self._built % RING
@@ -72,7 +72,7 @@ class Publisher:
             self._built += part
 
     def send(self) -> slice:
-        """Send what is built, as far as the socket takes it. Returns the numbers of those that went out whole."""
+        """Send the built messages that the socket accepts. Returns the numbers of those sent completely."""
         before = self._sent_bytes // self._bytes
         while self._sent_bytes < self._built * self._bytes:
             at = self._sent_bytes % (RING * self._bytes)
@@ -84,7 +84,7 @@ class Publisher:
         return self._numbered(before, self._sent_bytes // self._bytes)
 
     def receive(self) -> slice:
-        """Read answers. Returns the numbers of the messages they are for. Raises BenchError unless all are OK."""
+        """Read responses. Returns the numbers of their messages. Raises BenchError unless all are OK."""
         data = self._rest + self.sock.recv(65536)
         whole = len(data) // len(wire.OK)
         if not data or data[: whole * len(wire.OK)] != wire.OK * whole:
@@ -98,7 +98,7 @@ class Publisher:
 
 
 class Consumer:
-    """A consumer that finishes each message of ``size`` bytes, whatever comes in between an error."""
+    """A consumer that finishes each message of ``size`` bytes; any other frame is an error."""
 
     def __init__(self, address: tuple[str, int], topic: str, channel: str, size: int) -> None:
         self.sock = connect(address)
@@ -117,7 +117,7 @@ class Consumer:
         return self.receive_stamped()[0]
 
     def receive_stamped(self) -> tuple[np.ndarray, np.ndarray]:
-        """As ``receive``; returns the timestamps, too."""
+        """As ``receive``; also returns the timestamps."""
         nbytes = self.sock.recv_into(memoryview(self._data)[self._filled :])
         if not nbytes:
             raise BenchError("the server closed the connection")
@@ -137,7 +137,7 @@ class Consumer:
         return numbers, timestamps
 
     def _answer_heartbeat(self, at: int) -> None:
-        """Answer the heartbeat at this offset, and close the gap. Raises BenchError if it is anything else."""
+        """Answer the heartbeat at this offset, and remove it. Raises BenchError if it is any other frame."""
         end = at + len(wire.HEARTBEAT)
         if self._data[at:end] != wire.HEARTBEAT:
             raise BenchError(
@@ -199,6 +199,6 @@ def flow(
 
 
 def exact_timers() -> None:
-    """Have the system wake this thread when it asked to be, and not up to 50 µs later."""
+    """Make the system wake this thread on time, instead of up to 50 µs late."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1)

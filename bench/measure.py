@@ -40,7 +40,7 @@ class Options:
     topics: int
     data_path: Path | None
     reference: Path | None
-    """Directory of the reference's ``nsqd`` and ``nsqlookupd``; None if they are not at hand."""
+    """Directory of the reference's ``nsqd`` and ``nsqlookupd``; None if not given."""
     rates: Sequence[int]
     """Messages a second that ``latency`` asks for."""
     twin: bool
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long something took, each time counted from when it was due. ``to_quiet`` is p99 over that of a quiet run."""
+    """Percentiles of times counted from when each was due. ``to_quiet`` is p99 relative to a quiet run."""
 
     server: str
     what: str

@@ -1,4 +1,4 @@
-"""Load by schedule: a command goes out when it is due, however long the answers to those before it take.
+"""Load on a schedule: each command is sent when due, however long earlier responses take.
 
 A wait counts from when its command was due, so a server that stops for a second shows as a second in every command
 that was due meanwhile, and not as one slow answer.
@@ -19,7 +19,7 @@ RECEIVE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Talk:
-    """What a client says and is answered: at first, then again and again."""
+    """A client's commands and the expected responses: first once, then repeatedly."""
 
     greeting: bytes
     greeted: bytes

@@ -39,7 +39,7 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 
 @contextmanager
 def started_on(cores: frozenset[int]) -> Iterator[None]:
-    """Processes that the block starts run on ``cores`` with all their threads; no cores means anywhere."""
+    """Processes started in the block run on ``cores`` with all their threads; no cores means anywhere."""
     if not cores:
         yield
         return

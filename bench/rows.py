@@ -43,7 +43,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
 }
 
 PROCESSES = 2
-"""As many as the busiest row has at a time."""
+"""Most generator processes that a row uses at a time."""
 
 
 def run(name: str, options: Options) -> Iterator[Row]:

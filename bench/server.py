@@ -138,7 +138,7 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
 
 @contextmanager
 def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
-    """The reference's ``nsqd`` or ``nsqlookupd`` on the core that ours has otherwise."""
+    """The reference's ``nsqd`` or ``nsqlookupd`` on the core that otherwise runs ours."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
         if program.name == "nsqd":

@@ -49,7 +49,7 @@ def table(rows: list[Row], options: Options, kernel: str) -> Table:
 
 
 def waits_table(rows: list[Row]) -> Table | None:
-    """The distributions of waits that some rows have; None if none of them has one."""
+    """The second table, with the percentiles of some rows; None if no row has any."""
     grid = Table(title="waits", title_justify="left")
     for heading in ("row", "wait", "server"):
         grid.add_column(heading)

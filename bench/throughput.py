@@ -192,7 +192,7 @@ def over_http(
 
 
 def http_pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A client that gives each request an id, and one whose requests are all alike, which a broker may remember."""
+    """A client with a unique id in each request, and one with identical requests, which a broker may cache."""
     path, what = f"/pub?topic={TOPIC}", f"POST /pub, {CONNECTIONS} keep-alive connections"
     varied, constant = wire.post(path, options.body, numbered=True), wire.post(path, options.body)
     yield from over_http("http", f"{what}, an id in each head", options, processes, varied, 1, CONNECTIONS)
@@ -249,7 +249,7 @@ def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def mixed(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A busy pair with messages of each size: what is in, out and finished at once, on one core."""
+    """A busy pair with messages of each size: publishing, delivery and FIN at once, on one core."""
     for size in MIXED_SIZES:
         sized = replace(options, size=size)
         messages = trial(sized, processes)

@@ -64,8 +64,8 @@ def message_frame(message_id: int, body: bytes) -> bytes:
 
 
 class Request(NamedTuple):
-    """A keep-alive HTTP/1.1 request. Numbered ones have their number between ``before`` and ``behind``, so that no two
-    are alike."""
+    """A keep-alive HTTP/1.1 request. A numbered one has its number between ``before`` and ``behind``, which makes it
+    unique."""
 
     before: bytes
     behind: bytes
@@ -76,7 +76,7 @@ class Request(NamedTuple):
 
 
 def post(path: str, body: bytes, *, numbered: bool = False) -> Request:
-    """A POST, with an ``X-Request-Id`` of its own if it is numbered."""
+    """A POST, with a unique ``X-Request-Id`` if numbered."""
     before = f"POST {path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench/1\r\n"
     if numbered:
         before += "X-Request-Id: "
