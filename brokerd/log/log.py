@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from bisect import bisect_right
@@ -104,21 +105,32 @@ class Log:
         return count, messages, segment
 
     def _roll(self, nbytes: int) -> Segment:
-        capacity = max(self._capacity, -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+        least = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        capacity = max(self._capacity, least)
         if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
             self.segments.pop().remove()  # first: the new one has its name
         retired, self._retired = self._retired, None
         if retired is not None and retired.capacity >= capacity:
             segment = Segment.reuse(retired, self.next_seq)
         else:
-            segment = Segment.create(self.directory, self.next_seq, capacity)
+            segment = self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
         if self.segments:
             self.segments[-1].commits.seal()
             self.segments[-1].close_file()
         self.segments.append(segment)
         largest = LAST_SEGMENT_BYTES if self.directory is not None else LAST_IN_MEMORY_BYTES
-        self._capacity = min(2 * self._capacity, largest)
+        self._capacity = min(2 * min(self._capacity, segment.capacity), largest)
         return segment
+
+    def _create(self, capacity: int, least: int) -> Segment:
+        """Make a segment of ``capacity`` bytes; on a disk that has less room, a smaller one of at least ``least``."""
+        while True:
+            try:
+                return Segment.create(self.directory, self.next_seq, capacity)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or capacity <= least:
+                    raise
+                capacity = max(least, capacity // 2)
 
     def segment_of(self, seq: int) -> Segment:
         """The segment that holds message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""

@@ -291,8 +291,8 @@ def test_of_publishes_sent_together_a_full_disk_keeps_those_that_fit(start_broke
     producer.ok(command)
     segment_bytes, record_bytes = 256 * 1024, 1034
     limit_files(broker, segment_bytes)
-    producer.send(command * 300)
     fit = segment_bytes // record_bytes
+    producer.send(command * fit)
     assert [producer.frame() for _ in range(fit - 1)] == [(0, b"OK")] * (fit - 1)
     kind, text = producer.frame()
     assert (kind, text[:24]) == (1, b"E_PUB_FAILED PUB failed ")

@@ -253,3 +253,30 @@ def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Pat
     until(lambda: again.ping() == 200)
     again.connect().pub("new", b"x")
     again.end("SIGTERM")
+
+
+def test_the_last_space_is_used_in_smaller_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments double, but a disk without room for the next size still takes messages; space that is back is used."""
+    node, free = Node(tmp_path), [2 * 1024 * 1024]
+    allocate = os.posix_fallocate
+
+    def of_what_is_free(fd: int, offset: int, size: int) -> None:
+        if size > free[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(fd, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", of_what_is_free)
+    topic = node.broker.topic("t")
+    for free[0] in (2 * 1024 * 1024, 512 * 1024, 256 * 1024):
+        for _ in range(40):
+            topic.publish([bytes(200_000)])
+    assert {segment.capacity for segment in topic.log.segments[-4:]} == {256 * 1024}
+    assert node.broker.health_error is None
+    free[0] = 100_000
+    with pytest.raises(PublishFailed, match="No space left on device"):
+        topic.publish([bytes(200_000)])
+    free[0] = 64 * 1024 * 1024
+    for _ in range(20):
+        topic.publish([bytes(200_000)])
+    assert topic.log.segments[-1].capacity > 256 * 1024
+    assert topic.depth == 140
