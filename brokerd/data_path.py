@@ -14,11 +14,20 @@ from brokerd.journal.recovery import FILES as JOURNAL_FILES
 TOPICS = "topics"
 SET_ASIDE = "set-aside"
 """Directory that ``nsq repair`` moves unusable files to."""
+_USED = frozenset((TOPICS, SET_ASIDE, nsqd_import.STAGING))
+"""Directories of which any shows that a broker, or ``nsq repair``, has used the data path."""
 _DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern}|lost\+found")
 
 
 class DataPathLocked(Exception):
     """The data path cannot be locked; the text is nsqd's."""
+
+
+class NotADataPath(Exception):
+    """No broker has used the directory: it has none of the files that a start leaves or takes over."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is not a data path: it has no checkpoint, journal.* or topics/, nor nsqd.dat")
 
 
 class DataPathMoved(OSError):
@@ -56,6 +65,18 @@ class DataPath:
         """Files directly in the data path that are not a broker's. Raises OSError."""
         with os.scandir(self.path) as entries:
             return sorted(self.path / entry.name for entry in entries if not _is_ours(entry))
+
+    def require_used(self) -> None:
+        """Raise NotADataPath unless a broker, ours or nsqd, has used the directory. Raises OSError."""
+        with os.scandir(self.path) as entries:
+            if not any(_is_of_a_broker(entry) for entry in entries):
+                raise NotADataPath(self.path)
+
+
+def _is_of_a_broker(entry: os.DirEntry[str]) -> bool:
+    if entry.name in _USED:
+        return entry.is_dir()
+    return entry.name == nsqd_import.METADATA or JOURNAL_FILES.fullmatch(entry.name) is not None
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from brokerd.broker import Broker
-from brokerd.data_path import SET_ASIDE, TOPICS, DataPath, DataPathLocked
+from brokerd.data_path import SET_ASIDE, TOPICS, DataPath, DataPathLocked, NotADataPath
 from brokerd.journal.checkpoint import CHECKPOINT
 from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState, recover
@@ -19,7 +20,13 @@ from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import TopicDirectories, Verdict
 
-SOUND, DAMAGED, USAGE = 0, 1, 2
+SOUND, DAMAGED, NOT_DONE = 0, 1, 2
+_REMEDIES = {
+    errno.EACCES: "run nsq repair as the broker's user, or make that user the owner of the file",
+    errno.EPERM: "run nsq repair as the broker's user, or make that user the owner of the file",
+    errno.EIO: "the disk is failing: copy the readable files to another disk, and repair the copy",
+    errno.ENOSPC: "make room on the disk and try again",
+}
 
 EXAMPLES = """
 Examples:
@@ -29,7 +36,8 @@ Examples:
   nsq repair --set-aside --rebuild /var/lib/nsq
 
 No broker may be using the data path. Nothing is ever deleted.
-Exit status: 0 if the data path is undamaged, 1 if damage was found or remains, 2 for a usage error.
+Exit status: 0 if the data path is undamaged, 1 if damage remains or changes in the journal are lost, 2 for a usage
+error, a directory that is not a data path or is in use, or a file that cannot be read or written.
 """
 
 
@@ -45,14 +53,19 @@ class TopicReport(NamedTuple):
 class Report:
     """The contents and damage of a data path. Paths in its lines are relative to the data path."""
 
-    def __init__(self, data_path: DataPath) -> None:
-        """Examine all files without changing any. Raises OSError if one cannot be read."""
+    def __init__(self, data_path: DataPath, passed_over: Sequence[str] = ()) -> None:
+        """Examine all files without changing any. Raises OSError if one cannot be read.
+
+        ``passed_over`` are the lines of journal damage that a rebuild has just passed over.
+        """
         self.path = data_path.path
         self.topics: list[TopicReport] = []
         self.damage: list[str] = []
         self.strangers = data_path.strangers()
         self.unusable: list[Path] = []
-        """Files that prevent the broker from starting."""
+        """Checkpoints that prevent the broker from starting."""
+        self.orphans: list[Path] = []
+        self.passed_over = [self._without_path(line) for line in passed_over]
         state = self._read_state()
         directories = TopicDirectories(self.path / TOPICS)
         for topic in state.topics.values():
@@ -71,45 +84,61 @@ class Report:
         try:
             found = recover(self.path)
         except CorruptState as error:
-            self.damage.append(str(error).replace(f"{self.path}/", ""))
+            self.damage.append(self._without_path(str(error)))
             self.unusable = sorted(self.path.glob(f"{CHECKPOINT}*"))
             return NodeState()
-        self.damage += [oddity.replace(f"{self.path}/", "") for oddity in found.oddities]
+        self.damage += [self._without_path(oddity) for oddity in found.oddities]
         return found.state
 
     def _add_topic(self, topic: TopicReport) -> None:
         self.topics.append(topic)
         self.damage += [f"{self._shown(topic.directory)}/{line}" for line in topic.log.damage]
+        self.orphans += topic.log.orphans
         self.strangers += topic.log.strangers
 
     def _shown(self, path: Path) -> str:
         return str(path.relative_to(self.path))
 
+    def _without_path(self, line: str) -> str:
+        return line.replace(f"{self.path}/", "")
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if there is damage, or changes in the journal were lost to it."""
+        return bool(self.damage or self.passed_over)
+
     def lines(self) -> list[str]:
         """The report as text."""
         messages = sum(topic.log.messages for topic in self.topics)
-        lines = [f"{self.path}: {len(self.topics)} topics, {messages:,} messages on disk"]
+        is_exact = all(topic.log.is_exact for topic in self.topics)
+        lines = [f"{self.path}: {_count(len(self.topics), 'topic')}, {_messages(messages, is_exact=is_exact)} on disk"]
         for topic in self.topics:
             log, channels = topic.log, ", ".join(topic.channels) or "none"
             lines.append(
-                f"  {topic.name}: {log.messages:,} messages in {log.segments} segments, {log.bytes:,} bytes; "
+                f"  {topic.name}: {_messages(log.messages, is_exact=log.is_exact)} in "
+                f"{_count(log.segments, 'segment')}, {_count(log.bytes, 'byte')}; "
                 f"channels: {channels}"
             )
         for heading, found in (
             ("damage", self.damage),
+            ("passed over by the rebuild", self.passed_over),
             ("not the broker's, left alone", [self._shown(path) for path in self.strangers]),
         ):
             if found:
                 lines += [f"{heading}:", *(f"  {each}" for each in found)]
-        if not self.damage:
+        if not self.is_damaged:
             lines.append("no damage found")
         if self.unusable:
             lines.append("The broker cannot start: --set-aside moves the checkpoint away, --rebuild recovers the rest.")
         return lines
 
     def set_aside(self) -> list[str]:
-        """Move unusable files, and files in the topics' directory that are not the broker's. Raises OSError."""
-        doomed = [*self.unusable, *(path for path in self.strangers if path.is_relative_to(self.path / TOPICS))]
+        """Move unusable files, and those in the topics' directory that are not the broker's. Raises OSError."""
+        doomed = [
+            *self.unusable,
+            *self.orphans,
+            *(path for path in self.strangers if path.is_relative_to(self.path / TOPICS)),
+        ]
         home = self.path / SET_ASIDE / time.strftime("%Y%m%d-%H%M%S")
         lines = []
         for path in doomed:
@@ -120,11 +149,23 @@ class Report:
         return lines
 
 
-def rebuild(path: Path) -> None:
-    """Start a broker without a network interface and stop it: it repairs what it can, and writes a checkpoint.
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
-    Raises CorruptState, DataPathLocked, NotCheckpointed, OSError.
+
+def _messages(number: int, *, is_exact: bool) -> str:
+    if is_exact:
+        return _count(number, "message")
+    return f"at least {_count(number, 'message')}" if number else "an unknown number of messages"
+
+
+def rebuild(path: Path) -> list[str]:
+    """Start a broker without listeners and close it: it repairs the logs' indexes and writes a checkpoint.
+
+    Returns a line for each damage in the journals, which it passes over. Raises CorruptState, DataPathLocked,
+    NotCheckpointed, OSError.
     """
+    losses = recover(path).losses
     broker = Broker(
         BrokerSettings(data_path=str(path)),
         now=time.monotonic,
@@ -132,6 +173,7 @@ def rebuild(path: Path) -> None:
         call_at=lambda when, run: _Never(),
     )
     broker.close()
+    return losses
 
 
 class _Never:
@@ -155,29 +197,42 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     try:
         return repair(Path(options.data_path), rebuilds=options.rebuild, sets_aside=options.set_aside)
-    except DataPathLocked as error:
+    except (DataPathLocked, NotADataPath, NotCheckpointed) as error:
         print(f"nsq repair: {error}", file=sys.stderr)
-        return USAGE
-    except (CorruptState, NotCheckpointed, OSError) as error:
+        return NOT_DONE
+    except CorruptState as error:
         print(f"nsq repair: {error}", file=sys.stderr)
         return DAMAGED
+    except OSError as error:
+        print(f"nsq repair: {_explained(error, options.data_path)}", file=sys.stderr)
+        return NOT_DONE
+
+
+def _explained(error: OSError, data_path: str) -> str:
+    """The file, the reason and, where there is one, the remedy."""
+    line = f"cannot read or write {error.filename or data_path}: {error.strerror or error}"
+    remedy = _REMEDIES.get(error.errno or 0)
+    return f"{line}; {remedy}" if remedy else line
 
 
 def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
-    """Report, and repair on request. Returns the exit status. Raises CorruptState, DataPathLocked, OSError."""
+    """Report, and repair as asked; returns the exit status.
+
+    Raises CorruptState, DataPathLocked, NotADataPath, NotCheckpointed, OSError.
+    """
     report = _report(path, sets_aside=sets_aside)
-    if rebuilds:
-        rebuild(path)
+    passed_over = rebuild(path) if rebuilds else []
     if rebuilds or sets_aside:
         print("\nNow:")
-        report = _report(path)
-    return DAMAGED if report.damage else SOUND
+        report = _report(path, passed_over=passed_over)
+    return DAMAGED if report.is_damaged else SOUND
 
 
-def _report(path: Path, *, sets_aside: bool = False) -> Report:
+def _report(path: Path, *, sets_aside: bool = False, passed_over: Sequence[str] = ()) -> Report:
     data_path = DataPath(str(path))
     try:
-        report = Report(data_path)
+        data_path.require_used()
+        report = Report(data_path, passed_over)
         print(*report.lines(), sep="\n")
         if sets_aside:
             print(*(report.set_aside() or ["nothing to set aside"]), sep="\n")

@@ -31,6 +31,9 @@ FILES = re.compile(rf"{re.escape(CHECKPOINT)}|{re.escape(PREVIOUS)}|{re.escape(N
 _CANDIDATE = re.compile(rb"(?=\0[\0-\x10].{6}[%b-%b])" % (bytes([KINDS[0]]), bytes([KINDS[-1]])), re.DOTALL)
 
 
+_CONSEQUENCE = "some messages may be delivered again, and a channel created there has to be created again"
+
+
 class CorruptState(Exception):
     """No checkpoint can be used; the text names the file and the reason."""
 
@@ -40,7 +43,7 @@ class Recovered(NamedTuple):
 
     ``end`` is the end of the newest journal's records; its generation is 0 if there is no journal. ``newest`` and
     ``previous`` are the positions of the checkpoints, None for one that is missing or damaged. ``oddities`` has a line
-    for each problem found.
+    for each problem found, ``losses`` those of them by which changes are lost.
     """
 
     state: NodeState
@@ -48,6 +51,7 @@ class Recovered(NamedTuple):
     newest: Position | None
     previous: Position | None
     oddities: list[str]
+    losses: list[str]
 
 
 def recover(directory: Path) -> Recovered:
@@ -55,28 +59,32 @@ def recover(directory: Path) -> Recovered:
 
     Raises CorruptState if no checkpoint can be used, and OSError.
     """
-    oddities: list[str] = []
+    oddities, losses = list[str](), list[str]()
     state, start, newest, previous = _read_newest(directory, oddities)
     journals = journal_files(directory)
     later = {generation: path for generation, path in journals.items() if generation >= start.generation}
     end = max(start, Position(max(journals, default=0), 0))
     if start.generation and start.generation not in later:
-        oddities.append(f"{directory}/journal.{start.generation} is missing: the changes in it are lost")
+        losses.append(_loss(f"{directory}/journal.{start.generation} is missing"))
         state.is_complete = False
     followed: Position | None = None
     for generation, path in sorted(later.items()):
         if followed is not None and generation > (expected := next_generation(directory, followed.generation)):
-            oddities.append(f"{path.with_suffix(f'.{expected}')} is missing: the changes in it are lost")
+            losses.append(_loss(f"{path.with_suffix(f'.{expected}')} is missing"))
             state.is_complete, followed = False, None
         offset = start.offset if generation == start.generation else 0
         replay = _replay(state, path, offset, None if followed is None else followed.offset)
         if replay.read == 0 and offset == 0 and generation < max(later):
-            oddities.append(f"{path} is empty: the changes in it are lost")
+            losses.append(_loss(f"{path} is empty"))
             state.is_complete = False
-        oddities += replay.oddities
+        losses += replay.losses
         end = Position(generation, replay.end)
         followed = end if replay.read or offset else None
-    return Recovered(state, end, newest, previous, oddities)
+    return Recovered(state, end, newest, previous, oddities + losses, losses)
+
+
+def _loss(problem: str) -> str:
+    return f"{problem}: changes are lost; {_CONSEQUENCE}"
 
 
 class _Replayed(NamedTuple):
@@ -84,7 +92,7 @@ class _Replayed(NamedTuple):
 
     read: int
     end: int
-    oddities: list[str]
+    losses: list[str]
 
 
 def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) -> _Replayed:
@@ -93,7 +101,7 @@ def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) 
     ``previous_end`` is where the records of the journal before it ended; None if there is none or that is unknown.
     """
     read = damaged = passed_over = 0
-    end, oddities = start, []
+    end, losses = start, list[str]()
     for after, record in scan(path.read_bytes(), start):
         if record is None:
             damaged += 1
@@ -103,16 +111,19 @@ def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) 
         if record[0] == records.JOURNAL_BEGUN and previous_end is not None:
             ended = records.BEGUN.unpack(record)[3]
             if ended not in (0, previous_end):
-                oddities.append(f"{path}: the end of the journal before it is lost")
+                losses.append(_loss(f"{path}: the end of the journal before it is missing"))
                 state.is_complete = False
         try:
             state.apply(record)
         except Inapplicable as error:
             logger.debug("%s: %s", path, error)
             passed_over += 1
-    if damaged or passed_over:
-        oddities.append(f"{path}: damaged in {damaged} places; {passed_over} records cannot be applied")
-    return _Replayed(read, end, oddities)
+    if damaged:
+        losses.append(_loss(f"{path}: damaged in {damaged} {'place' if damaged == 1 else 'places'}"))
+    if passed_over:
+        passed = "1 record cannot be applied" if passed_over == 1 else f"{passed_over} records cannot be applied"
+        losses.append(f"{path}: {passed}: an earlier change is lost")
+    return _Replayed(read, end, losses)
 
 
 def scan(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes | None]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from brokerd.log.commits import Commit, read_records
 from brokerd.log.files import LogFiles
+
+_REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
 
 class LogReport(NamedTuple):
@@ -16,33 +18,33 @@ class LogReport(NamedTuple):
 
     segments: int
     messages: int
+    is_exact: bool
+    """False if ``messages`` lacks those whose commit records are missing or damaged: a rebuild may find more."""
     bytes: int
     damage: list[str]
+    orphans: list[Path]
+    """The ``.idx`` files whose ``.log`` is missing."""
     strangers: list[Path]
 
 
 def inspect_log(directory: Path) -> LogReport:
     """Read all segments. Raises OSError if a file cannot be read."""
     files = LogFiles.of(directory)
-    messages, damage, end = 0, list[str](), None
+    messages, is_exact, damage, end = 0, True, list[str](), None
     for path in files.segments:
         first_seq = int(path.stem)
         if end is not None and first_seq > end:
             damage.append(f"{path.name}: messages {end} to {first_seq - 1}, before its first, are in no file")
         commits, complaints = _commits(path, is_newest=path == files.segments[-1])
         sound, damaged = _check(path, commits)
-        messages += sound
+        messages, is_exact = messages + sound, is_exact and not complaints
         damage += [*complaints, *damaged]
         end = max([first_seq, *(commit.next_seq for commit in commits)])
     held = {path.stem for path in files.segments}
-    damage += [
-        f"{path.name}: its .log is missing"
-        for path in files.side_files
-        if path.suffix == ".idx"
-        if path.stem not in held
-    ]
+    orphans = [path for path in files.side_files if path.suffix == ".idx" and path.stem not in held]
+    damage += [f"{path.name}: its .log is missing; --set-aside moves the .idx away" for path in orphans]
     nbytes = sum(path.stat().st_size for path in [*files.segments, *files.side_files])
-    return LogReport(len(files.segments), messages, nbytes, damage, files.strangers)
+    return LogReport(len(files.segments), messages, is_exact, nbytes, damage, orphans, files.strangers)
 
 
 def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
@@ -51,12 +53,15 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     try:
         commits, damaged = read_records(index.read_bytes())
     except FileNotFoundError:
-        return [], [f"{index.name}: missing"]
+        return [], [f"{index.name}: missing; {_REBUILT}"]
     if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
         damaged.pop()  # torn by a kill, before its messages were acknowledged
     if not commits and not damaged and any(_head(path)):
-        return [], [f"{index.name}: empty, although the .log is not"]
-    return commits, [f"{index.name}: {len(damaged)} commit records are damaged"] if damaged else []
+        return [], [f"{index.name}: empty, although the .log is not; {_REBUILT}"]
+    if not damaged:
+        return commits, []
+    records = "1 commit record is damaged" if len(damaged) == 1 else f"{len(damaged)} commit records are damaged"
+    return commits, [f"{index.name}: {records}; {_REBUILT}"]
 
 
 def _head(path: Path) -> bytes:
@@ -68,7 +73,7 @@ def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
     """The number of readable messages of ``commits``, and a line for each damaged batch."""
     if not path.stat().st_size:
         lost = sum(commit.messages for commit in commits)
-        return 0, [f"{path.name}: empty; {lost} messages are lost"] if lost else []
+        return 0, [f"{path.name}: empty; {_messages(lost)} lost"] if lost else []
     with (
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_,
@@ -77,9 +82,13 @@ def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:
         damaged = list(_damaged(log, commits))
     lost = sum(commit.messages for commit in damaged)
     lines = [
-        f"{path.name}: {commit.messages} messages from number {commit.first_seq} on are damaged" for commit in damaged
+        f"{path.name}: {_messages(commit.messages)} damaged, from number {commit.first_seq} on" for commit in damaged
     ]
     return sum(commit.messages for commit in commits) - lost, lines
+
+
+def _messages(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count} messages are"
 
 
 def _damaged(log: memoryview, commits: list[Commit]) -> Iterator[Commit]:

@@ -164,7 +164,8 @@ def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path
         journal.append(record)
     found = recover(tmp_path)
     [oddity] = found.oddities
-    assert f"damaged in 0 places; {len(strays)} records cannot be applied" in oddity
+    assert f": {len(strays)} records cannot be applied" in oddity
+    assert "damaged" not in oddity
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from brokerd import repair as repair_module
+from brokerd.journal import records
+from brokerd.journal.recovery import scan
 
 Start = Callable[..., Any]
 
@@ -60,8 +67,8 @@ def test_a_sound_data_path_is_reported_and_not_changed(left: Path) -> None:
     before = contents(left)
     status, told = repair(left)
     assert status == 0, told
-    assert "1 topics, 3 messages" in told
-    assert "t: 3 messages in 1 segments" in told
+    assert "1 topic, 3 messages" in told
+    assert "t: 3 messages in 1 segment," in told
     assert "channels: c" in told
     assert "no damage found" in told
     assert "\n  README\n  topics/x.log\n" in told
@@ -74,7 +81,7 @@ def test_a_damaged_message_is_named_and_nothing_is_changed(left: Path) -> None:
     before = contents(left)
     status, told = repair(left)
     assert status == 1
-    assert f"topics/t.0/{0:020d}.log: 1 messages from number 0 on are damaged" in told
+    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 0 on" in told
     assert "t: 2 messages" in told
     assert contents(left) == before
 
@@ -91,7 +98,9 @@ def test_an_index_is_rebuilt_from_its_log(damage: str, left: Path, start_broker:
         flip(index, 60)
     status, told = repair(left)
     assert status == 1
-    assert index.name in told
+    assert f"{index.name}: " in told
+    assert "a start or --rebuild reads" in told
+    assert " 0 messages" not in told
     status, told = repair("--rebuild", left)
     assert (status, told.count("no damage found")) == (0, 1), told
     assert depth(start_broker(data_path=left)) == 3
@@ -137,3 +146,89 @@ def test_a_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
     status, told = repair(tmp_path / "none")
     assert (status, "no such file or directory" in told) == (2, True)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flags", [(), ("--rebuild",), ("--set-aside", "--rebuild")], ids=" ".join)
+def test_a_directory_that_no_broker_used_is_not_a_data_path(flags: tuple[str, ...], left: Path) -> None:
+    """One line, exit status 2, and nothing is written: empty, somebody else's, or a folder inside a data path."""
+    empty, other = left / "empty", left / "other"
+    empty.mkdir()
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    for path in (empty, other, left / "topics"):
+        before = sorted(path.rglob("*"))
+        status, told = repair(*flags, path)
+        assert status == 2
+        assert told.startswith(f"nsq repair: {path} is not a data path")
+        assert told.count("\n") == 1
+        assert sorted(path.rglob("*")) == before
+
+
+def test_a_data_path_of_nsqd_is_a_data_path(tmp_path: Path) -> None:
+    """A start would import it."""
+    (tmp_path / "nsqd.dat").write_text('{"topics": []}')
+    assert repair(tmp_path)[0] == 0
+
+
+def test_an_index_without_its_log_is_set_aside(left: Path, start_broker: Start) -> None:
+    """It is damage until --set-aside has moved it; a broker then starts with what is left."""
+    index = segment(left, ".idx")
+    data = index.read_bytes()
+    segment(left, ".log").unlink()
+    status, told = repair(left)
+    assert (status, f"{index.name}: its .log is missing" in told) == (1, True), told
+    assert repair("--set-aside", left)[0] == 0
+    assert [path.read_bytes() for path in left.glob(f"set-aside/*/topics/t.0/{index.name}")] == [data]
+    assert repair(left)[0] == 0
+    assert depth(start_broker(data_path=left)) == 0
+
+
+def test_a_file_that_cannot_be_read_is_not_called_damaged(left: Path) -> None:
+    """Exit status 2, for 1 means damage, and one line names the file."""
+    (left / "checkpoint").unlink()
+    (left / "checkpoint").mkdir()
+    for flags in ((), ("--rebuild",)):
+        status, told = repair(*flags, left)
+        assert status == 2
+        assert told.startswith(f"nsq repair: cannot read or write {left / 'checkpoint'}: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EACCES, "run nsq repair as the broker's user"), (errno.EIO, "copy the readable files to another disk")],
+)
+def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
+    number: int, advice: str, left: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2; one line names the file, the reason and what to do."""
+    failed = segment(left, ".idx")
+
+    def fail(directory: Path) -> None:
+        raise OSError(number, os.strerror(number), str(failed))
+
+    monkeypatch.setattr(repair_module, "inspect_log", fail)
+    assert repair_module.main([str(left)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nsq repair: cannot read or write {failed}: {os.strerror(number)}")
+    assert advice in line
+
+
+def test_a_rebuild_that_passes_over_journal_damage_says_so(left: Path, start_broker: Start) -> None:
+    """The creation of the channel is lost: exit status 1 and what it means, although the data path is sound now."""
+    [journal] = (path for path in left.glob("journal.*") if any(path.read_bytes()))
+    ends = [(end, record) for end, record in scan(journal.read_bytes()) if record is not None]
+    flip(journal, next(end - 2 for end, record in ends if record[0] == records.CHANNEL_CREATED))
+    lost = (
+        f"{journal.name}: damaged in 1 place: changes are lost; some messages may be delivered again, "
+        "and a channel created there has to be created again"
+    )
+    status, told = repair(left)
+    assert (status, lost in told) == (1, True), told
+    copy = left.with_name("copy")
+    shutil.copytree(left, copy)
+    status, told = repair("--rebuild", left)
+    now = told.partition("Now:")[2]
+    assert (status, lost in now, "no damage found" in now) == (1, True, False), told
+    assert repair(left)[0] == 0
+    started = start_broker(data_path=copy)
+    started.wait_for_log(lost)
