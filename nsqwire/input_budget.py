@@ -59,6 +59,7 @@ class InputBudget:
         self._held: dict[Reader, int] = {}  # the oldest first
         self._first: dict[Reader, float] = {}  # while over the limit: connections that are read from, and since when
         self._is_over = False
+        self._is_checking = False  # a call of _check is under way
 
     @property
     def is_over(self) -> bool:
@@ -90,7 +91,7 @@ class InputBudget:
             for other in self._held:
                 if other not in self._first:
                     other.wait_for_memory()
-            self._call_later(FINISH_SECONDS / 10, self._check)
+            self._check_later()
 
     def forget(self, reader: Reader) -> None:
         """Stop counting ``reader``: its command is finished, or it is closed."""
@@ -127,12 +128,19 @@ class InputBudget:
                 newest = reader is last
         return newest
 
+    def _check_later(self) -> None:
+        if not self._is_checking:
+            self._is_checking = True
+            self._call_later(FINISH_SECONDS / 10, self._check)
+
     def _check(self) -> None:
+        self._is_checking = False
         if not self._is_over:
             return
         too_old = self._now() - FINISH_SECONDS
         for reader in [reader for reader, since in self._first.items() if since <= too_old]:
             reader.out_of_memory()
             self.forget(reader)
-        if self._is_over:
-            self._call_later(FINISH_SECONDS / 10, self._check)
+            if not self.is_over:
+                return
+        self._check_later()

@@ -48,7 +48,8 @@ class Log:
         directory.mkdir(parents=True, exist_ok=True)
         log, files = cls(directory), LogFiles.of(directory)
         log.strangers = files.strangers
-        (directory / RETIRED).unlink(missing_ok=True)
+        if directory / RETIRED in files.side_files:
+            (directory / RETIRED).unlink()
         segments, orphans, end, notes = recover_segments(files, id_head, known_end)
         log.segments, log.next_seq, log._orphans = segments, end, orphans
         if segments:
@@ -115,7 +116,11 @@ class Log:
         else:
             segment = self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
         if self.segments:
-            self.segments[-1].commits.seal()
+            try:
+                self.segments[-1].commits.seal()
+            except OSError:
+                segment.remove()  # or the next attempt finds its name taken
+                raise
             self.segments[-1].close_file()
         self.segments.append(segment)
         largest = LAST_SEGMENT_BYTES if self.directory is not None else LAST_IN_MEMORY_BYTES
@@ -192,9 +197,11 @@ class Log:
     def give_back(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
 
-        The name of the small one preserves ``next_seq`` over a restart. Raises OSError, with nothing changed.
+        The name of the small one preserves ``next_seq`` over a restart. Raises OSError; every message is still there.
         """
         if self.segments and self.segments[-1].capacity > FIRST_SEGMENT_BYTES and self.first_seq < self.next_seq:
+            if self.segments[-1].next_seq == self.segments[-1].first_seq:
+                self.segments.pop().remove()  # first: the new one has its name
             done = self.segments
             self.segments = [Segment.create(self.directory, self.next_seq, FIRST_SEGMENT_BYTES)]
             self._capacity = 2 * FIRST_SEGMENT_BYTES

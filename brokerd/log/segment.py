@@ -77,12 +77,15 @@ class Segment:
 
     @classmethod
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
-        """Make an empty segment of ``capacity`` bytes. Raises OSError, leaving no file behind."""
+        """Make an empty segment of ``capacity`` bytes.
+
+        Raises OSError, leaving no file behind; FileExistsError, leaving the files of that name as they are.
+        """
         if directory is None:
             return cls._begin(None, first_seq, mmap.mmap(-1, capacity))
         path = directory / f"{first_seq:020d}.log"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 os.posix_fallocate(fd, 0, capacity)
                 map_ = mmap.mmap(fd, capacity)
@@ -111,8 +114,14 @@ class Segment:
         return cls(path, first_seq, map_, commits)
 
     def retire(self) -> bool:
-        """Put the file aside for reuse. False if it cannot be: a socket still has a slice of it to send."""
+        """Put the file aside for reuse.
+
+        False if it cannot be: a socket still has a slice of it to send, or the name for such a file is taken.
+        """
         assert self.path is not None
+        aside = self.path.with_name(RETIRED)
+        if os.path.lexists(aside):
+            return False
         self.map.release()
         assert self._map is not None
         try:
@@ -120,7 +129,6 @@ class Segment:
         except BufferError:
             self._view = memoryview(self._map)
             return False
-        aside = self.path.with_name(RETIRED)
         self.path.rename(aside)
         self.path.with_suffix(".idx").unlink(missing_ok=True)
         self.path = aside

@@ -234,7 +234,12 @@ class Connection(asyncio.BufferedProtocol):
         topic = self.broker.topics.get(self._published_to)
         if topic is None:
             return False
-        count, messages = topic.publish_commands(self.scratch, nbytes, self._line, self._publish_limits)
+        try:
+            count, messages = topic.publish_commands(self.scratch, nbytes, self._line, self._publish_limits)
+        except Exception:  # the messages may be stored already, so the regular path must not store them again
+            self._broken()
+            self.flush()
+            return True
         if not count:
             return False
         self.session.taken()

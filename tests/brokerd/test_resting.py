@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from brokerd.kernel import append_bodies
+from brokerd.log.commits import CommitIndex
 from brokerd.log.log import Log
 from brokerd.log.segment import Segment
 from tests.brokerd.clockwork import START_S, Delivery, Node
@@ -148,3 +151,61 @@ def test_what_is_in_flight_waits_or_is_kept_keeps_its_space(tmp_path: Path) -> N
         assert frame is not None
         assert bytes(frame[34:40]) == (b"xxxxxx" if name == "kept" else b"one mo")
         node.broker.close()
+
+
+def append(log: Log, size: int) -> int:
+    """Append a message and return its number."""
+    bodies = [bytes(size)]
+    return log.append(size + 34, 1, 1, lambda data, at, first: append_bodies(data, at, bodies, 1, b"000000", first))[0]
+
+
+def test_an_empty_newest_segment_is_replaced_and_takes_what_comes(tmp_path: Path) -> None:
+    """A kill right after a segment was begun leaves it empty: a small one takes its name, and its messages are kept."""
+    directory = tmp_path / "t.0"
+    log = Log(directory)
+    while len(log.segments) < 2:
+        append(log, 50_000)
+    first = log.segments[-1].first_seq
+    path = directory / f"{first:020d}.log"
+    log.close()
+    path.unlink()
+    path.with_suffix(".idx").unlink()
+    Segment.create(directory, first, 512 * 1024)
+    log, _ = Log.recover(directory, b"000000", first)
+    log.give_back()
+    assert [segment.capacity for segment in log.segments] == [256 * 1024]
+    assert append(log, 100) == first
+    log.close()
+    log, _ = Log.recover(directory, b"000000")
+    assert log.next_seq == first + 1
+    log.close()
+
+
+def test_the_name_of_a_file_kept_for_reuse_may_be_taken(tmp_path: Path) -> None:
+    """A directory of that name is foreign: it stays, and nothing fails because of it."""
+    node = Node(tmp_path)
+    node.broker.topic("t").publish([b"x"])
+    node.broker.close()
+    (directory,) = (tmp_path / "topics").iterdir()
+    (directory / "retired").mkdir()
+    node.open()
+    assert node.broker.topics["t"].depth == 1
+    assert (directory / "retired").is_dir()
+    node.broker.close()
+
+
+def test_a_segment_that_could_not_be_begun_is_begun_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segment before it cannot be sealed on a full disk: nothing is left of the attempt, and the next succeeds."""
+    log = Node(tmp_path).broker.topic("t").log
+    real = CommitIndex.seal
+
+    def no_room(index: CommitIndex) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert append(log, 200_000) == 0
+    monkeypatch.setattr(CommitIndex, "seal", no_room)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            append(log, 200_000)
+    monkeypatch.setattr(CommitIndex, "seal", real)
+    assert append(log, 200_000) == 1

@@ -125,3 +125,23 @@ def test_who_does_not_finish_is_closed_so_that_others_can(
     clock.pass_(2)
     assert [connection.closed for connection in full] == [True] * FIRST + [False] * (11 - FIRST)
     assert not any(connection.waits for connection in full[FIRST:])
+
+
+def test_no_more_connections_are_closed_than_needed(clock: Clock, budget: InputBudget) -> None:
+    """Once the unfinished input is small enough again, the others go on."""
+    connections = [Connection() for _ in range(FIRST)]
+    for connection in connections:
+        budget.update(connection, LIMIT // FIRST + 1)
+    assert budget.is_over
+    clock.pass_(FINISH_SECONDS + 1)
+    assert [connection.closed for connection in connections] == [True, True, False, False]
+    assert not budget.is_over
+
+
+def test_one_check_at_a_time_is_due(clock: Clock, budget: InputBudget) -> None:
+    """However often the limit is exceeded."""
+    connection = Connection()
+    for _ in range(5):
+        budget.update(connection, LIMIT + 1)
+        budget.forget(connection)
+    assert len(clock._timers) == 1
