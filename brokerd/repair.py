@@ -35,7 +35,7 @@ Examples:
   nsq repair --set-aside /var/lib/nsq  move unusable files to /var/lib/nsq/set-aside/<time>/
   nsq repair --set-aside --rebuild /var/lib/nsq
 
-No broker may be using the data path. Nothing is ever deleted.
+No broker may be using the data path. Only files of topics that were already deleted are removed, by --rebuild.
 Exit status: 0 if the data path is undamaged, 1 if damage remains or changes in the journal are lost, 2 for a usage
 error, a directory that is not a data path or is in use, or a file that cannot be read or written.
 """
