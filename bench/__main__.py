@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bench.errors import BenchError
 from bench.measure import Options, Row
-from bench.processes import Cores, raise_descriptor_limit
+from bench.processes import Cores, Terminated, raise_descriptor_limit, raise_on_sigterm
 from bench.rows import ROWS, run, run_beside
 from bench.table import table, waits_table
 
@@ -125,6 +125,7 @@ def main() -> None:
     measured = run_beside if given.twin == "beside" else run
     rows: list[Row] = []
     raise_descriptor_limit()
+    raise_on_sigterm()
     try:
         with progress.status("measuring") as status:
             for name in given.rows:
@@ -136,6 +137,8 @@ def main() -> None:
         fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
     except KeyboardInterrupt:
         fail("interrupted", status=130)
+    except Terminated:
+        fail("terminated", status=143)
     if given.json:
         document = {
             "seconds": options.seconds,

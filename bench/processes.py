@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import psutil
 
@@ -82,6 +83,20 @@ def raise_descriptor_limit() -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):  # macOS says "unlimited" and takes less
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived. Like KeyboardInterrupt, it passes through ``finally`` blocks, which end servers."""
+
+
+def raise_on_sigterm() -> None:
+    """Have the first SIGTERM raise Terminated in the main thread; later ones do not interrupt the cleanup."""
+
+    def raise_terminated(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, raise_terminated)
 
 
 class LoadProcesses:

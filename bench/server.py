@@ -63,7 +63,11 @@ class Server:
         self._faces = frozenset(faces)
         self._reader = threading.Thread(target=self._read_log, daemon=True)
         self._reader.start()
-        self._listening.wait(START_SECONDS)
+        try:
+            self._listening.wait(START_SECONDS)
+        except BaseException:  # interrupted: the caller never gets this server, and could not end it
+            self.kill()
+            raise
         if not self._faces <= self.addresses.keys():
             self.kill()
             words = self.last_words[-1] if self.last_words else "it said nothing"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench.errors import BenchError
@@ -171,3 +174,27 @@ def test_a_broker_that_does_not_start_is_named_with_its_last_words(tmp_path: Pat
     """The broker's own complaint reaches whoever typed the command."""
     with pytest.raises(BenchError, match=r"brokerd did not start: .*no such file or directory"):
         start_brokerd(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path, number: int, status: int, says: str) -> None:
+    """The servers end, their data paths are removed, and one line says why."""
+    command = [sys.executable, "-m", "bench", "backlog", "--messages=3000000", "--size=16", f"--data-path={tmp_path}"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("*/topics")):
+            assert running.poll() is None
+            assert time.monotonic() < deadline, "no broker began to store messages"
+            time.sleep(0.02)
+        started = psutil.Process(running.pid).children(recursive=True)
+        running.send_signal(number)
+        out, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert (running.returncode, out, told) == (status, "", f"bench: {says}\n")
+    assert list(tmp_path.iterdir()) == []
+    gone, alive = psutil.wait_procs(started, timeout=30)
+    assert (len(gone), alive) == (len(started), [])
