@@ -47,7 +47,9 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "topics": Subcommand(
             "aionsq.tools.topics:main", "list a cluster's topics; create, pause, empty or delete them"
         ),
-        "channels": Subcommand("aionsq.tools.channels:main", "list channels; create, pause, empty or delete them"),
+        "channels": Subcommand(
+            "aionsq.tools.channels:main", "list channels; create, pause, rewind, empty or delete them"
+        ),
         "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; take topics off one"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand("console.nsq.signin_link:main", "print a one-time link that signs an account in"),
