@@ -7,12 +7,10 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from brokerd.log.commits import Commit, CommitIndex
-from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+from brokerd.log.frames import Frames
 
-SEQ_MASK = (1 << 40) - 1
-TOPIC_MASK = (1 << 14) - 1
-"""The topic's part of the first 24 bits of an id; the others are the node's id."""
-_HEX_DIGITS = frozenset(b"0123456789abcdef")
+UNREADABLE = 0
+"""The ``data_hash`` of a record for messages whose frames are damaged: the check before delivery finds them lost."""
 
 
 class Repair(NamedTuple):
@@ -47,17 +45,17 @@ def mend(commits: CommitIndex, damaged: list[int], log: memoryview, first_seq: i
         if last not in damaged:
             damaged.append(last)
         last -= 1
-    rebuilt = dropped = 0
+    frames, rebuilt, dropped = Frames(log, known.id_head), 0, 0
     tail_damaged = commits.was_cut
     for group in _runs(sorted(damaged)):
         before = commits[group[0] - 1] if group[0] else Commit(first_seq, 0, 0, 0, 0, 0, 0)
         if group[-1] + 1 < len(commits):
-            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], log, known.id_head)
+            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], frames)
         else:
             dropped = len(group)
             commits.truncate(group[0])
             tail_damaged = True
-    added = _read_on(commits, log, first_seq, known, tail_damaged=tail_damaged)
+    added = _read_on(commits, frames, first_seq, known, tail_damaged=tail_damaged)
     return Repair(rebuilt + added, max(0, dropped - added))
 
 
@@ -72,86 +70,101 @@ def _runs(positions: list[int]) -> list[list[int]]:
     return runs
 
 
-def _bridge(
-    commits: CommitIndex, group: list[int], before: Commit, after: Commit, log: memoryview, id_head: bytes
-) -> int:
-    """Replace damaged records between two valid ones. Returns how many of them lost no message.
+def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames) -> int:
+    """Replace damaged records between two valid ones. Returns how many were rebuilt from frames.
 
-    Each readable batch gets a record. If the frames do not reach the next valid record they are damaged too, and one
-    record with an impossible hash covers the rest. Surplus records have no messages.
+    Each readable batch gets a record, and so do the messages between two of them whose frames are damaged. Surplus
+    records have no messages.
     """
     read, last = list[Commit](), before
-    while last.next_seq < after.first_seq and len(read) < len(group):
-        is_last_place = len(read) + 1 == len(group)
-        batch = read_batch(log, last.end, after.start, last.next_seq, id_head, one_timestamp=not is_last_place)
+    while last.next_seq < after.first_seq:
+        batch = frames.batch(last.end, after.start, last.next_seq, follows_up=True)
+        if batch is None:
+            batch = _damaged(last, frames, after.start, after.first_seq)
         if batch is None or batch.next_seq > after.first_seq:
             break
         read.append(batch)
         last = batch
-    whole = len(group)
     if (last.next_seq, last.end) != (after.first_seq, after.start):
-        if len(read) == whole:
-            read.pop()
-        whole = len(read)
-        start, seq = (read[-1].end, read[-1].next_seq) if read else (before.end, before.next_seq)
-        read.append(Commit(seq, after.start, after.timestamp, 0, after.first_seq - seq, 0, after.start - start))
+        if read and last.next_seq == after.first_seq:
+            last = read.pop()
+            last = last._replace(end=last.start, messages=0, length=0)
+        read.append(_unreadable(last, after.first_seq, after.start, after.timestamp))
+    while len(read) > len(group):
+        _merge_two(read, frames.log)
     for position in group:
         at = position - group[0]
         nothing = Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0)
         commits.replace(position, read[at] if at < len(read) else nothing)
-    return whole
+    return sum(each.data_hash != UNREADABLE for each in read)
 
 
-def _read_on(commits: CommitIndex, log: memoryview, first_seq: int, known: Known, *, tail_damaged: bool) -> int:
-    """Add records for the complete batches after the last record. Returns how many.
+def _unreadable(last: Commit, next_seq: int, end: int, timestamp: int) -> Commit:
+    """A record for the messages after ``last`` and below ``next_seq``, which are damaged."""
+    return Commit(last.next_seq, end, timestamp, UNREADABLE, next_seq - last.next_seq, 0, end - last.end)
+
+
+def _damaged(last: Commit, frames: Frames, limit: int, below: int | None) -> Commit | None:
+    """A record for the damaged messages between ``last`` and the next sound frame; None if there is no such frame."""
+    found = frames.next_after(last.end, limit, last.next_seq)
+    if found is None or (below is not None and found[1] >= below):
+        return None
+    at, seq = found
+    return _unreadable(last, seq, at, frames.timestamp_at(at))
+
+
+def _merge_two(read: list[Commit], log: memoryview) -> None:
+    """Make one record of two neighbours: preferably of a damaged range and a part of the same batch."""
+    at = next((at for at, each in enumerate(read) if each.data_hash == UNREADABLE), len(read) - 1)
+    is_last = at + 1 == len(read)
+    if is_last or (at and read[at - 1].timestamp == read[at].timestamp != read[at + 1].timestamp):
+        at -= 1
+    one, two = read[at : at + 2]
+    digest = UNREADABLE
+    if UNREADABLE not in (one.data_hash, two.data_hash):
+        digest = xxh3_64_intdigest(log[one.start : two.end])
+    messages, length = one.messages + two.messages, one.length + two.length
+    read[at : at + 2] = [Commit(one.first_seq, two.end, two.timestamp, digest, messages, 0, length)]
+
+
+def _read_on(commits: CommitIndex, frames: Frames, first_seq: int, known: Known, *, tail_damaged: bool) -> int:
+    """Add records for the batches after the last record. Returns how many.
 
     A batch is written before its record. A single batch after the records may therefore be unacknowledged or half
     written, and is ignored. It gets a record if its record is known to have been lost: records are damaged or cut off,
     those of several batches are missing, a page of zeros begins here, later numbers were given to messages, or a later
-    segment exists.
+    segment exists. Damaged frames between sound ones then get a record too, so that they count as lost.
     """
     last = commits[-1] if commits else Commit(first_seq, 0, 0, 0, 0, 0, 0)
-    found = list[Commit]()
+    found, limit = list[Commit](), len(frames.log)
+    lost = tail_damaged or not commits or known.next_first_seq is not None or last.next_seq < known.end
     while last.next_seq != known.next_first_seq:
-        batch = read_batch(log, last.end, len(log), last.next_seq, known.id_head)
+        batch = frames.batch(last.end, limit, last.next_seq, follows_up=True)
+        if batch is None and (lost or len(found) > 1):
+            batch = _damaged(last, frames, limit, known.next_first_seq)
+        batch = batch or _last(last, frames, known.next_first_seq)
         if batch is None or (known.next_first_seq is not None and batch.next_seq > known.next_first_seq):
             break
         found.append(batch)
-        last = batch
-    lost = tail_damaged or commits.ends_with_a_page or len(found) > 1 or known.next_first_seq is not None
-    if not lost and found and found[0].first_seq >= known.end:
+        if len(found) > 1 and batch.timestamp == last.timestamp and UNREADABLE not in (batch.data_hash, last.data_hash):
+            _merge_two(found, frames.log)
+        last = found[-1]
+    if not lost and not commits.ends_with_a_page and len(found) < 2:
         return 0
     for batch in found:
         commits.append(batch)
     return len(found)
 
 
-def read_batch(
-    log: memoryview, start: int, limit: int, first_seq: int, id_head: bytes, *, one_timestamp: bool = True
-) -> Commit | None:
-    """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
+def _last(last: Commit, frames: Frames, next_first_seq: int | None) -> Commit | None:
+    """A record for the message after ``last`` if no frame of a higher number follows; None if there is none.
 
-    All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not hold the deferral.
+    Its frame is sound if former frames lie behind it, in a file that was reused, or if it is the last of its segment.
     """
-    at, seq, timestamp = start, first_seq, 0
-    while at + MESSAGE_HEAD_BYTES <= limit:
-        size, kind, stamp, attempts, message_id = MESSAGE_HEAD.unpack_from(log, at)
-        end = at + 4 + size
-        if kind != MESSAGE or attempts != 1 or size < MESSAGE_HEAD_BYTES - 4 or end > limit:
-            break
-        if not is_id_of(message_id, seq, id_head):
-            break
-        if one_timestamp and seq > first_seq and stamp != timestamp:
-            break
-        at, seq, timestamp = end, seq + 1, stamp
-    if seq == first_seq:
-        return None
-    return Commit(first_seq, at, timestamp, xxh3_64_intdigest(log[start:at]), seq - first_seq, 0, at - start)
-
-
-def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
-    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
-    head = message_id[:6]
-    if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
-        return False
-    return head == id_head or (int(head, 16) ^ int(id_head, 16)) & TOPIC_MASK == 0
+    start, seq = last.end, last.next_seq
+    if not frames.has_id(start, seq):
+        return _unreadable(last, seq + 1, frames.used, last.timestamp) if frames.is_last(start) else None
+    end = frames.end_of(start, len(frames.log), seq)
+    if end is not None and (seq + 1 == next_first_seq or any(frames.sound(end, len(frames.log)))):
+        return frames.batch(start, end, seq)
+    return _unreadable(last, seq + 1, max(frames.used, start), last.timestamp)

@@ -6,13 +6,14 @@ have numbers of the segment before it. It is renamed, because the topic may need
 
 from __future__ import annotations
 
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from brokerd.log.commits import CommitIndex
 from brokerd.log.files import LogFiles
-from brokerd.log.mending import Known, is_id_of, read_batch
+from brokerd.log.frames import Frames, is_id_of
+from brokerd.log.mending import Known
 from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
@@ -63,7 +64,8 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recover
     for segment, following in zip_longest(segments, segments[1:]):
         repair = segment.recover(Known(id_head, known_end, None if following is None else following.first_seq))
         if any(repair):
-            notes.append("{}: commit records were damaged: {} rebuilt, {} dropped".format(segment.path, *repair))
+            rebuilt = f"{repair.rebuilt} rebuilt from messages that could not be checked"
+            notes.append(f"{segment.path}: commit records were damaged: {rebuilt}, {repair.dropped} dropped")
     held = {segment.path for segment in segments}
     orphans = [
         Orphan(path, _told_end(commits))
@@ -101,7 +103,7 @@ def _describes(segment: Segment, id_head: bytes) -> bool:
             has_id = _has_id_at(log, commit.start, commit.first_seq, id_head)
             if has_id and timestamp_in(log, commit.start) == commit.timestamp:
                 return True
-    batch = None if first is None else read_batch(log, first.start, len(log), first.first_seq, id_head)
+    batch = None if first is None else Frames(log, id_head).batch(first.start, len(log), first.first_seq)
     return first is None or batch is None or (batch.end, batch.messages) == (first.end, first.messages)
 
 
@@ -127,10 +129,22 @@ def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: i
     for commit in records if belongs else ():
         if commit.messages and commit.end <= len(log) and commit.matches(log):
             return None if _has_id_at(log, commit.start, commit.first_seq, id_head) else "holds other messages"
+    if (records and belongs) or _has_later_frames(Frames(log, id_head), first_seq):
+        return None
     if records:
-        return None if belongs else "holds other messages"
+        return "holds other messages"
     is_empty = not any(log[: MESSAGE_HEAD.size])
     return None if is_empty and first_seq in (before, known_end) else f"does not begin with message {first_seq}"
+
+
+def _has_later_frames(frames: Frames, first_seq: int) -> bool:
+    """Tell whether the log's first frames are damaged and what follows can be of a segment from ``first_seq`` on."""
+    limit = len(frames.log)
+    first_two = list(islice(frames.sound(0, limit), 2))
+    numbers = [seq for _, seq in first_two]
+    if not first_two or (first_two[0][0] == 0 and numbers in ([numbers[0]], [numbers[0], numbers[0] + 1])):
+        return False  # nothing is damaged: these are other messages
+    return frames.next_after(0, limit, first_seq) is not None
 
 
 def _has_id_at(log: memoryview, offset: int, seq: int, id_head: bytes) -> bool:

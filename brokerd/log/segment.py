@@ -162,6 +162,8 @@ class Segment:
             last = commits[-1]
             self.end, self.next_seq = last.end, last.next_seq
             self.last_timestamp = last.timestamp
+        if any(repair) and known.next_first_seq is None:  # what is missing behind it was in it, for all that is known
+            self.written_end = max(self.written_end, known.end)
         self.written_end = max(self.written_end, self.next_seq)
         self._unchecked_from = 0 if commits else None
         return repair

@@ -308,3 +308,135 @@ def test_a_deferred_message_whose_record_is_damaged_comes_once_when_due(story: S
         story.finish(channel, client, got)
     story.node.pass_until(story.node.now + 11)
     assert [numbers(got) for _, got in consumers] == [[0, 1, 2, 3, 4]] * 2
+
+
+@pytest.fixture
+def large_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 32 * SEGMENT_BYTES)
+
+
+FRAME_BYTES = 34 + BODY_BYTES
+IN_A_BATCH, BATCHES = 10, 12
+
+
+def publish_batches(story: Story) -> None:
+    for _ in range(BATCHES):
+        count = range(story.published, story.published + IN_A_BATCH)
+        story.node.broker.topic("t").publish([body(number) for number in count])
+        story.published += IN_A_BATCH
+
+
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    overwrite(path, at, bytes([path.read_bytes()[at] ^ bits]))
+
+
+@pytest.mark.usefixtures("large_segments")
+@pytest.mark.parametrize("field", ["size", "type", "timestamp", "attempts", "node id", "number"])
+@pytest.mark.parametrize("message", [0, 34, 40, 119])
+def test_without_an_index_damage_to_a_frames_head_costs_that_message(
+    message: int, field: str, story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the first message, within a batch, the first of a batch and the last: all others come, in whole bodies.
+
+    Timestamp and node id can be altered unnoticed.
+    """
+    at = {"size": 3, "type": 7, "timestamp": 12, "attempts": 17, "node id": 18, "number": 33}[field]
+    story.create("c")
+    publish_batches(story)
+
+    def damage() -> None:
+        story.files(".idx")[0].unlink()
+        flip(story.files()[0], message * FRAME_BYTES + at, 4 if field == "size" else 1)
+
+    story.restart(damage)
+    _, got = story.consume("c")
+    lost = set() if field in ("timestamp", "node id") else {message}
+    assert set(numbers(got)) == set(range(story.published)) - lost
+    assert {each.body for each in got} <= {body(number) for number in range(story.published)}
+    assert story.lost() == len(lost)
+    if lost:
+        assert f"1 messages are lost: numbers {message} to {message} are damaged in {story.files()[0]}" in caplog.text
+    assert "rebuilt from messages that could not be checked" in caplog.text
+    story.check_new_ids(got[:])
+    story.restart(lambda: None)
+    assert story.lost() == 0, "it is counted once, and not at each start"
+
+
+@pytest.mark.usefixtures("large_segments")
+@pytest.mark.parametrize("page", [0, 3, 12])
+def test_without_an_index_a_zeroed_page_costs_the_messages_in_it(page: int, story: Story) -> None:
+    """Whole messages before and behind it come, and their numbers are not given again."""
+    story.create("c")
+    publish_batches(story)
+
+    def damage() -> None:
+        story.files(".idx")[0].unlink()
+        overwrite(story.files()[0], page * 4096, bytes(4096))
+
+    story.restart(damage)
+    _, got = story.consume("c")
+    hit = range(page * 4096 // FRAME_BYTES, ((page + 1) * 4096 - 1) // FRAME_BYTES + 1)
+    assert set(numbers(got)) == set(range(story.published)) - set(hit)
+    assert story.lost() == len(hit)
+    story.check_new_ids(got)
+
+
+@pytest.mark.usefixtures("large_segments")
+def test_without_indexes_each_topic_loses_what_its_own_damage_hits(story: Story) -> None:
+    """Two topics whose logs hold the same numbers."""
+    publish_batches(story)
+    story.create("c")
+    for _ in range(BATCHES):
+        story.node.broker.topic("other").publish([body(number) for number in range(IN_A_BATCH)])
+    story.node.broker.topic("other").channel("c")
+    [other] = story.data_path.glob("topics/other.*/*.log")
+
+    def damage() -> None:
+        for log, message in ((story.files()[0], 15), (other, 0)):
+            log.with_suffix(".idx").unlink()
+            flip(log, message * FRAME_BYTES)
+
+    story.restart(damage)
+    assert numbers(story.consume("c")[1]) == [number for number in range(story.published) if number != 15]
+    got: list[Delivery] = []
+    story.node.subscribe("other", "c", 1000, got.append)
+    story.node.pass_until(story.node.now)
+    assert len(got) == BATCHES * IN_A_BATCH - 1
+    assert [story.node.broker.topic(name).lost_message_count for name in ("t", "other")] == [1, 1]
+
+
+@pytest.mark.usefixtures("large_segments")
+@pytest.mark.parametrize("records", [1, 2, 4])
+def test_damage_to_records_and_to_a_frame_of_them_costs_one_batch_at_most(records: int, story: Story) -> None:
+    """Records in the middle of an index, and a size in the batch of the first of them."""
+    story.create("c")
+    publish_batches(story)
+
+    def damage() -> None:
+        for record in range(4, 4 + records):
+            flip(story.files(".idx")[0], record * 48 + 5)
+        flip(story.files()[0], 34 * FRAME_BYTES)
+
+    story.restart(damage)
+    _, got = story.consume("c")
+    assert set(range(story.published)) - set(numbers(got)) <= set(range(30, 40))
+    assert story.lost() == story.published - len(got) > 0
+
+
+@pytest.mark.usefixtures("large_segments")
+def test_numbers_that_a_rebuilt_index_lacks_are_missing_from_a_file_that_exists(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last pages of the log are zeroed too: no file is named that there never was."""
+    story.create("c")
+    publish_batches(story)
+    story.consume("c")
+
+    def damage() -> None:
+        story.files(".idx")[0].unlink()
+        with story.files()[0].open("r+b") as file:
+            file.truncate(100 * FRAME_BYTES)
+
+    story.restart(damage)
+    assert story.lost() == 20
+    assert f"20 messages are lost: numbers 100 to 119 are missing from {story.files()[0]}" in caplog.text

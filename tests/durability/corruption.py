@@ -122,6 +122,8 @@ class Damage:
     what: str
     state: bool = False
     hides: bool = False
+    twice: bool = False
+    """Nothing but frames is left to tell of the messages of a segment, and these are damaged."""
 
 
 def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
@@ -138,6 +140,33 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
     done = way(path, chance)
     done.state = state_files
     return done
+
+
+def damage_twice(data_path: Path, chance: Random) -> Damage:
+    """Remove or damage the index of a segment, and damage its log in a place."""
+    log = chance.choice(sorted(data_path.glob("topics/*/*.log")))
+    index, both = log.with_suffix(".idx"), Damage("", twice=True)
+    if chance.random() < 0.6:
+        index.unlink()
+        both.what = f"{index} removed, "
+    else:
+        both.what = f"{chance.choice([_flip, _zero])(index, chance).what}, "
+    both.what += chance.choice([_flip_head, _flip_head, _zero])(log, chance).what
+    return both
+
+
+def _flip_head(path: Path, chance: Random) -> Damage:
+    """Flip a bit of a frame's size, type, attempts or number: in a body it would not be noticed without the index."""
+    data, starts, at = bytearray(path.read_bytes()), list[int](), 0
+    while at + 34 <= len(data) and data[at + 4 : at + 8] == b"\0\0\0\2":
+        starts.append(at)
+        at += 4 + int.from_bytes(data[at : at + 4])
+    if not starts:
+        return Damage(f"{path} is empty")
+    at = chance.choice(starts) + chance.choice([0, 1, 2, 3, 4, 5, 6, 7, 16, 17, *range(24, 34)])
+    data[at] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+    return Damage(f"bit in byte {at} of {path}")
 
 
 def _used(path: Path) -> int:

@@ -1,0 +1,135 @@
+"""The frames of a log, read without its commit records: what is left to go by where these are damaged or missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+
+from xxhash import xxh3_64_intdigest
+
+from brokerd.log.commits import Commit
+from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
+
+SEQ_MASK = (1 << 40) - 1
+TOPIC_MASK = (1 << 14) - 1
+"""The topic's part of the first 24 bits of an id; the others are the node's id."""
+_HEX_DIGITS = frozenset(b"0123456789abcdef")
+_HEAD = re.compile(rb"\0\0\0\x02.{8}\0\x01[0-9a-f]{16}", re.DOTALL)
+"""A message frame's head behind its size: type, timestamp, one attempt, id."""
+_SIZE_BYTES = 4
+_BLOCK = 1 << 16
+
+
+class Frames:
+    """The frames in ``log``, all bytes of a segment's file, of the topic whose ids begin with ``id_head``.
+
+    A reused file still has its former frames behind the last one; these have lower numbers.
+    """
+
+    def __init__(self, log: memoryview, id_head: bytes) -> None:
+        self.log = log
+        self._id_head = id_head
+
+    @cached_property
+    def used(self) -> int:
+        """The offset behind the last byte that is not zero."""
+        end = len(self.log)
+        while end:
+            start = max(0, end - _BLOCK)
+            if kept := bytes(self.log[start:end]).rstrip(b"\0"):
+                return start + len(kept)
+            end = start
+        return 0
+
+    def batch(
+        self, start: int, limit: int, first_seq: int, *, one_timestamp: bool = True, follows_up: bool = False
+    ) -> Commit | None:
+        """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
+
+        All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not hold the
+        deferral. With ``follows_up`` a frame is taken only if something fits behind it, see :meth:`_is_followed`.
+        """
+        at, seq, timestamp = start, first_seq, 0
+        while (end := self.end_of(at, limit, seq)) is not None:
+            stamp = MESSAGE_HEAD.unpack_from(self.log, at)[2]
+            if one_timestamp and seq > first_seq and stamp != timestamp:
+                break
+            if follows_up and not self._is_followed(end, limit, seq + 1):
+                break
+            at, seq, timestamp = end, seq + 1, stamp
+        if seq == first_seq:
+            return None
+        digest = xxh3_64_intdigest(self.log[start:at])
+        return Commit(first_seq, at, timestamp, digest, seq - first_seq, 0, at - start)
+
+    def end_of(self, at: int, limit: int, seq: int) -> int | None:
+        """The end of the frame of message ``seq`` at ``at``; None if none is there that ends at or below ``limit``."""
+        if at + MESSAGE_HEAD_BYTES > limit:
+            return None
+        size, kind, _, attempts, message_id = MESSAGE_HEAD.unpack_from(self.log, at)
+        end = int(at + _SIZE_BYTES + size)
+        if kind != MESSAGE or attempts != 1 or size < MESSAGE_HEAD_BYTES - _SIZE_BYTES or end > limit:
+            return None
+        return end if is_id_of(message_id, seq, self._id_head) else None
+
+    def has_id(self, at: int, seq: int) -> bool:
+        """Tell whether the bytes at ``at`` have the id of message ``seq`` where a frame has it."""
+        if at + MESSAGE_HEAD_BYTES > len(self.log):
+            return False
+        return is_id_of(MESSAGE_HEAD.unpack_from(self.log, at)[4], seq, self._id_head)
+
+    def is_last(self, at: int) -> bool:
+        """Tell whether a frame, whatever its id, begins at ``at`` and ends where the used bytes do."""
+        if at + MESSAGE_HEAD_BYTES > len(self.log):
+            return False
+        size, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, at)
+        return bool(kind == MESSAGE and attempts == 1 and at + _SIZE_BYTES + size == self.used)
+
+    def timestamp_at(self, at: int) -> int:
+        """When the message whose frame begins at ``at`` was accepted, Unix nanoseconds."""
+        return int(MESSAGE_HEAD.unpack_from(self.log, at)[2])
+
+    def sound(self, start: int, limit: int) -> Iterator[tuple[int, int]]:
+        """Offset and number (its low 40 bits) of each frame of the topic from ``start`` on, whatever its number.
+
+        They are searched for, not walked, so they may lie behind damage. Each is followed by another or by the end.
+        """
+        at = start
+        while (found := _HEAD.search(self.log, at + _SIZE_BYTES, limit)) is not None:
+            at, seq = found.start() - _SIZE_BYTES, int(found[0][-10:], 16)
+            end = self.end_of(at, limit, seq)
+            if end is not None and self._is_followed(end, limit, seq + 1):
+                yield at, seq
+            at += 1
+
+    def next_after(self, start: int, limit: int, seq: int) -> tuple[int, int] | None:
+        """Offset and number of the first sound frame behind ``start``, where message ``seq`` should be.
+
+        Its number is higher, and there is room for the messages between. None if there is no such frame.
+        """
+        for at, low in self.sound(start, limit):
+            missing = (low - seq) & SEQ_MASK
+            if missing > 0 and missing * MESSAGE_HEAD_BYTES <= at - start:
+                return at, seq + missing
+        return None
+
+    def _is_followed(self, end: int, limit: int, seq: int) -> bool:
+        """Tell whether the used bytes end at ``end``, or a frame begins there: damaged or not, that of ``seq``.
+
+        Otherwise the frame that ends there has a damaged size, or its end is damaged too.
+        """
+        if end == limit or end >= self.used or self.has_id(end, seq):
+            return True
+        if end + MESSAGE_HEAD_BYTES > limit:
+            return True  # the log was cut in the next one's head
+        _, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, end)
+        return bool(kind == MESSAGE and attempts == 1)
+
+
+def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
+    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
+    head = message_id[:6]
+    if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
+        return False
+    return head == id_head or (int(head, 16) ^ int(id_head, 16)) & TOPIC_MASK == 0
