@@ -115,6 +115,7 @@ async def serve(settings: BrokerSettings) -> None:
         every=settings.sync_every,
         timeout=settings.sync_timeout,
         journal=lambda: broker.journal_paths,
+        check_directory=broker.require_data_path,
         failed=broker.sync_failed,
     )
 

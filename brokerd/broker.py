@@ -119,6 +119,7 @@ class Broker:
             self._journal_failed,
             call_soon=call_soon,
             call_later=lambda delay, run: call_at(now() + delay, run),
+            check_directory=self._data_path.check,
             tolerates_full_disk=nsqd_files is None,  # nsqd's files go once our state holds what is in them
         )
         if nsqd_files is not None:
@@ -293,9 +294,14 @@ class Broker:
         return self._journal.paths
 
     def sync_failed(self, error: OSError) -> None:
-        """Refuse all further publishes after a failed fsync, until a restart."""
-        self.refusal = error
+        """Refuse publishes after a failed fsync: until a restart, or until a data path that was moved is back."""
+        if not isinstance(error, DataPathMoved):
+            self.refusal = error
         self.storage_failed(error)
+
+    def require_data_path(self) -> None:
+        """Raise DataPathMoved unless the data path is the directory that was opened. Any thread may call it."""
+        self._data_path.check()
 
     def check_data_path(self) -> None:
         """Refuse publishes while the data path is not the directory that was opened: a restart would miss them."""

@@ -14,8 +14,8 @@ from brokerd.answers import Answers
 from brokerd.cursor import Cursor
 from brokerd.delivery import Delivery
 from brokerd.journal import records
-from brokerd.journal.journal import CHANGE_BYTES
-from brokerd.journal.records import RANGE, WAITING_RANGE
+from brokerd.journal.journal import room_for
+from brokerd.journal.records import WAITING_RANGE
 from brokerd.kernel import SetAside
 from brokerd.log.segment import timestamp_in
 from brokerd.timers import NEVER
@@ -175,34 +175,42 @@ class Channel:
         cursor; returns their number. Raises OSError, with nothing changed.
         """
         topic, end = self.topic, self.topic.routed_end
-        if seq < self.window.head:
-            self._move_back(seq)
         due = [at for at in topic.deferred_between(seq, end) if at not in self.aside]
+        is_back = seq < self.window.head
+        changes = self._rewind_records(seq) if is_back else []
+        changes += records.waiting_ranges(self.number, _packed(due, attempts=0))
+        if changes and not self.ephemeral:
+            topic.require_room(room_for(changes), of_messages=True)
+        for record in changes:  # before any other record, which could use up the room
+            self.journal(record)
+        if is_back:
+            self._move_back(seq)
         for at in due:
             self.aside.add(at, 0, 0.0)
-        self.journal_waiting(_packed(due, attempts=0))
         for client in self.clients.values():
             self.offer(client)
         topic.wake(self)
         return len(due)
 
+    def _rewind_records(self, seq: int) -> list[bytes]:
+        forgotten = list(self.topic.skips.outside(seq, self.window.head))
+        return [
+            records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD])
+            for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD)
+        ]
+
     def _move_back(self, seq: int) -> None:
-        topic = self.topic
-        forgotten = list(topic.skips.outside(seq, self.window.head))
-        topic.require_room(len(forgotten) * RANGE.size + CHANGE_BYTES, of_messages=True)
         self._set_aside_below(seq)
         for _, number in self.window.holders(self.window.head):
             self.clients[number].in_flight_count -= 1
         for client in self.clients.values():
             client.runs.clear()
-        skips = topic.skips
+        skips = self.topic.skips
         again = [at for at in self.aside.numbers() if at >= seq and not skips.count_between(at, at + 1)]
         for number, count in self.aside.drop(again):
             self.clients[number].in_flight_count -= count
         self.cursor.move_to(seq)
         self.delivery.moved()
-        for start in range(0, max(len(forgotten), 1), RANGES_IN_A_RECORD):
-            self.journal(records.channel_rewound(self.number, seq, forgotten[start : start + RANGES_IN_A_RECORD]))
 
     # -- clients --------------------------------------------------------------------------------------------------
 

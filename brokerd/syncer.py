@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokerd.data_path import DataPathMoved
 from brokerd.file_systems import sync_file_systems
 
 if TYPE_CHECKING:
@@ -30,10 +31,11 @@ Done = Callable[[OSError | None], None]
 
 
 class Syncer:
-    """Syncs the segments it is told of, and the journal with them.
+    """Syncs the segments that were written to, and the journal with them.
 
-    ``journal`` gives the journal's files at the time; ``failed`` hears of an error, after which nothing may be
-    acknowledged any more: what a failed fsync left on the disk is unknown, and the next one would not tell.
+    ``journal`` returns the journal's present files. ``check_directory`` raises DataPathMoved if the files' paths lead
+    to another directory, in any thread. ``failed`` is called with each error. After DataPathMoved the same files are
+    synced again later. After any other, nothing may be acknowledged: the next fsync might not report what was lost.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Syncer:
         every: int,
         timeout: timedelta,
         journal: Callable[[], Sequence[Path]],
+        check_directory: Callable[[], None],
         failed: Callable[[OSError], None],
     ) -> None:
         self.acknowledges = every == 1
@@ -49,10 +52,13 @@ class Syncer:
         self._every = every
         self._timeout_s = timeout.total_seconds()
         self._journal = journal
+        self._check_directory = check_directory
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._dirty: dict[Path, None] = {}
+        self._missed: dict[Path, None] = {}
+        """Segments that were not found because the data path was moved. No acknowledgement waits for them."""
         self._known: set[Path] = set()
         self._messages = 0
         self._waiting: list[Done] = []
@@ -99,34 +105,45 @@ class Syncer:
         """Sync what is left and end the thread."""
         if self._timer is not None:
             self._timer.cancel()
-        if not self.is_clean:
+        if self._missed or not self.is_clean:
             await self.synced()
         self._thread.shutdown()
 
     def _timed(self) -> None:
         self._timer = None
-        if self._dirty:
+        if self._dirty or self._missed:
             self._start()
 
     def _start(self) -> None:
         self._starting = False
         if self._running is not None:
             return
-        paths, self._dirty, self._messages = self._dirty, {}, 0
+        paths = self._missed | self._dirty
+        self._missed, self._dirty, self._messages = {}, {}, 0
         waiting, self._waiting = self._waiting, []
         new = paths.keys() - self._known
         self._known = self._known | new if len(self._known) < 4096 else set(new)
         journal = self._journal()
-        self._running = self._loop.run_in_executor(self._thread, sync, list(paths), new, journal)
-        self._running.add_done_callback(lambda future: self._done(future, waiting))
+        self._running = self._loop.run_in_executor(self._thread, self._sync, list(paths), new, journal)
+        self._running.add_done_callback(lambda future: self._done(future, paths, waiting))
 
-    def _done(self, future: asyncio.Future[None], waiting: list[Done]) -> None:
+    def _sync(self, segments: list[Path], new: Iterable[Path], journal: Sequence[Path]) -> None:
+        sync(segments, new, journal)
+        self._check_directory()  # afterwards: the files of a directory that was moved look like consumed ones
+
+    def _done(self, future: asyncio.Future[None], paths: dict[Path, None], waiting: list[Done]) -> None:
         self._running = None
         error = future.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
-        if error is not None:
+        if isinstance(error, DataPathMoved):
+            self._missed.update(paths)
+            self._known.difference_update(paths)
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._timeout_s, self._timed)
+        elif error is not None:
             logger.error("fdatasync failed, nothing more is acknowledged: %s", error)
+        if error is not None:
             self._failed(error)
         for done in waiting:
             done(error)

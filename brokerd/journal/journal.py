@@ -19,11 +19,11 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from brokerd.journal import records
-from brokerd.journal.checkpoint import Position, write_checkpoint
+from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Position, position_of, write_checkpoint
 from brokerd.journal.recovery import RECORD_HEAD, Recovered, journal_files, next_generation
 from brokerd.journal.state import NodeState
 from brokerd.kernel import write_record
@@ -44,6 +44,11 @@ Background = Callable[[Callable[[], None], Callable[[BaseException | None], None
 """Runs the first function in a thread, then the second in the journal's own, with the error or None."""
 
 
+def room_for(changes: Iterable[bytes]) -> int:
+    """The bytes that records take in a journal, with their heads."""
+    return sum(RECORD_HEAD.size + len(record) for record in changes)
+
+
 class NotCheckpointed(Exception):
     """The last checkpoint could not be written; the text gives the reason and what a restart will do."""
 
@@ -52,7 +57,8 @@ class Journal:
     """An open journal.
 
     ``snapshot`` returns the node's whole state; ``failed`` is called with each disk error. ``call_soon`` runs a
-    function after the current change is complete, ``call_later`` after a number of seconds.
+    function after the current change is complete, ``call_later`` after a number of seconds. ``check_directory`` raises
+    OSError if the path leads to another directory by now, into which nothing is written.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class Journal:
         *,
         call_soon: Callable[[Callable[[], None]], object],
         call_later: Callable[[float, Callable[[], None]], object],
+        check_directory: Callable[[], None] = lambda: None,
         tolerates_full_disk: bool = True,
     ) -> None:
         """Continue after what recovery ``found``, and write a checkpoint of the present state.
@@ -75,6 +82,7 @@ class Journal:
         self._failed = failed
         self._call_soon = call_soon
         self._call_later = call_later
+        self._check_directory = check_directory
         self._in_background: Background | None = None
         self._map = mmap.mmap(-1, mmap.PAGESIZE)
         self._spare: mmap.mmap | None = None
@@ -296,10 +304,11 @@ class Journal:
         return write
 
     def _replace_checkpoint(self, state: NodeState, position: Position) -> None:
-        keep_newest = self._newest is not None
+        self._check_directory()
+        # It is missing if it was deleted, or if the last attempt failed after it had become the previous one.
+        keep_newest = self._newest is not None and (self._directory / CHECKPOINT).exists()
         write_checkpoint(self._directory, state, position, keep_newest=keep_newest)
-        if keep_newest:
-            self._previous = self._newest
+        self._previous = self._newest if keep_newest else position_of(self._directory / PREVIOUS)
         self._newest = position
         first = min(position.generation, position.generation if self._previous is None else self._previous.generation)
         for generation, path in journal_files(self._directory).items():

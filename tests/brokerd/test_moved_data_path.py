@@ -76,6 +76,27 @@ def test_nothing_is_accepted_until_the_directory_is_back(
     assert depths == {"t": accepted + 1, "new": 1}
 
 
+def test_with_sync_every_1_nothing_is_acknowledged_from_the_rename_on(
+    start_broker: Start, connect: Connect, tmp_path: Path, eventually: Eventually
+) -> None:
+    """The files cannot be found to be synced. Consumers still subscribe, and publishing works once the path is back."""
+    path, moved = tmp_path / "data", tmp_path / "moved"
+    path.mkdir()
+    broker = start_broker("--sync-every=1", data_path=path)
+    assert publish(broker, "t") == 200
+    producer, other = connect(broker), connect(broker)
+    path.rename(moved)
+    kind, told = producer.command(b"PUB t\n" + sized(b"x"))
+    assert (kind, told[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    assert publish(broker, "t") == 503
+    assert broker.request("GET", "/ping").status == 500
+    assert other.command(b"SUB t c\n") == (0, b"OK")
+    moved.rename(path)
+    eventually(lambda: broker.request("GET", "/ping").status == 200)
+    assert publish(broker, "t") == 200
+    assert broker.terminate() == 0
+
+
 def test_a_broker_that_ends_meanwhile_writes_nothing_into_another_directory(
     start_broker: Start, tmp_path: Path
 ) -> None:

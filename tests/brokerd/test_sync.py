@@ -16,6 +16,8 @@ import pytest
 from brokerd import file_systems
 from brokerd import syncer as syncer_module
 from brokerd.broker import Broker
+from brokerd.data_path import DataPathMoved
+from brokerd.log.segment import Segment
 from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
@@ -54,7 +56,11 @@ async def address(tmp_path: Path, disk: Disk) -> AsyncIterator[tuple[str, int]]:
     settings = BrokerSettings(data_path=str(tmp_path), sync_every=1)
     broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
     broker.syncer = Syncer(
-        every=1, timeout=timedelta(hours=1), journal=lambda: broker.journal_paths, failed=broker.sync_failed
+        every=1,
+        timeout=timedelta(hours=1),
+        journal=lambda: broker.journal_paths,
+        check_directory=broker.require_data_path,
+        failed=broker.sync_failed,
     )
     listener = listen("127.0.0.1:0")
     budget = InputBudget(2**30, now=loop.time, call_later=loop.call_later)
@@ -134,6 +140,37 @@ async def test_a_failed_sync_acknowledges_nothing_and_is_final(address: tuple[st
     later.pub("a")
     assert (await later.frame()).startswith(b"E_PUB_FAILED PUB failed")
     assert len(disk.synced) == 1
+
+
+async def test_files_that_were_moved_away_are_synced_once_they_are_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acknowledgement fails, and the next sync includes what this one could not find."""
+    segments = [Segment.create(tmp_path, first_seq, 4096) for first_seq in (0, 10)]
+    synced: list[set[str]] = []
+    errors: list[OSError] = []
+    is_moved = True
+
+    def sync(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
+        synced.append({path.name for path in new})
+
+    def check() -> None:
+        if is_moved:
+            raise DataPathMoved(tmp_path)
+
+    monkeypatch.setattr(syncer_module, "sync", sync)
+    syncer = Syncer(every=1, timeout=timedelta(hours=1), journal=list, check_directory=check, failed=errors.append)
+    syncer.wrote(segments[0], 1)
+    with pytest.raises(DataPathMoved):
+        await syncer.synced()
+    assert [type(error) for error in errors] == [DataPathMoved]
+    is_moved = False
+    syncer.wrote(segments[1], 1)
+    await syncer.synced()
+    names = [f"{first_seq:020d}.log" for first_seq in (0, 10)]
+    assert synced == [{names[0]}, set(names)]
+    await syncer.close()
+    assert len(synced) == 2
 
 
 def test_a_real_disk_is_synced_with_its_side_files(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 import brokerd.journal.journal as journal_module
+from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
+from brokerd.journal.recovery import RECORD_HEAD
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
 from tests.durability.conftest import Peer
@@ -149,6 +151,66 @@ def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Di
     disk.is_full = False
     node.open()
     assert set(node.broker.topic("t").channels) == channels
+
+
+def leave_room(node: Node, disk: Disk, room: int) -> None:
+    """Fill the disk, and the journal up to ``room`` bytes, with records that change nothing."""
+    journal = node.broker._journal
+    assert journal is not None
+    node.broker.checkpoint()
+    journal._switch()
+    node.pass_until(node.now)
+    disk.is_full = True
+    record = records.finished(99, [])
+    while journal._soft_end - journal._offset - len(record) - RECORD_HEAD.size >= room:
+        journal.append(record)
+    if journal._spare is not None:
+        journal._spare.close()
+        journal._spare = None
+
+
+@pytest.mark.parametrize("room", range(50, 2500, 150))
+@pytest.mark.parametrize("is_of_deferred", [False, True])
+def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: int, node: Node, disk: Disk) -> None:
+    """However much room the journal has: a kill does not undo it, or neither channel nor journal is changed.
+
+    Below the message that the channel goes back to, every second one is in flight; above it, every second one is a
+    deferred publish that was finished.
+    """
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    topic.publish([b"%d" % number for number in range(60)])
+    got = list[Delivery]()
+    client = node.subscribe("t", "c", 59, got.append)
+    node.pass_until(node.now)
+    client.ready_count = 60
+    channel.offer(client)
+    node.pass_until(node.now)
+    for _ in range(30):
+        topic.publish([b"backlog"])
+        topic.publish([b"deferred"], defer_ms=1)
+    node.pass_until(node.now + 10)
+    client.ready_count = 90  # it is the turn of requeued messages
+    channel.offer(client)
+    node.pass_until(node.now)
+    client.ready_count = 0
+    lines = [b"FIN %b\n" % each.message_id for each in got if each.body == b"deferred" or not int(each.body) % 2]
+    assert not channel.answers.finish(client, memoryview(b"".join(lines)), 60, node.wall_ns())
+    assert (channel.window.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
+    leave_room(node, disk, room)
+    try:
+        again = channel.go_back(60 if is_of_deferred else 40)
+    except OSError:
+        assert (channel.window.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
+        assert node.broker.journal_is_complete
+        expected = 60
+    else:
+        assert again == 30
+        expected = 90 if is_of_deferred else 100
+    node.kill()
+    disk.is_full = False
+    node.open()
+    assert node.broker.topic("t").channel("c").depth == expected
 
 
 def test_a_full_journal_goes_on_by_itself_once_there_is_space(node: Node, disk: Disk) -> None:
