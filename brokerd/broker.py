@@ -379,7 +379,7 @@ class Broker:
             else:
                 logger.warning("channel %s is left out: its topic does not exist", channel.name)
         for number, topic in state.topics.items():
-            self._restore_topic(topic, channels[number])
+            self._restore_topic(topic, channels[number], is_complete=state.is_complete)
 
     def _place(self, number: int, name: str) -> nsqd_import.Place:
         path = self._directories.path_of(number, name)
@@ -394,7 +394,7 @@ class Broker:
         if len(strangers) > STRANGERS_NAMED:
             logger.warning("%d more files are not the broker's", len(strangers) - STRANGERS_NAMED)
 
-    def _restore_topic(self, state: TopicState, channels: list[ChannelState]) -> None:
+    def _restore_topic(self, state: TopicState, channels: list[ChannelState], *, is_complete: bool) -> None:
         directory = self._directories.path_of(state.number, state.name)
         log, notes = Log.recover(directory, id_head(self.node_id, state.number), _known_end(state, channels))
         for stranger in log.strangers:
@@ -407,7 +407,7 @@ class Broker:
         for channel in channels:
             self._restore_channel(topic, channel)
         topic.recover_skips(state.holes, state.deferred_end)
-        topic.recover_losses()
+        topic.recover_losses(is_complete=is_complete)
         log.unmap()  # most of thousands of topics are quiet
 
     def _restore_channel(self, topic: Topic, state: ChannelState) -> None:

@@ -32,6 +32,11 @@ class Losses:
         self.count += found
         return found
 
+    def pass_over(self, start: int, end: int) -> int:
+        """Note that messages cannot be read, which is no loss: they were finished. Returns 0."""
+        self.ranges.add(start, end)
+        return 0
+
     def drop_below(self, seq: int) -> None:
         """Forget the ranges below ``seq``."""
         self.ranges.drop_below(seq)

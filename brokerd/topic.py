@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -248,12 +248,15 @@ class Topic:
         """The deferral of a message begins when it goes to the channels, as in nsqd."""
         if not self._routes or not self._unrouted:
             return
-        now = self._broker.now()
-        for first_seq, count, defer_ms in self._unrouted:
-            for channel in self.channels.values():
-                channel.defer(first_seq, count, now + defer_ms / 1000)
+        self._give_deferred(self._unrouted)
         self._unrouted.clear()
         self.journal(records.topic_routed(self.number, self.log.next_seq))
+
+    def _give_deferred(self, publishes: Iterable[tuple[int, int, int]]) -> None:
+        now = self._broker.now()
+        for first_seq, count, defer_ms in publishes:
+            for channel in self.channels.values():
+                channel.defer(first_seq, count, now + defer_ms / 1000)
 
     @property
     def deferred_end(self) -> int:
@@ -283,11 +286,14 @@ class Topic:
                 channel.aside.drop(again)
         if not self.channels:
             deferred_end = max(deferred_end, self._routed_end)
-        self._unrouted = [
+        unrouted = [
             (commit.first_seq, commit.messages, commit.defer_ms)
             for commit in deferred
             if commit.first_seq >= deferred_end and commit.first_seq not in self._holes
         ]
+        # Below the routed end they had gone to the channels, and the record of it is lost: a pause does not hold them.
+        self._give_deferred(each for each in unrouted if each[0] < self._routed_end)
+        self._unrouted = [each for each in unrouted if each[0] >= self._routed_end]
         self._route_deferred()
 
     def unrouted_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -444,7 +450,7 @@ class Topic:
         for commit in segment.damaged_below(seq):
             self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
 
-    def recover_losses(self) -> None:
+    def recover_losses(self, *, is_complete: bool) -> None:
         """After a restart, skip the messages that are missing from the files, and count those still to be delivered.
 
         Batches of the newest segment are checked now, because a crash of the machine may have left some half written.
@@ -453,7 +459,7 @@ class Topic:
         log = self.log
         low, first_seq = self.low_water, log.first_seq
         if low < first_seq:
-            self._lose(low, first_seq, f"missing from {log.directory}")
+            self._lose(low, first_seq, f"missing from {log.directory}", counts=is_complete)
         for start, end in log.gaps():
             file = log.file_of(start)
             self._lose(start, end, f"missing from {file}" if file.exists() else f"missing with the file {file}")
@@ -470,8 +476,8 @@ class Topic:
         start, end = self.log.batch_of(seq)
         self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
 
-    def _lose(self, start: int, end: int, reason: str) -> None:
-        found = self._losses.add(self, start, end)
+    def _lose(self, start: int, end: int, reason: str, *, counts: bool = True) -> None:
+        found = self._losses.add(self, start, end) if counts else self._losses.pass_over(start, end)
         self._holes.add(start, end)
         self.skips.add(start, end)
         self._unrouted = [each for each in self._unrouted if not start <= each[0] < end]

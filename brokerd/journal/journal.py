@@ -114,9 +114,7 @@ class Journal:
         except OSError as error:
             if not tolerates_full_disk or error.errno not in _DISK_FULL:
                 raise
-            mark = records.journal_begun(self._generation, is_complete=False, previous_end=0)
-            if self._offset + RECORD_HEAD.size + len(mark) <= self._soft_end:
-                self._put(mark)
+            if self._mark_gap() and self._offset <= self._soft_end:
                 self._written(error)
             else:
                 self._fail(error)
@@ -208,8 +206,18 @@ class Journal:
                 self._fail(error)
         if record[0] not in records.DROPPABLE and end <= self._capacity:
             return True
+        if not self._has_gap:
+            self._mark_gap()
         self._dropped = self._has_gap = self._behind = True
         return False
+
+    def _mark_gap(self) -> bool:
+        """Say in the journal that records are missing from here on. False if it has no room for that."""
+        mark = records.journal_begun(self._generation, is_complete=False, previous_end=0)
+        if self._offset + RECORD_HEAD.size + len(mark) > self._capacity:
+            return False
+        self._put(mark)
+        return True
 
     # -- generations ----------------------------------------------------------------------------------------------
 

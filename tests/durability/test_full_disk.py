@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import brokerd.journal.journal as journal_module
+import brokerd.log.log as log_module
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import RECORD_HEAD
@@ -114,11 +115,35 @@ def test_deferred_publishes_survive_whose_routing_was_not_kept(node: Node, disk:
     node.kill()
     disk.is_full = False
     node.open()
+    assert node.broker.topic("u").channel("c").deferred_count == 2
     got = node.consumer("u", "c")
     node.pass_until(node.now + 10)
-    node.broker.topic("u").unpause()
     node.pass_until(node.now + 10)
     assert sorted(body for _, _, body in got) == [b"1", b"2"]
+
+
+def test_segments_that_were_finished_with_a_full_journal_are_no_loss(
+    node: Node, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are removed to make space; after a kill nobody is told that their messages are lost."""
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
+    node.broker.retention = None
+    node.broker.delete_topic("t")
+    channel = node.broker.topic("t").channel("c")
+    [last] = fill_the_journal(node, disk)
+    line = memoryview(b"FIN %b\n" % last.message_id)
+    assert not channel.answers.finish(last.client, line, 1, node.wall_ns())
+    assert node.broker.topic("t").log.first_seq > 0
+    node.kill()
+    disk.is_full = False
+    node.open()
+    assert node.broker.lost_message_count == 0
+    topic = node.broker.topic("t")
+    topic.publish([b"next"])
+    got = node.consumer("t", "c", 2000)
+    node.pass_until(node.now)
+    assert got[-1][2] == b"next"
 
 
 def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Disk) -> None:

@@ -107,6 +107,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.background: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self.written: list[Callable[[], None]] = []
         self.topics_made = 0
+        self.was_full = self.was_damaged = False
         self.awaited: list[Topic] = []
         """Topics whose channels lookup is asked for."""
 
@@ -397,13 +398,16 @@ class BrokerMachine(RuleBasedStateMachine):
             self.topic.channels[name].empty()
 
     @precondition(lambda self: self.retains and self.model.channels and DISK.has_descriptors)
-    @rule(data=st.data(), at_checkpoint=st.booleans())
-    def rewind_channel(self, data: st.DataObject, at_checkpoint: bool) -> None:
+    @rule(data=st.data(), at_checkpoint=st.booleans(), ready_count=st.sampled_from([None, 0, 1]), killed=st.booleans())
+    def rewind_channel(self, data: st.DataObject, at_checkpoint: bool, ready_count: int | None, killed: bool) -> None:
         """All that was kept and delivered waits again; deferred publishes do so where they were finished."""
         if at_checkpoint:
             self.checkpoint()
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         channel, model = self.topic.channels[name], self.model.channels[name]
+        for consumer in self.consumers:
+            if consumer.channel == name and ready_count is not None:
+                consumer.client.ready_count = ready_count
         head = channel.window.head
         seq = data.draw(st.integers(self.topic.log.first_seq, self.topic.routed_end), label="seq")
         frames = [self.topic.log.frame(each) for each in range(seq, self.topic.routed_end)]
@@ -416,6 +420,8 @@ class BrokerMachine(RuleBasedStateMachine):
                     if kept and (body not in model.messages if body in self.deferred else at < head):
                         model.messages[body] = Expected(Status.QUEUED)
                 channel.go_back(seq)
+        if killed:
+            self.kill()
 
     # -- time and ends --------------------------------------------------------------------------------------------
 
@@ -544,10 +550,18 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # -- disk and descriptors -------------------------------------------------------------------------------------
 
-    @rule(is_full=st.booleans())
-    def fill_the_disk(self, is_full: bool) -> None:
-        """No journal can be allocated and no checkpoint written, or both can be again."""
-        DISK.is_full = is_full
+    @precondition(lambda self: DISK.has_descriptors)
+    @rule(with_journal=st.booleans())
+    def fill_the_disk(self, with_journal: bool) -> None:
+        """No journal can be allocated and no checkpoint written; what was allocated may be full too."""
+        DISK.is_full = self.was_full = True
+        if with_journal:
+            self.work_on_another_topic(count=400)
+
+    @precondition(lambda self: DISK.is_full)
+    @rule()
+    def free_the_disk(self) -> None:
+        DISK.is_full = False
 
     @precondition(lambda self: DISK.has_descriptors)
     @rule(count=st.sampled_from([20, 200]))
@@ -590,10 +604,60 @@ class BrokerMachine(RuleBasedStateMachine):
             DISK.has_descriptors = True
             self.pass_until(self.node.now + 6)
 
+    # -- damage ---------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.was_damaged)
+    @rule(
+        pattern=st.sampled_from(["checkpoint", "checkpoint.previous", "journal.*", "topics/t.*/*.idx"]),
+        at=st.integers(0, 1 << 20),
+        whole_page=st.booleans(),
+    )
+    def damage_a_file(self, pattern: str, at: int, whole_page: bool) -> None:
+        """A bit flips, or a page is zeroed, between a kill and the next start: no message is lost by it.
+
+        A damaged checkpoint costs nothing at all. A damaged journal may cost a channel or a rewind.
+        """
+        is_complete = self.node.broker.journal_is_complete and not self.was_full
+        FUSE.writes = 0
+        DISK.is_full = False
+        self.was_damaged = True
+        self.node.kill()
+        files = [path for path in sorted(self.path.glob(pattern)) if path.read_bytes().strip(b"\0")]
+        if files:
+            damage(files[at % len(files)], at, whole_page=whole_page)
+        expected = self.model.restarted(self.node.now)
+        self.node.open()
+        self._opened()
+        self.model = found = self.found()
+        if pattern.startswith("checkpoint") and is_complete:
+            check_same(found, expected)
+        elif not (pattern.startswith("journal") and self.retains):
+            if pattern.startswith("journal"):
+                expected.channels = {name: each for name, each in expected.channels.items() if name in found.channels}
+                found = found.copy()
+                found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
+            check_redelivered(found, expected, self.published)
+            assert not self.node.broker.lost_message_count
+        self.retains = self.retains and pattern.startswith("checkpoint")  # what was emptied may come again
+        with self.step():
+            pass
+
     @rule(writes=st.integers(1, 40), how=st.sampled_from(["before", "torn", "after"]), cut=st.integers(0, 47))
     def light_fuse(self, writes: int, how: str, cut: int) -> None:
         """The process is going to die at the so manieth write from now."""
         FUSE.writes, FUSE.how, FUSE.cut = writes, how, cut
+
+
+def damage(path: Path, at: int, *, whole_page: bool) -> None:
+    """Flip a bit, or zero a page, of what is written in a file."""
+    data = bytearray(path.read_bytes())
+    at %= len(data.rstrip(b"\0"))
+    if whole_page:
+        start = at - at % 512  # of a small file a part
+        data[start : start + 512] = bytes(len(data[start : start + 512]))
+    else:
+        data[at] ^= 1 << at % 8
+    path.write_bytes(data)
 
 
 @pytest.fixture
