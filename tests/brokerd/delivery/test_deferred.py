@@ -21,13 +21,13 @@ def test_a_deferred_publish_arrives_when_it_is_due(
     """Not before, and what was published after it does not wait for it."""
     peer = subscribe(10)
     sent = time.monotonic()
-    publisher.ok(dpub(topic, 300, b"later"))
+    publisher.ok(dpub(topic, 2000, b"later"))
     publisher.ok(pub(topic, b"now"))
     assert peer.bodies(1) == [b"now"]
     assert board.channel()["deferred_count"] == 1
     assert board.channel()["depth"] == 0
     assert peer.message()[1:] == (1, b"later")
-    assert time.monotonic() - sent >= 0.3 - EARLY_S
+    assert time.monotonic() - sent >= 2 - EARLY_S
     assert board.channel()["deferred_count"] == 0
 
 
