@@ -31,7 +31,7 @@ from brokerd.net.peers import LookupPeers
 from brokerd.net.resting import rest_topics
 from brokerd.net.statsd import Statsd
 from brokerd.net.tcp import serve_tcp
-from brokerd.net.watching import watch_data_path
+from brokerd.net.watching import retry_refused_writes, watch_data_path
 from brokerd.net.windows import turn_windows
 from brokerd.settings import BrokerSettings, InvalidSettings
 from brokerd.syncer import Syncer
@@ -259,6 +259,7 @@ async def _serve_on(
     peers.set_addresses(settings.lookupd_tcp_address)
     background = Background()
     background.start(watch_data_path(broker))
+    background.start(retry_refused_writes(broker))
     background.start(rest_topics(broker))
     if settings.e2e_processing_latency_percentile:
         background.start(turn_windows(broker, windows, settings.e2e_processing_latency_window_time))

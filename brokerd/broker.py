@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
@@ -22,6 +21,7 @@ from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
 from brokerd.journal.recovery import recover
 from brokerd.journal.state import ChannelState, NodeState, TopicState
 from brokerd.log.log import Log
+from brokerd.refused_write import RefusedWrite
 from brokerd.removal import Removal
 from brokerd.retention import Retention
 from brokerd.scheduler import Scheduler
@@ -72,8 +72,8 @@ class Broker:
         self.retention = Retention.of(settings.retention, settings.retention_bytes)
         self.boot_id = os.urandom(8).hex()
         self.start_time = time.time()
-        self.write_error: str | None = None
-        """Why the last write of messages failed; None if it succeeded."""
+        self.refused_write: RefusedWrite | None = None
+        """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
         self.syncer: Syncer | None = None
         """Set by a process that has one; it is notified of writes."""
@@ -142,29 +142,36 @@ class Broker:
             self.require_room()
         try:
             self._data_path.check()
-            number, directory = self._new_number(name)
-        except OSError as error:
+        except DataPathMoved as error:
             self.storage_failed(error)
             raise
+        number, directory = self._new_number(name)
         self._next_topic = number + 1
         topic = Topic(self, number, name, Log(directory), 0)
         self.topics[name] = topic
         if not topic.ephemeral:
             self.journal_append(records.topic_created(number, 0, name))
-            if self.refusal is None:
-                self.write_error = None
+            self.refused_write = None
         logger.info("TOPIC(%s): created", name)
         self.registration_changed("register", name, None)
         return topic
 
     def _new_number(self, name: str) -> tuple[int, Path | None]:
-        """An unused topic number and the directory created for it, None for an ephemeral topic."""
+        """An unused topic number and the directory created for it, None for an ephemeral topic. Raises OSError."""
         taken = {topic.number for topic in self.topics.values()}
         for candidate in range(self._next_topic, self._next_topic + TOPIC_NUMBERS):
             number = candidate % TOPIC_NUMBERS
-            if number not in taken:
-                with contextlib.suppress(FileExistsError):  # a foreign file has that name
-                    return number, None if is_ephemeral(name) else self._directories.create(number, name)
+            if number in taken:
+                continue
+            if is_ephemeral(name):
+                return number, None
+            try:
+                return number, self._directories.create(number, name)
+            except FileExistsError:
+                continue  # a foreign file has that name
+            except OSError as error:
+                self.storage_failed(error, new_directory=self._directories.path_of(number, name))
+                raise
         raise BadTopic(f"topic {name} exceeds the limit of {TOPIC_NUMBERS} topics of a node")
 
     def find_topic(self, name: str) -> Topic:
@@ -265,7 +272,11 @@ class Broker:
     @property
     def health_error(self) -> str | None:
         """Why messages or changes cannot be stored; None if they can."""
-        return self.write_error or (None if self._journal is None else self._journal.error)
+        if self.refusal is not None:
+            return str(self.refusal)
+        if self.refused_write is not None:
+            return str(self.refused_write.error)
+        return None if self._journal is None else self._journal.error
 
     @property
     def journal_is_complete(self) -> bool:
@@ -295,9 +306,11 @@ class Broker:
 
     def sync_failed(self, error: OSError) -> None:
         """Refuse publishes after a failed fsync: until a restart, or until a data path that was moved is back."""
-        if not isinstance(error, DataPathMoved):
+        if isinstance(error, DataPathMoved):
+            self.check_data_path()
+        else:
+            self._log_unhealthy(error)
             self.refusal = error
-        self.storage_failed(error)
 
     def require_data_path(self) -> None:
         """Raise DataPathMoved unless the data path is the directory that was opened. Any thread may call it."""
@@ -309,11 +322,11 @@ class Broker:
             self._data_path.check()
         except DataPathMoved as error:
             if self.refusal is None:
+                self._log_unhealthy(error)
                 self.refusal = error
-                self._unhealthy(error)
         else:
             if isinstance(self.refusal, DataPathMoved):
-                self.refusal = self.write_error = None
+                self.refusal = None
                 logger.info("the data path is the directory that was opened again")
 
     def make_room(self, error: OSError) -> bool:
@@ -328,15 +341,27 @@ class Broker:
         topic.log.remove_oldest()
         return True
 
-    def storage_failed(self, error: OSError) -> None:
-        """Record a failed write; ``/ping`` and ``/stats`` report it until one succeeds."""
-        self._unhealthy(error)
+    def storage_failed(self, error: OSError, *, new_directory: Path | None = None) -> None:
+        """Report a failed write in ``/ping`` and ``/stats`` until one succeeds.
+
+        ``new_directory`` is the directory that could not be created, if that is what failed.
+        """
+        if not isinstance(error, DataPathMoved):
+            self._log_unhealthy(error)
+            self.refused_write = RefusedWrite.of(
+                error, self._data_path.path / TOPICS, new_directory=new_directory, previous=self.refused_write
+            )
         self.check_data_path()
 
-    def _unhealthy(self, error: OSError) -> None:
-        if self.write_error is None:
+    def write_succeeds(self, refused: RefusedWrite) -> None:
+        """The disk takes the write that it ``refused``. A write that was refused since remains an error."""
+        if self.refused_write is refused:
+            self.refused_write = None
+            logger.info("the data path takes messages again")
+
+    def _log_unhealthy(self, error: OSError) -> None:
+        if self.refusal is None and self.refused_write is None:
             logger.error("cannot keep messages: %s", error)
-        self.write_error = str(error)
 
     def lost(self, topic: str, count: int, reason: str) -> None:
         """Count and log messages that were still to be delivered and cannot be read."""

@@ -184,7 +184,7 @@ class Topic:
             return 0, 0
         if count:
             assert segment is not None
-            broker.write_error = None
+            broker.refused_write = None
             if broker.syncer is not None:
                 broker.syncer.wrote(segment, messages)
             self.message_count += messages
@@ -217,8 +217,9 @@ class Topic:
                     continue
                 broker.storage_failed(error)
                 raise PublishFailed(str(error)) from error
-        broker.write_error = None
-        if self.ephemeral and segment.first_seq == first_seq:
+        if not self.ephemeral:
+            broker.refused_write = None
+        elif segment.first_seq == first_seq:
             self._copy_old()
         if broker.syncer is not None:
             broker.syncer.wrote(segment, count)

@@ -21,13 +21,14 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from brokerd.kernel import find_batch
+from brokerd.log.files import NotAllocated
 
 _FIELDS = struct.Struct(">QQqQIII")
 _CHECK = struct.Struct(">I")
 RECORD_BYTES = _FIELDS.size + _CHECK.size
 _DEFER_MS = range(36, 40)
 """Where its bytes are in a record."""
-_FIRST_BYTES = 4096
+FIRST_INDEX_BYTES = 4096
 
 
 Fields = tuple[int, int, int, int, int, int, int]
@@ -70,14 +71,14 @@ class CommitIndex:
         self.was_cut = False
         self._mapped: mmap.mmap | None
         if path is None:
-            self._mapped = mmap.mmap(-1, _FIRST_BYTES)
+            self._mapped = mmap.mmap(-1, FIRST_INDEX_BYTES)
         else:
             if create:
                 path.unlink(missing_ok=True)
             size = path.stat().st_size if path.exists() else 0
             # Files only ever have these sizes, so any other size means that the file was truncated.
-            self.was_cut = not create and (size < _FIRST_BYTES or size & (size - 1) != 0)
-            self._mapped = _map_file(path, max(size, _FIRST_BYTES))
+            self.was_cut = not create and (size < FIRST_INDEX_BYTES or size & (size - 1) != 0)
+            self._mapped = _map_file(path, max(size, FIRST_INDEX_BYTES))
         self._size = len(self._mapped)
 
     @property
@@ -218,10 +219,15 @@ def _check(map_: mmap.mmap, offset: int) -> int:
 
 
 def _map_file(path: Path, size: int) -> mmap.mmap:
-    """Map a file of ``size`` bytes, made or extended first, with no descriptor left open but the map's own."""
+    """Map a file of ``size`` bytes, made or extended first, with no descriptor left open but the map's own.
+
+    Raises NotAllocated, and OSError if the file cannot be opened.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, size)
         return mmap.mmap(fd, size)
+    except OSError as error:
+        raise NotAllocated(error, max(mmap.PAGESIZE, size - os.fstat(fd).st_size)) from error
     finally:
         os.close(fd)

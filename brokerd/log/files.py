@@ -13,6 +13,14 @@ _SEGMENT: Final = re.compile(r"[0-9]{20}\.log")
 _SIDE_FILE: Final = re.compile(r"[0-9]{20}\.idx")
 
 
+class NotAllocated(OSError):
+    """A file could not be created or extended for want of ``nbytes`` of space, or for another reason."""
+
+    def __init__(self, error: OSError, nbytes: int) -> None:
+        super().__init__(error.errno, error.strerror, error.filename)
+        self.nbytes = nbytes
+
+
 class LogFiles(NamedTuple):
     """The contents of a log's directory. Only regular files with a known name are the broker's."""
 

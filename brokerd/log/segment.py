@@ -22,8 +22,8 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from brokerd.kernel import append_commands
-from brokerd.log.commits import Commit, CommitIndex
-from brokerd.log.files import RETIRED
+from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
+from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.mending import Known, Repair, mend
 from nsqwire.scan import Input
 
@@ -79,7 +79,8 @@ class Segment:
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
         """Make an empty segment of ``capacity`` bytes.
 
-        Raises OSError, leaving no file behind; FileExistsError, leaving the files of that name as they are.
+        Raises NotAllocated or another OSError, leaving no file behind; FileExistsError, leaving the files of that name
+        as they are.
         """
         if directory is None:
             return cls._begin(None, first_seq, mmap.mmap(-1, capacity))
@@ -92,10 +93,10 @@ class Segment:
             finally:
                 os.close(fd)
             return cls._begin(path, first_seq, map_)
-        except OSError:
+        except OSError as error:
             path.unlink(missing_ok=True)
             path.with_suffix(".idx").unlink(missing_ok=True)
-            raise
+            raise NotAllocated(error, capacity + FIRST_INDEX_BYTES) from error
 
     @classmethod
     def reuse(cls, retired: Segment, first_seq: int) -> Segment:

@@ -1,8 +1,9 @@
-"""Periodic check that the data path was not moved."""
+"""Periodic checks of the data path: whether it was moved, and whether the disk takes writes again."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -10,9 +11,29 @@ if TYPE_CHECKING:
 
 EVERY_S: Final = 1.0
 
+logger = logging.getLogger("brokerd")
+
 
 async def watch_data_path(broker: Broker) -> None:
     """Check once a second that the data path is the directory that was opened, until cancelled."""
     while True:
         await asyncio.sleep(EVERY_S)
         broker.check_data_path()
+
+
+async def retry_refused_writes(broker: Broker) -> None:
+    """Once a second, retry the write that the disk refused, and clear the error when it succeeds, until cancelled.
+
+    A load balancer that follows ``/ping`` sends no publish that could succeed.
+    """
+    while True:
+        await asyncio.sleep(EVERY_S)
+        refused = broker.refused_write
+        if refused is None or broker.refusal is not None:
+            continue
+        try:
+            await asyncio.to_thread(refused.retry)
+        except OSError as error:
+            logger.debug("the disk still refuses a write of %d bytes: %s", refused.nbytes, error)
+        else:
+            broker.write_succeeds(refused)

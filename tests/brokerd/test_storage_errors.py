@@ -11,6 +11,7 @@ import pytest
 
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
+Eventually = Callable[[Callable[[], Any]], Any]
 
 FAULTY = """
 import errno, os, time
@@ -20,6 +21,8 @@ def faulty(name, number):
     real = getattr(os, name)
     def call(*args, **options):
         if Path({faults!r}, name).exists():
+            with Path({faults!r}, name).open("a") as refused:
+                refused.write("x")
             raise OSError(number, os.strerror(number), args[0])
         return real(*args, **options)
     setattr(os, name, call)
@@ -27,7 +30,8 @@ def faulty(name, number):
 for name in ("mkdir", "rename", "posix_fallocate"):
     faulty(name, errno.ENOSPC)
 """
-"""As a ``sitecustomize``: a system call fails as on a full disk while there is a file of its name."""
+"""As a ``sitecustomize``: while a file named after a system call exists, the call fails as on a full disk, and the file
+grows by a byte with each failure."""
 
 
 def sized(data: bytes) -> bytes:
@@ -52,6 +56,9 @@ class Disk:
     def fail(self, *names: str) -> None:
         for name in names:
             (self._faults / name).touch()
+
+    def failures(self, name: str) -> int:
+        return (self._faults / name).stat().st_size
 
     def work(self) -> None:
         for path in self._faults.iterdir():
@@ -143,3 +150,32 @@ def test_a_topic_whose_folder_cannot_be_filled_is_published_to_once_there_is_roo
     broker.kill()
     [topic] = start_broker(data_path=broker.data_path).stats()["topics"]
     assert (topic["topic_name"], topic["depth"]) == ("t", 1)
+
+
+@pytest.mark.parametrize("call", ["mkdir", "posix_fallocate"])
+def test_the_health_recovers_although_nobody_publishes(
+    call: str, disk: Disk, start_broker: Start, connect: Connect, eventually: Eventually
+) -> None:
+    """A load balancer that follows /ping sends no publish; the broker tries by itself what the disk refused."""
+    broker = start_broker()
+    disk.fail(call)
+    kind, told = connect(broker).command(b"PUB t\n" + sized(b"refused"))
+    assert (kind, told[:12]) == (1, b"E_PUB_FAILED")
+    tried = disk.failures(call)
+    eventually(lambda: disk.failures(call) >= tried + 2)
+    assert broker.request("GET", "/ping").status == 500
+    disk.work()
+    eventually(lambda: broker.request("GET", "/ping").text == "OK")
+    assert broker.stats()["health"] == "OK"
+    connect(broker).ok(b"PUB t\n" + sized(b"taken"))
+    [directory] = (broker.data_path / "topics").iterdir()
+    assert sorted(path.suffix for path in directory.iterdir()) == [".idx", ".log"]
+
+
+def test_a_publish_that_needs_no_disk_does_not_end_the_error(disk: Disk, start_broker: Start, connect: Connect) -> None:
+    """An ephemeral topic is kept in memory."""
+    broker = start_broker()
+    disk.fail("mkdir")
+    assert connect(broker).command(b"PUB t\n" + sized(b"refused"))[0] == 1
+    connect(broker).ok(b"PUB t#ephemeral\n" + sized(b"taken"))
+    assert broker.request("GET", "/ping").status == 500

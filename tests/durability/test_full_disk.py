@@ -317,6 +317,37 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", path], check=True)
 
 
+def fill(small_disk: Path, free_kib: int) -> bool:
+    """Take all but ``free_kib`` of the small disk's space. False, with nothing done, where it is a plain directory."""
+    space = os.statvfs(small_disk)
+    free = space.f_bavail * space.f_frsize
+    if free > 64 * 1024 * 1024:
+        return False
+    fd = os.open(small_disk / "filler", os.O_CREAT | os.O_WRONLY, 0o600)
+    os.posix_fallocate(fd, 0, free - free_kib * 1024)
+    os.close(fd)
+    return True
+
+
+@pytest.mark.parametrize("limit", ["file size", "disk"])
+def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: Path, start: Callable[..., Any]) -> None:
+    """A publish is refused; once there is space, /ping returns to OK without another publish."""
+    data_path = small_disk / "data"
+    data_path.mkdir()
+    node = start(data_path=data_path)
+    sizes = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == "disk" and fill(small_disk, free_kib=4):
+        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    else:
+        resource.prlimit(node.server.pid, resource.RLIMIT_FSIZE, (8192, sizes[1]))
+        assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
+    assert node.ping() == 500
+    (small_disk / "filler").unlink(missing_ok=True)
+    resource.prlimit(node.server.pid, resource.RLIMIT_FSIZE, sizes)
+    until(lambda: node.ping() == 200)
+    node.connect().pub("new", b"x")
+
+
 @pytest.mark.parametrize("free_kib", FREE_KIB)
 def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Path, start: Callable[..., Any]) -> None:
     """After a kill, with so much space left, or none."""
@@ -326,12 +357,7 @@ def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Pat
     node.connect().sub("t", "c")
     node.connect().mpub("t", [b"%d" % number for number in range(50)])
     node.end("SIGKILL")
-    space = os.statvfs(small_disk)
-    free = space.f_bavail * space.f_frsize
-    if free <= 64 * 1024 * 1024:
-        fd = os.open(small_disk / "filler", os.O_CREAT | os.O_WRONLY, 0o600)
-        os.posix_fallocate(fd, 0, free - free_kib * 1024)
-        os.close(fd)
+    fill(small_disk, free_kib)
     full = start(data_path=data_path)
     drained(full, 50)
     full.end("SIGKILL")

@@ -1,0 +1,88 @@
+"""After the disk refused a write, the broker is healthy only once the disk takes a write of that size."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from brokerd.refused_write import RefusedWrite
+from nsqwire.errors import PublishFailed
+from tests.brokerd.clockwork import Node
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+SEGMENT_BYTES = 256 * 1024
+
+
+class Disk:
+    """The largest file that can be allocated."""
+
+    def __init__(self, allocate: Callable[[int, int, int], None]) -> None:
+        self.largest = 1 << 30
+        self._allocate = allocate
+
+    def posix_fallocate(self, fd: int, offset: int, length: int) -> None:
+        if offset + length > self.largest:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._allocate(fd, offset, length)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk(os.posix_fallocate)
+    monkeypatch.setattr(os, "posix_fallocate", disk.posix_fallocate)
+    return disk
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def refused_write(node: Node) -> RefusedWrite:
+    assert node.broker.refused_write is not None
+    return node.broker.refused_write
+
+
+def test_space_for_less_than_was_refused_is_not_enough(node: Node, disk: Disk) -> None:
+    """A message of twice a segment's smallest size was refused; a refused write that needs less changes nothing."""
+    topic = node.broker.topic("t")
+    disk.largest = SEGMENT_BYTES
+    with pytest.raises(PublishFailed, match="No space left"):
+        topic.publish([bytes(2 * SEGMENT_BYTES - 1000)])
+    node.broker.storage_failed(FULL)
+    with pytest.raises(OSError, match="No space left"):
+        refused_write(node).retry()
+    disk.largest = 2 * SEGMENT_BYTES + 4096
+    refused = refused_write(node)
+    refused.retry()
+    node.broker.write_succeeds(refused)
+    assert node.broker.health_error is None
+    topic.publish([bytes(2 * SEGMENT_BYTES - 1000)])
+
+
+def test_a_retry_leaves_no_files(node: Node, tmp_path: Path) -> None:
+    """Neither those of the data path nor those of a topic that was not created."""
+    node.broker.storage_failed(FULL, new_directory=tmp_path / "topics" / "t.0")
+    refused_write(node).retry()
+    assert list((tmp_path / "topics").iterdir()) == []
+
+
+def test_a_write_that_is_refused_during_a_retry_remains_an_error(node: Node) -> None:
+    """The retry runs in a thread; its success says nothing about the later write."""
+    node.broker.storage_failed(FULL)
+    refused = refused_write(node)
+    node.broker.storage_failed(FULL)
+    node.broker.write_succeeds(refused)
+    assert node.broker.health_error == str(FULL)
+
+
+def test_a_failed_sync_remains_an_error(node: Node) -> None:
+    """Space on the disk says nothing about what the failed fsync lost."""
+    node.broker.storage_failed(FULL)
+    node.broker.sync_failed(OSError(errno.EIO, os.strerror(errno.EIO)))
+    node.broker.write_succeeds(refused_write(node))
+    assert node.broker.health_error == "[Errno 5] Input/output error"
