@@ -149,7 +149,9 @@ class Broker:
         self._next_topic = number + 1
         topic = Topic(self, number, name, Log(directory), 0)
         self.topics[name] = topic
-        if not topic.ephemeral:
+        if topic.ephemeral:
+            self.journal_append(records.topic_number_taken(number))
+        else:
             self.journal_append(records.topic_created(number, 0, name))
             self.refused_write = None
         logger.info("TOPIC(%s): created", name)

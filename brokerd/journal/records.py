@@ -28,7 +28,8 @@ CHANNEL_REWOUND: Final = 15
 WAITING_RANGES: Final = 16
 JOURNAL_BEGUN: Final = 17
 TOPIC_PASSED: Final = 18
-KINDS: Final = range(TOPIC_CREATED, TOPIC_PASSED + 1)
+TOPIC_NUMBER_TAKEN: Final = 19
+KINDS: Final = range(TOPIC_CREATED, TOPIC_NUMBER_TAKEN + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
 """The kinds that describe messages of one channel, whose number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
@@ -131,6 +132,11 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
 def topic_passed(number: int, routed_end: int) -> bytes:
     """Messages below ``routed_end`` have gone to channels that do not survive a restart."""
     return TOPIC_HEAD.pack(TOPIC_PASSED, number, routed_end)
+
+
+def topic_number_taken(number: int) -> bytes:
+    """An ephemeral topic has this number, which message ids contain. No later topic may have it."""
+    return TOPIC.pack(TOPIC_NUMBER_TAKEN, number)
 
 
 def journal_begun(generation: int, *, is_complete: bool, previous_end: int) -> bytes:

@@ -187,6 +187,8 @@ class NodeState:
         if kind == records.TOPIC_CREATED:
             _, number, routed_end = records.TOPIC_HEAD.unpack_from(record)
             self._create_topic(TopicState(number, record[records.TOPIC_HEAD.size :].decode(), routed_end))
+        elif kind == records.TOPIC_NUMBER_TAKEN:
+            self.next_topic = records.TOPIC.unpack(record)[1] + 1
         elif kind == records.TOPIC_DELETED:
             self._delete_topic(records.TOPIC.unpack(record)[1])
         elif kind == records.TOPIC_PAUSED:

@@ -94,6 +94,19 @@ def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
+def test_a_number_of_a_topic_that_left_nothing_else_is_not_given_again(tmp_path: Path) -> None:
+    """Applying the records once more, as after a checkpoint that has the first of them, changes nothing."""
+    journal = opened(tmp_path, node)
+    written = [records.topic_number_taken(4), records.topic_number_taken(5), records.topic_created(6, 0, "later")]
+    for record in written:
+        journal.append(record)
+        state = recover(tmp_path).state
+        assert state.next_topic == int.from_bytes(record[1:3]) + 1
+    for record in written:
+        state.apply(record)
+    assert (state.next_topic, sorted(state.topics)) == (7, [3, 6])
+
+
 def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) -> None:
     """Many ranges take several records; a message's last record decides."""
     journal = written(tmp_path)

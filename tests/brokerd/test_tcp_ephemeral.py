@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 Connect = Callable[..., Any]
 Eventually = Callable[[Callable[[], Any]], Any]
@@ -115,6 +116,31 @@ def test_nothing_ephemeral_is_on_disk_or_survives(start_broker: Callable[..., An
     assert broker.terminate() == 0
     again = start_broker(data_path=broker.data_path)
     assert tree(again) == {"lasting": ["c"]}
+
+
+def message_id(broker: Any, connect: Connect, topic: str) -> bytes:
+    """The id of a message that is published to a topic of this name."""
+    peer = connect(broker)
+    peer.ok(f"SUB {topic} c\n".encode())
+    peer.ok(pub(topic, b"x"))
+    peer.send(b"RDY 1\n")
+    return bytes(peer.message()[0])
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_no_id_of_an_ephemeral_topic_is_given_again_after_a_restart(
+    how: str, start_broker: Callable[..., Any], connect: Connect
+) -> None:
+    """Neither to a durable topic nor to another ephemeral one, whichever is created first."""
+    topics = [["a#ephemeral", "b#ephemeral"], ["durable"], ["a#ephemeral", "later"], ["last", "b#ephemeral"]]
+    broker = start_broker()
+    given = []
+    for names in topics:
+        given += [message_id(broker, connect, name) for name in names]
+        getattr(broker, how)()
+        broker = start_broker(data_path=broker.data_path)
+    assert len(set(given)) == len(given)
+    assert not any("damaged" in line for line in broker.log)
 
 
 def test_an_ephemeral_channel_keeps_the_newest_of_what_nobody_takes(

@@ -172,6 +172,7 @@ def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Di
     assert (set(broker.topics), set(topic.channels), topic.paused, channel.paused) == ({"t"}, channels, False, False)
     assert (channel.in_flight_count, channel.gone) == (1, False)
     topic.channel("tail#ephemeral")
+    broker.topic("tail#ephemeral").publish([b"x"])
     node.kill()
     disk.is_full = False
     node.open()
