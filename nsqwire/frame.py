@@ -47,12 +47,6 @@ def encode_frame(frame_type: int, data: bytes) -> bytes:
     return HEADER.pack(4 + len(data), frame_type) + data
 
 
-def encode_message(message: Message) -> bytes:
-    """Return the message frame's bytes."""
-    size = MESSAGE_HEAD_BYTES - 4 + len(message.body)
-    return MESSAGE_HEAD.pack(size, MESSAGE, message.timestamp, message.attempts, message.id) + message.body
-
-
 def decode_message(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Message:
     """Read a message frame's data, at ``start`` to ``end``. Raises FrameError if it is shorter than its head."""
     if (len(data) if end is None else end) - start < _HEAD_BYTES:

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from nsqwire.decoding import decode_json
 from nsqwire.errors import BadBody
+from nsqwire.gojson import decode_json
 
 _INT64 = range(-(2**63), 2**63)
 _INT32 = range(-(2**31), 2**31)
@@ -77,17 +77,17 @@ def _known(decoded: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class IdentifyLimits:
-    """What a broker grants; times are milliseconds."""
+    """The limits of what a broker grants."""
 
     version: str
     max_rdy_count: int
-    max_heartbeat_interval: int
+    max_heartbeat_interval_ms: int
     max_output_buffer_size: int
-    min_output_buffer_timeout: int
-    max_output_buffer_timeout: int
-    output_buffer_timeout: int
-    msg_timeout: int
-    max_msg_timeout: int
+    min_output_buffer_timeout_ms: int
+    max_output_buffer_timeout_ms: int
+    output_buffer_timeout_ms: int
+    msg_timeout_ms: int
+    max_msg_timeout_ms: int
     max_deflate_level: int
     tls: bool = False
     deflate: bool = False
@@ -99,12 +99,12 @@ class IdentifyLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What holds for a connection; times are milliseconds. Heartbeats are off at interval 0."""
+    """The settings of a connection. Heartbeats are off if their interval is 0."""
 
-    heartbeat_interval: int = DEFAULT_HEARTBEAT_MS
+    heartbeat_interval_ms: int = DEFAULT_HEARTBEAT_MS
     output_buffer_size: int = DEFAULT_OUTPUT_BUFFER_SIZE
-    output_buffer_timeout: int
-    msg_timeout: int
+    output_buffer_timeout_ms: int
+    msg_timeout_ms: int
     sample_rate: int = 0
     tls: bool = False
     deflate: bool = False
@@ -115,20 +115,20 @@ class Terms:
     def before_identify(cls, limits: IdentifyLimits) -> Terms:
         """The terms of a client that never sends IDENTIFY."""
         return cls(
-            output_buffer_timeout=limits.output_buffer_timeout,
-            msg_timeout=limits.msg_timeout,
+            output_buffer_timeout_ms=limits.output_buffer_timeout_ms,
+            msg_timeout_ms=limits.msg_timeout_ms,
             deflate_level=min(6, limits.max_deflate_level),
         )
 
     def agree(self, asked: Identify, limits: IdentifyLimits) -> Terms:
         """Return the terms after ``asked``. Raises BadBody, in nsqd's order of checks, for a value out of range."""
         heartbeat = _bounded(
-            "heartbeat interval", asked.heartbeat_interval, self.heartbeat_interval,
-            MIN_HEARTBEAT_MS, limits.max_heartbeat_interval, off=0,
+            "heartbeat interval", asked.heartbeat_interval, self.heartbeat_interval_ms,
+            MIN_HEARTBEAT_MS, limits.max_heartbeat_interval_ms, off=0,
         )  # fmt: skip
         buffer_timeout = _bounded(
-            "output buffer timeout", asked.output_buffer_timeout, self.output_buffer_timeout,
-            limits.min_output_buffer_timeout, limits.max_output_buffer_timeout, off=0,
+            "output buffer timeout", asked.output_buffer_timeout, self.output_buffer_timeout_ms,
+            limits.min_output_buffer_timeout_ms, limits.max_output_buffer_timeout_ms, off=0,
         )  # fmt: skip
         buffer_size = _bounded(
             "output buffer size", asked.output_buffer_size, self.output_buffer_size,
@@ -137,17 +137,22 @@ class Terms:
         if not 0 <= asked.sample_rate <= MAX_SAMPLE_RATE:
             raise BadBody(f"IDENTIFY sample rate ({asked.sample_rate}) is invalid")
         msg_timeout = _bounded(
-            "msg timeout", asked.msg_timeout, self.msg_timeout, MIN_MSG_TIMEOUT_MS, limits.max_msg_timeout, off=None
+            "msg timeout",
+            asked.msg_timeout,
+            self.msg_timeout_ms,
+            MIN_MSG_TIMEOUT_MS,
+            limits.max_msg_timeout_ms,
+            off=None,
         )
         deflate = asked.feature_negotiation and limits.deflate and asked.deflate
         level = asked.deflate_level if deflate and asked.deflate_level > 0 else 6
         return replace(
             self,
-            heartbeat_interval=heartbeat,
-            output_buffer_timeout=0 if asked.output_buffer_size == -1 else buffer_timeout,
+            heartbeat_interval_ms=heartbeat,
+            output_buffer_timeout_ms=0 if asked.output_buffer_size == -1 else buffer_timeout,
             output_buffer_size=buffer_size,
             sample_rate=asked.sample_rate,
-            msg_timeout=msg_timeout,
+            msg_timeout_ms=msg_timeout,
             tls=asked.feature_negotiation and limits.tls and asked.tls_v1,
             deflate=deflate,
             deflate_level=min(level, limits.max_deflate_level),
@@ -159,8 +164,8 @@ class Terms:
         answer = {
             "max_rdy_count": limits.max_rdy_count,
             "version": limits.version,
-            "max_msg_timeout": limits.max_msg_timeout,
-            "msg_timeout": self.msg_timeout,
+            "max_msg_timeout": limits.max_msg_timeout_ms,
+            "msg_timeout": self.msg_timeout_ms,
             "tls_v1": self.tls,
             "deflate": self.deflate,
             "deflate_level": self.deflate_level,
@@ -169,7 +174,7 @@ class Terms:
             "sample_rate": self.sample_rate,
             "auth_required": limits.auth_required,
             "output_buffer_size": self.output_buffer_size,
-            "output_buffer_timeout": self.output_buffer_timeout,
+            "output_buffer_timeout": self.output_buffer_timeout_ms,
             "topology_region": limits.topology_region,
             "topology_zone": limits.topology_zone,
         }

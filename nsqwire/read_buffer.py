@@ -6,8 +6,8 @@ import mmap
 import struct
 from collections.abc import Callable
 
+from nsqwire.commands import Command
 from nsqwire.errors import NSQError
-from nsqwire.received import Command
 from nsqwire.scan import Input
 
 SCRATCH_BYTES = 256 * 1024
@@ -85,8 +85,8 @@ class ReadBuffer:
             if at < len(data):
                 self._make_room()
 
-    def hold(self) -> None:
-        """Keep what is unread in a buffer of this session's own: others will read before it is gone on with."""
+    def keep_unread(self) -> None:
+        """Move the unread input out of the shared buffer, into which other connections read."""
         if self._buffer is self._scratch:
             self._move(_new_buffer(self._end - self._kept_from() + _FIRST_READ_BYTES))
 

@@ -21,14 +21,19 @@ TOUCH_LINE_BYTES = 23
 """``TOUCH ``, 16 bytes of id, newline."""
 MAX_RUN_BYTES = 64 * 1024
 """Most bytes of REQ or TOUCH lines in one run, between two reads of the clock."""
+MAX_DPUB_RUN = 512
+"""Most DPUB commands in one run: each message is an entry in every channel of its topic."""
+MAX_DEFER_MS = 2**32 - 1
+"""Longest delay in a run of DPUBs. The grammar reads longer ones."""
 
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
-_FIN_RUN = re.compile(rb"(?:FIN [^\n]{16}\n)*", re.DOTALL)
+_FIN_RUN = re.compile(rb"(?:FIN [^ \n]{15}[^ \r\n]\n)*")
 _REQ_LINE = re.compile(rb"REQ [^ \n]{16} ([0-9]{1,18}\n)")
-_TOUCH_RUN = re.compile(rb"(?:TOUCH [^ \n]{16}\n)*")
+_TOUCH_RUN = re.compile(rb"(?:TOUCH [^ \n]{15}[^ \r\n]\n)*")
 _NOP_RUN = re.compile(rb"(?:NOP\r?\n)*")
 _PUB_LINE = re.compile(rb"PUB [^ \r\n]{1,64}\n")
+_DPUB_LINE = re.compile(rb"DPUB ([^ \r\n]{1,64}) ([0-9]{1,18})\n")
 _MPUB_LINE = re.compile(rb"MPUB [^ \r\n]{1,64}\n")
 _SIZE = struct.Struct(">i")
 _SIZE_COUNT = struct.Struct(">ii")
@@ -42,6 +47,9 @@ class Scanner(Protocol):
     def touch_run(self, buffer: Input, start: int, end: int, /) -> int: ...
     def nop_run(self, buffer: Input, start: int, end: int, /) -> int: ...
     def pub_run(self, buffer: Input, start: int, end: int, max_size: int, /) -> tuple[int, int, int]: ...
+    def dpub_run(
+        self, buffer: Input, start: int, end: int, max_size: int, max_ms: int, /
+    ) -> tuple[int, int, int, int]: ...
     def mpub_run(
         self, buffer: Input, start: int, end: int, max_size: int, max_body: int, /
     ) -> tuple[int, int, int, int]: ...
@@ -51,7 +59,10 @@ class Scanner(Protocol):
 
 
 def fin_run(buffer: Input, start: int, end: int) -> int:
-    """Count the whole ``FIN`` lines that follow one another in ``buffer[start:end]``."""
+    """Count the complete ``FIN`` lines at the start of ``buffer[start:end]``.
+
+    An id with a space, or with a carriage return at its end, is left to the grammar, which takes these as separators.
+    """
     match = _FIN_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
 
@@ -73,7 +84,7 @@ def req_run(buffer: Input, start: int, end: int) -> tuple[int, int]:
 
 
 def touch_run(buffer: Input, start: int, end: int) -> int:
-    """Count the complete ``TOUCH`` lines at the start of ``buffer[start:end]``."""
+    """As ``fin_run``, for ``TOUCH``."""
     match = _TOUCH_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // TOUCH_LINE_BYTES
 
@@ -103,6 +114,25 @@ def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, in
         start += length + 4 + size
         count += 1
     return length, count, start
+
+
+def dpub_run(buffer: Input, start: int, end: int, max_size: int, max_ms: int) -> tuple[int, int, int, int]:
+    """Count the complete ``DPUB`` commands to one topic at the start of ``buffer[start:end]``, up to MAX_DPUB_RUN.
+
+    Returns ``(name, count, body_bytes, offset)``: the length of the topic's name, the number of commands, the size of
+    all bodies together, and the offset after the last command. The run ends before a command that needs the full
+    grammar: one with a delay of 0 or above ``max_ms``, or a body of 0 or more than ``max_size`` bytes.
+    """
+    name, count, body_bytes = b"", 0, 0
+    while count < MAX_DPUB_RUN and (match := _DPUB_LINE.match(buffer, start, end)) is not None:
+        if (count and match[1] != name) or not 0 < int(match[2]) <= min(max_ms, MAX_DEFER_MS) or end - match.end() < 4:
+            break
+        (size,) = _SIZE.unpack_from(buffer, match.end())
+        if size <= 0 or size > max_size or end - match.end() - 4 < size:
+            break
+        name, count, body_bytes = match[1], count + 1, body_bytes + size
+        start = match.end() + 4 + size
+    return len(name), count, body_bytes, start
 
 
 def mpub_run(buffer: Input, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]:

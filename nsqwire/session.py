@@ -12,6 +12,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqwire import scan
+from nsqwire.commands import (
+    Auth,
+    Authorize,
+    Cls,
+    Command,
+    DpubRun,
+    Fin,
+    IdentifyCommand,
+    Mpub,
+    MpubRun,
+    Pub,
+    PubRun,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
 from nsqwire.errors import (
     REPLIES,
     BadBody,
@@ -28,22 +45,6 @@ from nsqwire.identify import IdentifyLimits, Terms, parse_identify
 from nsqwire.names import is_valid_name
 from nsqwire.params import decimal, raw
 from nsqwire.read_buffer import ReadBuffer
-from nsqwire.received import (
-    Auth,
-    Authorize,
-    Cls,
-    Command,
-    Fin,
-    IdentifyCommand,
-    Mpub,
-    MpubRun,
-    Pub,
-    PubRun,
-    Rdy,
-    Req,
-    Sub,
-    Touch,
-)
 
 MAX_LINE_BYTES = 16_384
 """A command line of more, newline included, closes the connection without a word."""
@@ -74,7 +75,7 @@ class SessionLimits:
     max_msg_size: int
     max_body_size: int
     max_rdy_count: int
-    max_req_timeout: int
+    max_req_timeout_ms: int
 
 
 class Session(ReadBuffer):
@@ -138,15 +139,13 @@ class Session(ReadBuffer):
         between = not self._start and self._resume is None and self._buffer is self._scratch
         return between and self._takes_runs and not self.closed
 
-    def only_run(self) -> PubRun | MpubRun | Fin | None:
-        """Return the unread bytes as one command if they are a single run, as most small reads are; otherwise None.
+    def only_run(self) -> PubRun | DpubRun | MpubRun | None:
+        """Return the unread bytes as one command if they are a single run of publishes; otherwise None.
 
-        Three times as fast as ``next_command``.
+        Three times as fast as ``next_command``. Only valid if ``is_between_commands``.
         """
         end = self._end
-        if not self.is_between_commands:
-            return None
-        run = self._read_run(0, end) if self._scratch[0] != 0x46 else self._read_fins(0, end)
+        run = self._read_run(0, end)
         if run is not None and self._start == end:
             self.taken()
             return run
@@ -236,8 +235,8 @@ class Session(ReadBuffer):
         delay_ms = int(bytes(buffer[start + scan.REQ_TIMEOUT_AT : start + length - 1]))
         return Req(self._take(count * length), count, delay_ms)
 
-    def _read_run(self, start: int, end: int) -> PubRun | MpubRun | None:
-        """The publishes from there on that have the same line; a topic not seen before is for the grammar to judge."""
+    def _read_run(self, start: int, end: int) -> PubRun | DpubRun | MpubRun | None:
+        """The run of publishes at ``start`` to one topic; None without one, or if the topic's name is unchecked."""
         limits, buffer = self.limits, self._buffer
         if buffer[start] == 0x50:  # "P"
             length, count, stop = self._scanner.pub_run(buffer, start, end, limits.max_msg_size)
@@ -249,6 +248,12 @@ class Session(ReadBuffer):
             )
             if count and (topic := self._topics.get(bytes(buffer[start + 5 : start + length - 1]))) is not None:
                 return MpubRun(topic, self._take(stop - start), count, messages, length)
+        elif buffer[start] == 0x44:  # "D"
+            length, count, nbytes, stop = self._scanner.dpub_run(
+                buffer, start, end, limits.max_msg_size, limits.max_req_timeout_ms
+            )
+            if count and (topic := self._topics.get(bytes(buffer[start + 5 : start + 5 + length]))) is not None:
+                return DpubRun(topic, self._take(stop - start), count, nbytes)
         return None
 
     def _in_state(self, command: str, *allowed: State) -> None:
@@ -298,7 +303,7 @@ class Session(ReadBuffer):
 
     def _sub(self, params: list[bytes]) -> Command:
         self._in_state("SUB", State.INIT)
-        if self.terms.heartbeat_interval == 0:
+        if self.terms.heartbeat_interval_ms == 0:
             raise Invalid("cannot SUB with heartbeats disabled")
         if len(params) < 3:
             raise Invalid("SUB insufficient number of parameters")
@@ -356,7 +361,7 @@ class Session(ReadBuffer):
             raise Invalid("DPUB insufficient number of parameters")
         topic = self._topic("DPUB", params[1])
         defer_ms = decimal(params[2], f"DPUB could not parse timeout {raw(params[2])}")
-        limit = self.limits.max_req_timeout
+        limit = self.limits.max_req_timeout_ms
         if not 0 <= defer_ms <= limit:
             raise Invalid(f"DPUB timeout {defer_ms % 2**64} out of range 0-{limit}")
         return self._message("DPUB", topic, defer_ms)

@@ -8,11 +8,11 @@ NSQ_VERSION: Final = "1.3.0"
 
 
 def product_version() -> str:
-    """Our own release, from the installed distribution; ``0+unknown`` when run from a tree that is not installed."""
+    """Return this project's release, from the installed distribution; ``0+unknown`` if nothing is installed."""
     from importlib import metadata  # imported here because it is slow and rarely needed
 
     try:
-        return metadata.version("nsq")
+        return metadata.version("nsq-common")
     except metadata.PackageNotFoundError:
         return "0+unknown"
 

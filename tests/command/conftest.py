@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +13,9 @@ import psutil
 import pytest
 
 from bench.ports import free_ports
+from tests.harness.process import ROOT, Process
+from tests.harness.waiting import DEADLINE_S
 
-ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (
     "--nsqd-tcp-address",
     "--nsqd-http-address",
@@ -26,7 +23,6 @@ FLAGS = (
     "--lookupd-http-address",
     "--http-address",
 )
-PATIENCE = 60.0
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -34,87 +30,23 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var"), **more}
 
 
-class Run:
+class Run(Process):
     """A started ``nsq`` subcommand and everything it has printed."""
 
     def __init__(self, *words: str, env: dict[str, str]) -> None:
-        self._output, end = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "manage.py"), "nsq", *words], stdout=end, stderr=end, env=env, cwd=env["HOME"]
-        )
-        os.close(end)
-        self.lines: list[str] = []
-        self._changed = threading.Condition()
-        self._left = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        pending = b""
-        while not self._left.is_set():
-            readable, _, _ = select.select([self._output], [], [], 0.1)
-            if not readable:
-                continue
-            chunk = os.read(self._output, 65536)
-            if not chunk:
-                break
-            *lines, pending = (pending + chunk).split(b"\n")
-            with self._changed:
-                self.lines += [line.decode() for line in lines]
-                self._changed.notify_all()
-        os.close(self._output)
-        with self._changed:
-            self._changed.notify_all()
-
-    def leave(self) -> None:
-        """Read no further, as ``| head`` does."""
-        self._left.set()
-        self._reader.join()
-
-    @property
-    def output(self) -> str:
-        return "\n".join(self.lines)
-
-    def wait_for(self, pattern: str, *, after: int = 0, seconds: float = PATIENCE) -> re.Match[str]:
-        """The first line from number ``after`` on that matches. Fails with all of the output when it does not come."""
-        deadline = time.monotonic() + seconds
-        with self._changed:
-            position = after
-            while True:
-                for line in self.lines[position:]:
-                    if match := re.search(pattern, line):
-                        return match
-                position = len(self.lines)
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._reader.is_alive():
-                    pytest.fail(f"no line {pattern!r} in:\n{self.output}")
-                self._changed.wait(min(left, 0.5))
+        super().__init__([sys.executable, ROOT / "manage.py", "nsq", *words], env=env, cwd=env["HOME"], merged=True)
+        self.start()
 
     def running(self, name: str, *, after: int = 0) -> int:
         """Wait until the named process runs; its pid."""
-        return int(self.wait_for(rf"● {name} +running +pid (\d+)", after=after)[1])
-
-    def signal(self, signum: signal.Signals) -> None:
-        self.process.send_signal(signum)
-
-    def ended(self, seconds: float = PATIENCE) -> int:
-        """Wait for the end; the exit status."""
-        status = self.process.wait(seconds)
-        self._reader.join(10)
-        return status
+        return int(self.wait_for_log(rf"● {name} +running +pid (\d+)", after=after)[1])
 
     def pids(self) -> list[int]:
         """Every process that it ever started."""
-        return [int(match[1]) for line in self.lines if (match := re.search(r"● \S+ +starting +pid (\d+)", line))]
+        return [int(match[1]) for line in self.log if (match := re.search(r"● \S+ +starting +pid (\d+)", line))]
 
     def clean_up(self) -> None:
-        if self.process.poll() is None:
-            self.signal(signal.SIGTERM)
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        self.stop()
         for pid in self.pids():
             if psutil.pid_exists(pid):
                 psutil.Process(pid).kill()
@@ -150,19 +82,6 @@ class Up(Run):
         return answer.stdout.strip()
 
 
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[..., None]:
-    """Waits for a condition, with a deadline."""
-
-    def wait(condition: Callable[[], object], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s"
-            time.sleep(0.05)
-
-    return wait
-
-
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     """Starts ``nsq up`` with more options, in the test's folder unless ``home`` is given; stops it in the end."""
@@ -182,7 +101,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One whole platform for the tests of a module, from nothing."""
     platform = Up(tmp_path_factory.mktemp("whole"))
     try:
-        platform.wait_for(r"^Ctrl-C stops everything", seconds=120)
+        platform.wait_for_log(r"^Ctrl-C stops everything", within_s=150)
         yield platform
     finally:
         platform.clean_up()
@@ -192,7 +111,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def nsq(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a subcommand to its end."""
 
-    def run(*words: str, seconds: float = PATIENCE, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, seconds: float = DEADLINE_S, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, str(ROOT / "manage.py"), "nsq", *words],
             capture_output=True,

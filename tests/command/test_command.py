@@ -7,7 +7,7 @@ import re
 import pytest
 
 SUBCOMMANDS = [
-    *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "beat"),
+    *("up", "demo", "doctor", "brokerd", "lookup", "web", "collector", "worker", "dispatcher", "beat"),
     *("pub", "tail", "to-file", "to-http", "to-nsq", "pubsub"),
     *("stat", "topics", "channels", "nodes", "repair", "signin-link"),
 ]
@@ -48,11 +48,13 @@ def test_broker_registry_and_tools_start_without_django(nsq, subcommand, said):
     assert answer.returncode == 0
     assert said in answer.stdout + answer.stderr
     imported = re.findall(r"^import time: .*\| +(\S+)$", answer.stderr, re.MULTILINE)
-    assert "console.nsq.command" in imported
+    assert "nsqcommand.command" in imported
     assert not {name.partition(".")[0] for name in imported} & {"django", "celery", "channels", "daphne"}
 
 
-@pytest.mark.parametrize("subcommand", ["up", "demo", "doctor", "web", "collector", "worker", "beat", "signin-link"])
+@pytest.mark.parametrize(
+    "subcommand", ["up", "demo", "doctor", "web", "collector", "worker", "dispatcher", "beat", "signin-link"]
+)
 def test_each_subcommand_explains_itself(nsq, subcommand):
     answer = nsq(subcommand, "--help")
     assert answer.returncode == 0

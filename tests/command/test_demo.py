@@ -7,21 +7,22 @@ import os
 import signal
 from collections import Counter
 
-import httpx
 import pytest
 
 from nsqwire.names import is_valid_name
+from tests.harness import web
+from tests.harness.waiting import wait_until
 
 
 @pytest.fixture
 def broker(up):
-    platform = up("--without", "redis,collector,web,worker,beat")
-    platform.wait_for("^Ctrl-C stops everything")
+    platform = up("--without", "redis,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
     return platform
 
 
 def channels(platform):
-    answer = httpx.get(f"{platform.nsqd}/stats", params={"format": "json"}).json()
+    answer = web.get(f"{platform.nsqd}/stats", params={"format": "json"}).json()
     return {
         f"{topic['topic_name']}/{channel['channel_name']}": channel
         for topic in answer["topics"]
@@ -29,7 +30,7 @@ def channels(platform):
     }
 
 
-def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_nsq, wait_until):
+def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_nsq):
     """Everything that a dashboard has a column for moves."""
     demo = start_nsq("demo", "--rate", "400", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
 
@@ -47,8 +48,8 @@ def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_n
 
     wait_until(lively)
     demo.signal(signal.SIGINT)
-    assert demo.ended(20) == 0
-    last = demo.lines[-1]
+    assert demo.wait_for_exit() == 0
+    last = demo.log[-1]
     assert last.startswith("published ")
     assert "thumbnails/resize behind by" in last
     assert all(channel["client_count"] == 0 for channel in channels(broker).values())
@@ -83,11 +84,11 @@ def test_without_a_broker_it_says_so_in_a_line(nsq):
     assert "--nsqd-tcp-address" in line
 
 
-def test_it_lives_through_a_restart_of_the_broker(broker, start_nsq, wait_until):
+def test_it_lives_through_a_restart_of_the_broker(broker, start_nsq):
     """The newcomer may kill what he likes: traffic goes on."""
     demo = start_nsq("demo", "--rate", "100", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
     wait_until(lambda: len(channels(broker)) == 7)
-    seen = len(broker.lines)
+    seen = len(broker.log)
     os.kill(broker.running("brokerd"), signal.SIGKILL)
     broker.running("brokerd", after=seen)
     wait_until(lambda: channels(broker).get("orders/billing", {}).get("client_count") == 2)

@@ -7,15 +7,17 @@ import re
 import signal
 import socket
 
-import httpx
 import psutil
 
-ALL = ("redis", "lookup", "brokerd", "collector", "web", "worker", "beat")
-BROKER_ONLY = ("--without", "redis,collector,web,worker,beat")
+from tests.harness import web
+from tests.harness.waiting import wait_until
+
+ALL = ("redis", "lookup", "brokerd", "collector", "web", "worker", "dispatcher", "beat")
+BROKER_ONLY = ("--without", "redis,collector,web,worker,dispatcher,beat")
 
 
 def stats(up):
-    return httpx.get(f"{up.nsqd}/stats", params={"format": "json"}).json()
+    return web.get(f"{up.nsqd}/stats", params={"format": "json"}).json()
 
 
 def test_every_process_comes_up_from_nothing_and_answers(whole):
@@ -24,15 +26,15 @@ def test_every_process_comes_up_from_nothing_and_answers(whole):
     assert len(set(pids)) == len(ALL)
     assert all(psutil.pid_exists(pid) for pid in pids)
     for flag in ("--nsqd-http-address", "--lookupd-http-address", "--http-address"):
-        answer = httpx.get(f"http://{whole.addresses[flag]}/ping")
+        answer = web.get(f"http://{whole.addresses[flag]}/ping")
         assert (answer.status_code, answer.text) == (200, "OK"), flag
 
 
-def test_the_broker_stands_in_the_registry(whole, wait_until):
+def test_the_broker_stands_in_the_registry(whole):
     """A consumer that asks the registry is sent to an address that works."""
 
     def producers():
-        return httpx.get(f"http://{whole.addresses['--lookupd-http-address']}/nodes").json()["producers"]
+        return web.get(f"http://{whole.addresses['--lookupd-http-address']}/nodes").json()["producers"]
 
     wait_until(producers)
     (producer,) = producers()
@@ -42,7 +44,7 @@ def test_the_broker_stands_in_the_registry(whole, wait_until):
 
 def test_the_printed_link_signs_in_once(whole):
     """The newcomer clicks the link and is the administrator; a second use is refused."""
-    link = whole.wait_for(r"Sign in, once, as admin: (http\S+)")[1]
+    link = whole.wait_for_log(r"Sign in, once, as admin: (http\S+)")[1]
     assert link.startswith(whole.site)
 
     def use(browser):
@@ -50,21 +52,21 @@ def test_the_printed_link_signs_in_once(whole):
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form.text)[1]
         return browser.post(link, data={"csrfmiddlewaretoken": token})
 
-    with httpx.Client() as newcomer:
+    with web.client() as newcomer:
         answer = use(newcomer)
         assert (answer.status_code, answer.headers["location"]) == (302, "/")
         me = newcomer.get(f"{whole.site}/api/v1/me").json()
         assert (me["username"], me["role"]) == ("admin", "admin")
-    with httpx.Client() as latecomer:
+    with web.client() as latecomer:
         assert use(latecomer).status_code == 410
         assert latecomer.get(f"{whole.site}/api/v1/me").status_code == 401
 
 
-def test_what_is_published_shows_in_the_platforms_snapshot(whole, wait_until):
+def test_what_is_published_shows_in_the_platforms_snapshot(whole):
     """Broker, registry, collector, Redis and web work together: a topic appears in the API."""
     link = whole.signin_link()
-    httpx.post(f"{whole.nsqd}/pub", params={"topic": "hello"}, content=b"hello").raise_for_status()
-    with httpx.Client() as browser:
+    web.post(f"{whole.nsqd}/pub", params={"topic": "hello"}, content=b"hello").raise_for_status()
+    with web.client() as browser:
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(link).text)[1]
         browser.post(link, data={"csrfmiddlewaretoken": token})
 
@@ -81,27 +83,27 @@ def test_output_in_a_pipe_is_plain(whole):
     assert "\x1b" not in whole.output
 
 
-def test_sigterm_stops_all_within_seconds_and_loses_nothing(up, wait_until):
+def test_sigterm_stops_all_within_seconds_and_loses_nothing(up):
     """A message that was acknowledged, and one in a consumer's hands, are there after the next start."""
     first = up()
-    first.wait_for("^Ctrl-C stops everything", seconds=120)
-    httpx.post(f"{first.nsqd}/topic/create", params={"topic": "kept"}).raise_for_status()
-    httpx.post(f"{first.nsqd}/channel/create", params={"topic": "kept", "channel": "c"}).raise_for_status()
+    first.wait_for_log("^Ctrl-C stops everything", within_s=150)
+    web.post(f"{first.nsqd}/topic/create", params={"topic": "kept"}).raise_for_status()
+    web.post(f"{first.nsqd}/channel/create", params={"topic": "kept", "channel": "c"}).raise_for_status()
     for number in range(20):
-        httpx.post(f"{first.nsqd}/pub", params={"topic": "kept"}, content=b"%d" % number).raise_for_status()
+        web.post(f"{first.nsqd}/pub", params={"topic": "kept"}, content=b"%d" % number).raise_for_status()
     host, port = first.addresses["--nsqd-tcp-address"].split(":")
     with socket.create_connection((host, int(port))) as consumer:
         consumer.sendall(b"  V2SUB kept c\nRDY 5\n")
         wait_until(lambda: stats(first)["topics"][0]["channels"][0]["in_flight_count"] == 5)
         first.signal(signal.SIGTERM)
-        assert first.ended(30) == 0
+        assert first.wait_for_exit() == 0
     assert not [pid for pid in first.pids() if psutil.pid_exists(pid)]
     stopped = re.findall(r"● (\S+) +stopped +exit 0", first.output)
     assert sorted(stopped) == sorted(ALL), first.output
     assert stopped.index("collector") < stopped.index("brokerd") < stopped.index("lookup")
 
     second = up(*BROKER_ONLY, ports=first.ports)
-    second.wait_for("^Ctrl-C stops everything")
+    second.wait_for_log("^Ctrl-C stops everything")
     (channel,) = stats(second)["topics"][0]["channels"]
     assert channel["depth"] == 20
 
@@ -109,12 +111,12 @@ def test_sigterm_stops_all_within_seconds_and_loses_nothing(up, wait_until):
 def test_a_killed_process_is_restarted_and_up_says_so(up):
     """kill -9 on the broker: a line tells of it, and a new one answers at the same address."""
     platform = up(*BROKER_ONLY)
-    platform.wait_for("^Ctrl-C stops everything")
+    platform.wait_for_log("^Ctrl-C stops everything")
     first = platform.running("brokerd")
-    httpx.post(f"{platform.nsqd}/pub", params={"topic": "t"}, content=b"kept").raise_for_status()
-    seen = len(platform.lines)
+    web.post(f"{platform.nsqd}/pub", params={"topic": "t"}, content=b"kept").raise_for_status()
+    seen = len(platform.log)
     os.kill(first, signal.SIGKILL)
-    platform.wait_for(r"● brokerd +restarting +ended by SIGKILL; starts again in 0.5 s", after=seen)
+    platform.wait_for_log(r"● brokerd +restarting +ended by SIGKILL; starts again in 0.5 s", after=seen)
     second = platform.running("brokerd", after=seen)
     assert second != first
     assert stats(platform)["topics"][0]["depth"] == 1
@@ -123,18 +125,20 @@ def test_a_killed_process_is_restarted_and_up_says_so(up):
 def test_a_process_that_keeps_dying_is_tried_less_and_less_often(up, tmp_path):
     """A broker that cannot start (its data path is a file) does not spin, and the rest goes on."""
     (tmp_path / "var").mkdir()
-    platform = up("--without", "redis,collector,web,worker,beat")
-    platform.wait_for("^Ctrl-C stops everything")
+    platform = up("--without", "redis,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("brokerd")
     data = tmp_path / "var" / "brokerd"
     data.rename(tmp_path / "aside")
     data.write_text("in the way")
     os.kill(pid, signal.SIGKILL)
-    pauses = [platform.wait_for(rf"● brokerd +restarting .*starts again in {pause} s") for pause in ("0.5", "1", "2")]
+    pauses = [
+        platform.wait_for_log(rf"● brokerd +restarting .*starts again in {pause} s") for pause in ("0.5", "1", "2")
+    ]
     assert len(pauses) == 3
-    assert httpx.get(f"http://{platform.addresses['--lookupd-http-address']}/ping").text == "OK"
+    assert web.get(f"http://{platform.addresses['--lookupd-http-address']}/ping").text == "OK"
     platform.signal(signal.SIGINT)
-    assert platform.ended(15) == 0
+    assert platform.wait_for_exit() == 0
 
 
 def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
@@ -142,8 +146,8 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         platform = up("--nsqd-http-address", f"127.0.0.1:{port}")
-        assert platform.ended() == 1
-    (line,) = platform.lines
+        assert platform.wait_for_exit() == 1
+    (line,) = platform.log
     assert f"port {port} (the broker's HTTP) is taken by" in line
     assert f"(pid {os.getpid()})" in line
     assert "--nsqd-http-address" in line
@@ -153,23 +157,23 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
 def test_the_same_port_asked_for_twice_is_named(up):
     """A slip of the flags is a line, not a process that dies over and over."""
     platform = up("--http-address", "127.0.0.1:4999", "--nsqd-tcp-address", "127.0.0.1:4999")
-    assert platform.ended() == 1
+    assert platform.wait_for_exit() == 1
     assert "port 4999 is asked for twice, by --nsqd-tcp-address and --http-address" in platform.output
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up):
     """Two brokers on one data path would be a disaster; the second is told who is first."""
-    first = up("--without", "redis,brokerd,collector,web,worker,beat")
-    first.wait_for("^Ctrl-C stops everything")
-    second = up("--without", "redis,brokerd,collector,web,worker,beat")
-    assert second.ended() == 1
+    first = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    first.wait_for_log("^Ctrl-C stops everything")
+    second = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    assert second.wait_for_exit() == 1
     assert f"another nsq up (pid {first.process.pid}) runs on" in second.output
 
 
-def test_no_process_outlives_an_up_that_was_killed(up, wait_until):
+def test_no_process_outlives_an_up_that_was_killed(up):
     """kill -9 on nsq up itself: nothing keeps the ports or the data path."""
     platform = up()
-    platform.wait_for("^Ctrl-C stops everything", seconds=120)
+    platform.wait_for_log("^Ctrl-C stops everything", within_s=150)
     pids = platform.pids()
     assert len(pids) == len(ALL)
     platform.signal(signal.SIGKILL)
@@ -178,33 +182,33 @@ def test_no_process_outlives_an_up_that_was_killed(up, wait_until):
 
 def test_a_second_signal_does_not_wait(up):
     """A process that hangs cannot hold the terminal: Ctrl-C again ends it."""
-    platform = up("--without", "redis,brokerd,collector,web,worker,beat")
-    platform.wait_for("^Ctrl-C stops everything")
+    platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("lookup")
     os.kill(pid, signal.SIGSTOP)
     platform.signal(signal.SIGINT)
-    platform.wait_for(r"● lookup +stopping")
+    platform.wait_for_log(r"● lookup +stopping")
     platform.signal(signal.SIGINT)
-    assert platform.ended(5) == 0
+    assert platform.wait_for_exit() == 0
     assert not psutil.pid_exists(pid)
 
 
-def test_a_reader_that_leaves_stops_it_in_order(up, wait_until):
+def test_a_reader_that_leaves_stops_it_in_order(up):
     """``nsq up | head``: nothing keeps running unseen, and nothing is killed in the middle of its work."""
-    platform = up("--without", "redis,brokerd,collector,web,worker,beat")
-    platform.wait_for("^Ctrl-C stops everything")
+    platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
+    platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("lookup")
-    platform.leave()
+    platform.close_output()
     os.kill(pid, signal.SIGKILL)  # something to tell of
-    assert platform.ended(30) == 0
+    assert platform.wait_for_exit() == 0
 
 
 def test_a_long_path_does_not_keep_redis_from_starting(up, tmp_path):
     """A Unix socket's path ends at about 100 bytes; a home may be longer."""
     home = tmp_path / ("deep" * 30)
     home.mkdir()
-    platform = up("--without", "lookup,brokerd,collector,web,worker,beat", home=home)
-    platform.wait_for(r"● redis +running +pid \d+, unix /\S+/redis.sock")
+    platform = up("--without", "lookup,brokerd,collector,web,worker,dispatcher,beat", home=home)
+    platform.wait_for_log(r"● redis +running +pid \d+, unix /\S+/redis.sock")
 
 
 def test_bad_options_are_named(nsq):
@@ -213,7 +217,10 @@ def test_bad_options_are_named(nsq):
         (("--without", "brokers"), "there is no process 'brokers'; there are redis, lookup, brokerd"),
         (("--http-address", "4171"), "'4171' is no host:port with a port from 1 to 65535"),
         (("--nsqd-tcp-address", "::1:4150"), "put an IPv6 host in brackets, [::1]:4150"),
-        (("--without", "redis"), "--without redis needs REDIS_URL, where collector, web, worker, beat meet"),
+        (
+            ("--without", "redis"),
+            "--without redis needs REDIS_URL, where collector, web, worker, dispatcher, beat meet",
+        ),
     ):
         answer = nsq("up", *words)
         assert answer.returncode == 2

@@ -1,4 +1,4 @@
-"""Durations as Go writes and reads them."""
+"""Durations in Go's format."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ from nsqwire.durations import format_duration, nanoseconds, parse_duration
     ],
 )
 def test_gos_notation_is_read(text: str, expected: timedelta) -> None:
-    """A duration copied from an nsqd command line means the same here."""
+    """A duration from an nsqd command line has the same value here."""
     assert parse_duration(text) == expected
 
 
@@ -57,5 +57,5 @@ def test_durations_print_as_gos_do(ns: int, expected: str) -> None:
 
 @given(st.timedeltas(min_value=timedelta(days=-3650), max_value=timedelta(days=3650)))
 def test_what_is_printed_is_read_back(duration: timedelta) -> None:
-    """Printing and reading a duration gives the same one, to the microsecond."""
+    """A printed duration is read back exactly, to the microsecond."""
     assert abs(parse_duration(format_duration(nanoseconds(duration))) - duration) <= timedelta(microseconds=1)

@@ -1,4 +1,4 @@
-"""Cutting a stream into frames, however the network cut it before."""
+"""Splitting a stream into frames, for any division of the stream into reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pieces_of(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def read(reader: FrameReader, pieces: list[bytes]) -> list[tuple[int, bytes]]:
-    """The frames, as iterating yields them."""
+    """The frames returned by iteration."""
     frames = []
     for piece in pieces:
         reader.feed(piece)
@@ -29,7 +29,7 @@ def read(reader: FrameReader, pieces: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 def take(reader: FrameReader, pieces: list[bytes]) -> list[tuple[int, bytes]]:
-    """The frames, as ``take`` finds them."""
+    """The frames found by ``take``."""
     frames = []
     for piece in pieces:
         data, spans = reader.take(piece)
@@ -39,7 +39,7 @@ def take(reader: FrameReader, pieces: list[bytes]) -> list[tuple[int, bytes]]:
 
 @given(FRAMES, CUTS)
 def test_frames_come_out_as_they_went_in(frames, cuts):
-    """All of them, in order and whole, in both ways of reading; and what is behind them is left over."""
+    """All frames, in order and complete, in both ways of reading; bytes after them are left over."""
     stream = b"".join(encode_frame(frame_type, data) for frame_type, data in frames)
     iterated, taken = FrameReader(), FrameReader()
     pieces = pieces_of(stream + b"\0\0\0", cuts)
@@ -50,7 +50,7 @@ def test_frames_come_out_as_they_went_in(frames, cuts):
 
 @given(FRAMES, CUTS, st.one_of(st.integers(-(2**31), 3), st.integers(1001, 2**31 - 1)))
 def test_a_size_that_cannot_be_ends_the_reading(frames, cuts, size):
-    """Wherever it stands, and however little of the frame has arrived, it is an error."""
+    """At any position, and even if only the size has arrived, it is an error."""
     stream = b"".join(encode_frame(frame_type, data) for frame_type, data in frames)
     stream += size.to_bytes(4, "big", signed=True) + bytes(4)
     iterated, taken = FrameReader(1000), FrameReader(1000)

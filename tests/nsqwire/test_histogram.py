@@ -1,4 +1,4 @@
-"""Latency histograms: what a quantile may be off by, and that merging and differencing lose nothing."""
+"""Latency histograms: the error of quantiles, and exact merging and differences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recorded(values: list[int]) -> Histogram:
 
 
 def test_a_bucket_ends_at_its_power_of_two() -> None:
-    """Bucket i holds exactly the integers in (2^(i/32), 2^((i+1)/32)]."""
+    """Bucket i counts exactly the integers in (2^(i/32), 2^((i+1)/32)]."""
     assert [UPPER_BOUNDS[32 * octave - 1] for octave in range(1, 63)] == [2**octave for octave in range(1, 63)]
     for index in range(320, MAX_BUCKETS - 1):
         bound = UPPER_BOUNDS[index]
@@ -39,7 +39,7 @@ def test_a_bucket_ends_at_its_power_of_two() -> None:
 
 @given(latencies, st.floats(0, 1))
 def test_a_quantile_is_within_the_stated_error_of_the_exact_one(values: list[int], q: float) -> None:
-    """The value read is within 1.09 % of the sample of that rank; what counts as zero reads zero."""
+    """The quantile is within 1.09 % of the sample of that rank; values counted as zero give zero."""
     exact = sorted(values)[max(1, math.ceil(q * len(values))) - 1]
     read = recorded(values).quantile(q)
     assert read is not None
@@ -51,7 +51,7 @@ def test_a_quantile_is_within_the_stated_error_of_the_exact_one(values: list[int
 
 @given(st.lists(latencies, min_size=1, max_size=4))
 def test_merging_nodes_gives_the_histogram_of_all_their_messages(nodes: list[list[int]]) -> None:
-    """In whatever order: buckets add."""
+    """In any order, because buckets are added."""
     whole = recorded([value for node in nodes for value in node])
     for order in (nodes, nodes[::-1]):
         merged = Histogram()
@@ -62,7 +62,7 @@ def test_merging_nodes_gives_the_histogram_of_all_their_messages(nodes: list[lis
 
 @given(latencies, latencies)
 def test_the_difference_of_two_readings_is_what_came_between(before: list[int], between: list[int]) -> None:
-    """And a reading that fell is told as a restart."""
+    """A reading with smaller counts is recognized as a restart."""
     earlier, later = recorded(before), recorded(before + between)
     assert later.difference(earlier).to_json() == recorded(between).to_json()
     with pytest.raises(ValueError, match="restarted"):
@@ -71,7 +71,7 @@ def test_the_difference_of_two_readings_is_what_came_between(before: list[int], 
 
 @given(latencies)
 def test_a_histogram_survives_json(values: list[int]) -> None:
-    """As ``/stats`` carries it."""
+    """In the format of ``/stats``."""
     histogram = recorded(values)
     again = Histogram.from_json(json.loads(json.dumps(histogram.to_json())))
     assert again.to_json() == histogram.to_json()
@@ -83,6 +83,6 @@ def test_a_histogram_survives_json(values: list[int]) -> None:
     [({}, "scale"), ({"scale": 3, "zero_count": 0, "offset": 0, "counts": []}, "scale 3"), (None, "histogram")],
 )
 def test_a_foreign_histogram_is_refused_by_name(data: object, named: str) -> None:
-    """Another scale's buckets must never be added to ours."""
+    """Buckets of another scale must never be added."""
     with pytest.raises(ValueError, match=named):
         Histogram.from_json(data)  # type: ignore[arg-type]

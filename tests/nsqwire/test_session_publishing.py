@@ -1,4 +1,4 @@
-"""PUB and MPUB commands in a row are taken together; a client cannot tell."""
+"""Consecutive PUB, DPUB and MPUB commands are processed together, which clients cannot observe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokerd import kernel
 from brokerd.net.tcp import session_limits
 from brokerd.settings import BrokerSettings
 from nsqwire import scan
-from nsqwire.received import Command, Mpub, MpubRun, Pub, PubRun
+from nsqwire.commands import Command, DpubRun, Mpub, MpubRun, Pub, PubRun
 from nsqwire.scan import Scanner
 from nsqwire.session import OK, Session
 
@@ -31,12 +31,32 @@ batches = st.builds(
     names,
     st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4),
 )
+deferred = st.builds(
+    lambda name, delay, body: b"DPUB %b %b\n" % (name, delay) + sized(body),
+    names,
+    st.sampled_from([b"1", b"5", b"007", b"3600000", b"0"]),
+    st.binary(min_size=1, max_size=30),
+)
 odd = st.sampled_from(
     [
         b"PUB t\r\n" + sized(b"x"),
         b"PUB t more\n" + sized(b"x"),
         b"NOP\n",
-        b"DPUB t 5\n" + sized(b"x"),
+        b"DPUB t 5\r\n" + sized(b"x"),
+        b"DPUB t 5 more\n" + sized(b"x"),
+        b"DPUB t \n" + sized(b"x"),
+        b"DPUB t\n" + sized(b"x"),
+        b"DPUB t 3600001\n" + sized(b"x"),
+        b"DPUB t -1\n" + sized(b"x"),
+        b"DPUB t 9999999999999999999\n" + sized(b"x"),
+        b"DPUB t 18446744073709551621\n" + sized(b"x"),
+        b"DPUB t 00000000000000000005\n" + sized(b"x"),
+        b"DPUB t* 5\n" + sized(b"x"),
+        b"DPUB  5\n" + sized(b"x"),
+        b"DPUB t 5\n" + sized(b""),
+        b"DPUB t 5\n" + sized(bytes(31)),
+        b"DPUB t 5\n\xff\xff\xff\xff",
+        b"DPUB " + b"n" * 65 + b" 5\n" + sized(b"x"),
         b"MPUB t\r\n" + sized(struct.pack(">i", 2) + sized(b"x") * 2),
         b"MPUB t more\n" + sized(struct.pack(">i", 2) + sized(b"x") * 2),
         b"MPUB t\n" + sized(struct.pack(">i", 2) + sized(b"x")),
@@ -54,12 +74,15 @@ odd = st.sampled_from(
         b"PUBLISH t\n",
     ]
 )
-conversations = st.lists(sound | sound | batches | batches | odd, max_size=12)
+conversations = st.lists(sound | sound | deferred | deferred | batches | batches | odd, max_size=12)
 
 
 def published(command: Command) -> list[tuple[str, bytes, int | None]]:
     if isinstance(command, PubRun):
         return [(command.topic, bytes(body), None) for body in command.bodies()]
+    if isinstance(command, DpubRun):
+        assert sum(len(one.body) for one in command.each()) == command.body_bytes
+        return [(one.topic, bytes(one.body), one.defer_ms) for one in command.each()]
     if isinstance(command, MpubRun):
         each = [(one.topic, bytes(one.messages), one.count) for one in command.each()]
         assert sum(count for _, _, count in each) == command.messages
@@ -71,7 +94,7 @@ def published(command: Command) -> list[tuple[str, bytes, int | None]]:
 
 
 def converse(parts: Sequence[bytes], scanner: Scanner) -> tuple[list[tuple[str, bytes, int | None]], bytes, bool]:
-    """What is published, what is answered, and whether the conversation is over, after the client's end of it."""
+    """Returns the publishes, the responses, and whether the session is closed, after all input of a client."""
     session = Session(LIMITS, scratch=bytearray(64), scanner=scanner)
     messages, frames = [], b""
     for part in parts:
@@ -91,7 +114,7 @@ def converse(parts: Sequence[bytes], scanner: Scanner) -> tuple[list[tuple[str, 
 def test_publishes_are_answered_alike_however_they_arrive(
     scanner: Scanner, commands: list[bytes], sizes: list[int], cut: int
 ) -> None:
-    """Byte by byte, where no two commands are seen together, or in pieces: the same messages, answers and errors."""
+    """Byte by byte, without consecutive commands in one read, or in pieces: the same messages, answers and errors."""
     sent = b"  V2" + b"".join(commands)
     sent = sent[: max(4, len(sent) - cut)]
     pieces, at = [], 0
@@ -104,7 +127,7 @@ def test_publishes_are_answered_alike_however_they_arrive(
 
 @pytest.mark.parametrize("scanner", [scan, kernel])
 def test_publishes_to_one_topic_are_taken_together(scanner: Scanner) -> None:
-    """A client that does not wait for its answers costs one pass for all that came, not one for each."""
+    """Pipelined commands take one pass per read, not one per command."""
     session = Session(LIMITS, scratch=bytearray(4096), scanner=scanner)
     session.feed(b"  V2" + (b"PUB t\n" + sized(b"x")) * 50 + b"PUB u\n" + sized(b"y"))
     commands = [session.next_command() for _ in range(3)]
@@ -113,7 +136,7 @@ def test_publishes_to_one_topic_are_taken_together(scanner: Scanner) -> None:
 
 @pytest.mark.parametrize("scanner", [scan, kernel])
 def test_batches_to_one_topic_are_taken_together(scanner: Scanner) -> None:
-    """So are those of a client that pipelines MPUB, also where a read ends inside of one."""
+    """Pipelined MPUBs take one pass too, even if a read ends within one."""
     batch = b"MPUB t\n" + sized(struct.pack(">i", 2) + sized(b"x") + sized(b"yz"))
     sent = b"  V2" + batch * 50
     session = Session(LIMITS, scratch=bytearray(4096), scanner=scanner)
@@ -123,3 +146,13 @@ def test_batches_to_one_topic_are_taken_together(scanner: Scanner) -> None:
         while (command := session.next_command()) is not None:
             taken.append(published(command))
     assert taken == [[("t", batch[15:], 2)] * count for count in (7, 31, 12)]
+
+
+@pytest.mark.parametrize("scanner", [scan, kernel])
+def test_deferred_publishes_to_one_topic_are_taken_together(scanner: Scanner) -> None:
+    """With any delays; a long sequence is split, because each message is an entry in every channel."""
+    sent = [b"DPUB t %d\n" % (ms % 1000 + 1) + sized(b"x") for ms in range(1000)]
+    session = Session(LIMITS, scratch=bytearray(65536), scanner=scanner)
+    session.feed(b"  V2" + b"".join(sent) + b"DPUB u 5\n" + sized(b"y"))
+    commands = [session.next_command() for _ in range(4)]
+    assert [getattr(command, "count", 1) for command in commands] == [1, 512, 487, 1]

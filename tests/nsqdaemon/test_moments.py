@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqwire.moments import past_ns
+from nsqdaemon.moments import past_ns
 
 NOW_NS = 1_795_184_228_805_123_456
 NOW = datetime.fromtimestamp(NOW_NS // 1_000_000_000, UTC)

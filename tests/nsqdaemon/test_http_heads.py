@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqwire.http import Connection, HTTPError, Limits, Request, Response, Router, text_response
-from nsqwire.http.heads import PlainHead, plain_head
+from nsqdaemon.http import Connection, HTTPError, Limits, Request, Response, Router, text_response
+from nsqdaemon.http.heads import PlainHead, plain_head
 
 HOST = b" HTTP/1.1\r\nHost: h\r\n"
 LIMITS = Limits(max_header_size=1024, max_body_size=100, max_pipelined=4)

@@ -20,8 +20,8 @@ from contextlib import asynccontextmanager
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from nsqwire.http.messages import HTML_HEADER, HTTPError, Request, Response, text_response
-from nsqwire.http.router import Handler, Router
+from nsqdaemon.http.messages import HTML_HEADER, HTTPError, Request, Response, text_response
+from nsqdaemon.http.router import Handler, Router
 
 MAX_SECONDS: Final = 300.0
 _DEFAULT_SECONDS: Final = 30.0

@@ -9,9 +9,8 @@ both on an asyncio transport. Handlers are plain functions, Request -> Response:
     await loop.create_server(server.protocol, host, port)
 """
 
-from nsqwire.http.connection import Connection, Limits
-from nsqwire.http.gojson import encode, encode_without_floats
-from nsqwire.http.messages import (
+from nsqdaemon.http.connection import Connection, Limits
+from nsqdaemon.http.messages import (
     HTTPError,
     Later,
     Request,
@@ -22,8 +21,8 @@ from nsqwire.http.messages import (
     json_response,
     text_response,
 )
-from nsqwire.http.router import Answer, Handler, Router, refusal
-from nsqwire.http.server import HTTPServer
+from nsqdaemon.http.router import Answer, Handler, Router, refusal
+from nsqdaemon.http.server import HTTPServer
 
 __all__ = [
     "Answer",
@@ -38,8 +37,6 @@ __all__ = [
     "Router",
     "Stream",
     "empty",
-    "encode",
-    "encode_without_floats",
     "error_response",
     "json_response",
     "refusal",

@@ -7,20 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqdaemon.http import Connection, HTTPError, Limits, Request, Response, Router, empty, json_response, text_response
 from nsqwire.errors import FinFailed, TopicNotFound
-from nsqwire.http import (
-    Connection,
-    HTTPError,
-    Limits,
-    Request,
-    Response,
-    Router,
-    empty,
-    encode,
-    encode_without_floats,
-    json_response,
-    text_response,
-)
+from nsqwire.gojson import encode, encode_without_floats
 
 HOST = b" HTTP/1.1\r\nHost: h\r\n"
 LIMITS = Limits(max_header_size=1024, max_body_size=100, max_pipelined=4)

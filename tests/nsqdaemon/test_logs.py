@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from nsqwire import logs
-from nsqwire.logs import LogLevel
+from nsqdaemon import logs
+from nsqdaemon.logs import LogLevel
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
-from nsqwire.errors import REPLIES, NSQError
-from nsqwire.http.messages import (
+from nsqdaemon.http.messages import (
     HTML_HEADER,
     JSON_HEADER,
     NSQ_HEADER,
@@ -27,6 +26,7 @@ from nsqwire.http.messages import (
     Response,
     error_response,
 )
+from nsqwire.errors import REPLIES, NSQError
 
 log = logging.getLogger(__name__)
 

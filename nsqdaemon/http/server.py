@@ -9,13 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
+from nsqdaemon.http.connection import BodyLimit, Connection, Limits
+from nsqdaemon.http.heads import PlainHead, plain_head
+from nsqdaemon.http.messages import Later, Request, Response
+from nsqdaemon.http.router import Answer
+from nsqdaemon.input_budget import LONG_BYTES, InputBudget
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
-from nsqwire.http.connection import BodyLimit, Connection, Limits
-from nsqwire.http.heads import PlainHead, plain_head
-from nsqwire.http.messages import Later, Request, Response
-from nsqwire.http.router import Answer
-from nsqwire.input_budget import LONG_BYTES, InputBudget
 
 log = logging.getLogger(__name__)
 

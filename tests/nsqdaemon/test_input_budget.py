@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqwire.input_budget import FINISH_SECONDS, FIRST, LONG_BYTES, InputBudget
+from nsqdaemon.input_budget import FINISH_SECONDS, FIRST, LONG_BYTES, InputBudget
 
 MEGABYTE = 1_048_576
 LIMIT = 10 * MEGABYTE

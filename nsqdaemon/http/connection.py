@@ -11,8 +11,8 @@ from typing import Final
 
 import httptools
 
-from nsqwire.http.heads import PlainHead, plain_head
-from nsqwire.http.messages import TEXT_HEADER, Request, Response, Stream
+from nsqdaemon.http.heads import PlainHead, plain_head
+from nsqdaemon.http.messages import TEXT_HEADER, Request, Response, Stream
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

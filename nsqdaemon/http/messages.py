@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from nsqwire.http import gojson
-from nsqwire.http.heads import header_fields
+from nsqdaemon.http.heads import header_fields
+from nsqwire import gojson
 
 log = logging.getLogger(__name__)
 

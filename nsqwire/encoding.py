@@ -1,4 +1,4 @@
-"""A client's commands as bytes: ``NAME p1 p2…\\n``, then for some a body behind its ``i32`` length."""
+"""Encodes a client's commands: ``NAME p1 p2…\\n``, then for some a body behind its ``i32`` length."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from nsqdaemon.logs import LogLevel
 from nsqwire.durations import format_duration, nanoseconds, parse_duration
-from nsqwire.logs import LogLevel
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})

@@ -14,8 +14,8 @@ from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
+from nsqdaemon.http.messages import Response
 from nsqwire.histogram import Histogram, bucket_of, midpoint
-from nsqwire.http.messages import Response
 from nsqwire.version import NSQ_VERSION, product_version
 
 _LINES_AT_ONCE: Final = 5000

@@ -1,4 +1,4 @@
-"""The commands that a broker receives, as values: what a Session makes of a client's bytes."""
+"""The commands that a broker receives, as values. A Session parses a client's bytes into them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ from dataclasses import dataclass
 
 from nsqwire.identify import Identify
 
+MAX_DPUB_LINE = 128
+"""Upper bound on the length of a command line in a DpubRun."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, eq=False, repr=False)
 class IdentifyCommand:
     """IDENTIFY; the session's ``terms`` already hold what was agreed."""
 
     asked: Identify
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Auth:
     """AUTH."""
 
     secret: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sub:
     """SUB."""
 
@@ -30,7 +33,7 @@ class Sub:
     channel: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Pub:
     """PUB, or DPUB if ``defer_ms`` is not None. ``body`` is a view that the next read overwrites."""
 
@@ -39,7 +42,7 @@ class Pub:
     defer_ms: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PubRun:
     """``count`` PUB commands to one topic in a row, with the same line of ``line_bytes``.
 
@@ -60,7 +63,30 @@ class PubRun:
             yield self.commands[start:at]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
+class DpubRun:
+    """``count`` DPUB commands to one topic in a row, each with a delay of its own, not 0.
+
+    ``commands`` has their bytes, each ``DPUB <topic> <ms>\\n | size i32 | body``, checked, with ``body_bytes`` bytes of
+    bodies in all; the next read overwrites it.
+    """
+
+    topic: str
+    commands: memoryview
+    count: int
+    body_bytes: int
+
+    def each(self) -> Iterator[Pub]:
+        """The commands one by one."""
+        at = 0
+        for _ in range(self.count):
+            line = bytes(self.commands[at : at + MAX_DPUB_LINE]).partition(b"\n")[0]
+            start = at + len(line) + 5
+            at = start + int.from_bytes(self.commands[start - 4 : start])
+            yield Pub(self.topic, self.commands[start:at], int(line[line.rindex(b" ") :]))
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class MpubRun:
     """``count`` MPUB commands to one topic in a row, with the same line of ``line_bytes``.
 
@@ -85,14 +111,14 @@ class MpubRun:
             yield Mpub(self.topic, self.commands[start:at], count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Authorize:
     """An MPUB is about to be read; comes before its Mpub, and only where an auth server is asked."""
 
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Mpub:
     """MPUB. ``messages`` holds ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
 
@@ -101,14 +127,14 @@ class Mpub:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Rdy:
     """RDY."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Fin:
     """``count`` FIN commands in a row: ``lines`` is their bytes, 21 each; the next read overwrites it."""
 
@@ -116,7 +142,7 @@ class Fin:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Req:
     """``count`` REQ commands in a row with the same delay, which is not clamped yet.
 
@@ -133,7 +159,7 @@ class Req:
         return bytes(self.lines[4:20])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Touch:
     """``count`` TOUCH commands in a row: ``lines`` has their bytes, 23 each; the next read overwrites it."""
 
@@ -146,9 +172,11 @@ class Touch:
         return bytes(self.lines[6:22])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Cls:
     """CLS."""
 
 
-Command = IdentifyCommand | Auth | Sub | Pub | PubRun | Authorize | Mpub | MpubRun | Rdy | Fin | Req | Touch | Cls
+Command = (
+    IdentifyCommand | Auth | Sub | Pub | PubRun | DpubRun | Authorize | Mpub | MpubRun | Rdy | Fin | Req | Touch | Cls
+)

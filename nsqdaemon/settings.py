@@ -7,8 +7,8 @@
 gives ``--msg-timeout``, ``msg_timeout`` in the TOML file, ``BROKERD_MSG_TIMEOUT`` and ``settings.msg_timeout``. A flag
 beats the environment, which beats the file, which beats the default. Flags are read as Go's flag package reads them.
 
-``python -m nsqwire.settings package.module:Class page.md [heading]`` writes a page's table, or the one below a heading,
-anew.
+``python -m nsqdaemon.settings package.module:Class page.md [heading]`` rewrites the table of a documentation page,
+or of the section below ``heading``.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from inspect import get_annotations
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from nsqwire import logs
-from nsqwire.declaration import Declaration, shown_value, split_list, value_from_file, value_from_text, value_of_code
-from nsqwire.logs import LogLevel
+from nsqdaemon import logs
+from nsqdaemon.declaration import Declaration, shown_value, split_list, value_from_file, value_from_text, value_of_code
+from nsqdaemon.logs import LogLevel
 
 log = logging.getLogger(__name__)
 

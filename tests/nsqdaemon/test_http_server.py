@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nsqwire.http import HTTPServer, Limits, Request, Response, Router, text_response
-from nsqwire.http.server import Slices
+from nsqdaemon.http import HTTPServer, Limits, Request, Response, Router, text_response
+from nsqdaemon.http.server import Slices
+from tests.harness.waiting import DEADLINE_S, until
 
-DEADLINE_S = 20
 GET = b"GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 BIG = b"x" * 4_000_000
 
@@ -72,12 +72,6 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
         length = re.search(rb"Content-Length: (\d+)", head)
         assert length is not None
         return int(head.split()[1]), await reader.readexactly(int(length[1]))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 (the server tells nobody that a client has gone)
-            await asyncio.sleep(0.01)
 
 
 async def test_pipelined_answers_come_in_order_with_slow_ones_between() -> None:
@@ -262,7 +256,7 @@ async def test_peers_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
 
 async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Status, method, target, client and duration, as nsqd writes it; publishing leaves none."""
-    caplog.set_level(logging.INFO, logger="nsqwire")
+    caplog.set_level(logging.INFO, logger="nsqdaemon")
     bench = Bench()
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -271,7 +265,7 @@ async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pyte
         for _ in range(4):
             await read_answer(reader)
         writer.close()
-    lines = [record.getMessage() for record in caplog.records if record.name.startswith("nsqwire.http")]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("nsqdaemon.http")]
     client = r" \(127\.0\.0\.1:\d+\) [\d.]+(ns|µs|ms|s)"
     expected = [r"200 GET /ping\?x=1", r"200 GET /wait", r"404 GET /nowhere"]
     assert len(lines) == len(expected)

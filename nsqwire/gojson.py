@@ -1,5 +1,12 @@
-"""JSON as Go's encoding/json writes it: compact, safe inside HTML, whole floats without a fraction."""
+"""JSON as Go's encoding/json writes and reads it.
 
+Written JSON is compact, safe inside HTML, and has whole floats without a fraction. When reading, each byte that is not
+UTF-8, and each unpaired ``\\ud800`` to ``\\udfff``, becomes U+FFFD, so that the text can always be written again.
+"""
+
+from __future__ import annotations
+
+import codecs
 import json
 import re
 from typing import Any, Final
@@ -17,6 +24,9 @@ _ESCAPES: Final = (
 _RAW_ESCAPES: Final = tuple((character.encode(), escape.encode()) for character, escape in _ESCAPES)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_PLAIN_FLOAT: Final = 1e21  # from here on Go uses an exponent
+
+MAX_DIGITS: Final = 100
+"""Python limits the digits of an integer that it reads; no number that is used here has as many."""
 
 
 def encode(value: Any) -> bytes:
@@ -61,3 +71,40 @@ def _whole_floats_as_ints(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_whole_floats_as_ints(item) for item in value]
     return value
+
+
+def decode_json(raw: bytes) -> Any:
+    """Return the value of a JSON text. An integer of more than MAX_DIGITS becomes a float.
+
+    Raises ValueError or RecursionError.
+    """
+    text = raw.decode("utf-8", "go_replace")
+    value = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
+    return _sound(value) if "\\u" in text else value
+
+
+def _sound(value: Any) -> Any:
+    """``value`` without lone surrogates."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_sound(item) for item in value]
+    if isinstance(value, dict):
+        return {_sound(key): _sound(item) for key, item in value.items()}
+    return value
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error("go_replace", _replace_each_byte)

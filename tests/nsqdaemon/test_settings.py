@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nsqwire.logs import LogLevel
-from nsqwire.settings import Settings, load, markdown, setting
+from nsqdaemon.logs import LogLevel
+from nsqdaemon.settings import Settings, load, markdown, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,224 @@
+"""The figures of nodes, topics and channels. Each is declared once, as one entry of FIGURES.
+
+Everything that lists figures is made from this table: what the collector reads, sums and stores, the rows of the API
+and the websocket, their deltas and wire order, the web app's types, the last hour, the metrics of alerts, the columns
+of the archive and docs/figures.md. To add a figure that nsqd reports, add its entry; see :class:`Figure`.
+
+The table is in nsqwire because both of its users can import it: the platform, and nsqanalytics, which imports no other
+package of ours. The names, units and JSON keys of what nsqd reports are part of its protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, TypeAlias
+
+Scope: TypeAlias = Literal["cluster", "node", "topic", "channel"]
+
+
+class Kind(Enum):
+    """What a figure measures, and how the value of a topic or channel is made from those of its nodes."""
+
+    GAUGE = "gauge", "sum"
+    """A whole number, as it is now."""
+    COUNTER = "counter", "sum"
+    """A whole number that grows from 0 while the node's process runs."""
+    RATE = "rate", "sum"
+    """The increase of a counter per second; None until it is known."""
+    AGE = "age", "largest"
+    """The time since an event; None where there is none."""
+    LATENCY = "latency", "merged histograms"
+    """A percentile of the messages finished in the last minute; None without any."""
+    LATENCY_RANGE = "latency range", "lowest and highest"
+    """The same for nodes without a histogram, whose percentiles cannot be merged: a pair, or None."""
+
+    def __init__(self, title: str, over_nodes: str) -> None:
+        self.title = title
+        self.over_nodes = over_nodes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether values are whole numbers. They are never null."""
+        return self in (Kind.GAUGE, Kind.COUNTER)
+
+
+GAUGE, COUNTER, RATE, AGE = Kind.GAUGE, Kind.COUNTER, Kind.RATE, Kind.AGE
+LATENCY, LATENCY_RANGE = Kind.LATENCY, Kind.LATENCY_RANGE
+
+
+@dataclass(frozen=True)
+class Alert:
+    """The alert metric of a figure. ``name`` and ``unit`` are given where they differ from the figure's."""
+
+    title: str
+    description: str
+    name: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of one scope.
+
+    A gauge or counter is read from nsqd's ``/stats`` unless ``sum_of`` or ``computed`` is given.
+    """
+
+    scope: Scope
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    key: str = ""
+    """Its key in ``/stats``, if that is not ``name``."""
+    rate_of: str = ""
+    """The counter of the same scope whose increase it is."""
+    sum_of: tuple[str, ...] = ()
+    """The figures of smaller scopes that it sums (``channel.depth``), or the scope whose members it counts."""
+    computed: bool = False
+    """Whether code of the platform computes it from something else."""
+    in_row: bool = True
+    """Whether rows of the API and the websocket have it."""
+    in_share: bool = False
+    """Whether each node's share of a topic's or channel's row has it too."""
+    archived_since: int = 0
+    """The archive's schema version that added its column; 0: it is not archived."""
+    history: str = ""
+    """Its name in the last hour; empty: it is not recorded."""
+    alert: Alert | None = None
+
+    @property
+    def json_key(self) -> str:
+        """Its key in ``/stats``; empty if nsqd does not report it."""
+        return (self.key or self.name) if self.kind.is_whole and not self.sum_of and not self.computed else ""
+
+
+# fmt: off
+# The order is that of the columns in rows, shares, the archive and records of the last hour, where rates come last.
+FIGURES: tuple[Figure, ...] = (
+    Figure("channel", "depth", GAUGE, "messages", "waiting, in memory and on disk",
+           in_share=True, archived_since=1, history="depth",
+           alert=Alert("Depth", "Messages that wait for a consumer.")),
+    Figure("channel", "backend_depth", GAUGE, "messages", "of those, on disk only", archived_since=1),
+    Figure("channel", "in_flight_count", GAUGE, "messages", "sent, not finished",
+           in_share=True, archived_since=1, history="in_flight",
+           alert=Alert("In flight", "Messages that were sent to consumers and are not finished.")),
+    Figure("channel", "deferred_count", GAUGE, "messages", "deferred to a later time",
+           in_share=True, archived_since=1, history="deferred",
+           alert=Alert("Deferred", "Messages that are deferred to a later time.")),
+    Figure("channel", "message_count", COUNTER, "messages", "received", in_share=True, archived_since=1),
+    Figure("channel", "client_count", GAUGE, "clients", "connected",
+           in_share=True, archived_since=1, history="clients",
+           alert=Alert("Consumers", "Connected consumers, on all nodes together.", unit="consumers")),
+    Figure("channel", "requeue_count", COUNTER, "messages", "requeued by a consumer", archived_since=1),
+    Figure("channel", "timeout_count", COUNTER, "messages", "timed out in flight", archived_since=1),
+    Figure("channel", "finished", COUNTER, "messages", "received, less those waiting, in flight and deferred",
+           computed=True, in_row=False),
+    Figure("channel", "publish_rate", RATE, "messages/s", "received", rate_of="message_count", history="publish_rate",
+           alert=Alert("Messages in", "Messages that reach the channel, per second.")),
+    Figure("channel", "finish_rate", RATE, "messages/s", "finished", rate_of="finished", history="finish_rate",
+           alert=Alert("Messages out", "Messages that consumers finish, per second.")),
+    Figure("channel", "requeue_rate", RATE, "messages/s", "requeued", rate_of="requeue_count", history="requeue_rate",
+           alert=Alert("Requeues", "Messages that consumers requeue, per second.")),
+    Figure("channel", "timeout_rate", RATE, "messages/s", "timed out", rate_of="timeout_count", history="timeout_rate",
+           alert=Alert("Timeouts", "Messages that time out in flight, per second.")),
+    Figure("channel", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
+           computed=True, history="oldest_age_ms",
+           alert=Alert("Oldest age", "Age of the oldest message that no consumer has finished. Go's nsqd does not "
+                       "report it.", name="oldest_age_s", unit="s")),
+    Figure("channel", "p50_ms", LATENCY, "ms", "median latency", computed=True, history="p50_ms"),
+    Figure("channel", "p99_ms", LATENCY, "ms", "99th percentile of latency", computed=True, history="p99_ms"),
+    Figure("channel", "p50_range_ms", LATENCY_RANGE, "ms", "median latency", computed=True),
+    Figure("channel", "p99_range_ms", LATENCY_RANGE, "ms", "99th percentile of latency", computed=True),
+
+    Figure("topic", "depth", GAUGE, "messages", "waiting in the topic itself, in none of its channels",
+           in_share=True, archived_since=1),
+    Figure("topic", "backend_depth", GAUGE, "messages", "of those, on disk only", archived_since=1),
+    Figure("topic", "message_count", COUNTER, "messages", "received", in_share=True, archived_since=1),
+    Figure("topic", "message_bytes", COUNTER, "bytes", "received, topics only", archived_since=1),
+    Figure("topic", "backlog", GAUGE, "messages", "waiting in the topic and in its channels",
+           sum_of=("topic.depth", "channel.depth"), in_row=False, history="depth",
+           alert=Alert("Depth", "Messages that wait in the topic and in its channels.", name="depth")),
+    Figure("topic", "channel_count", GAUGE, "channels", "channels", sum_of=("channel",),
+           alert=Alert("Channels", "Channels of the topic. Without any, its messages wait for the first.")),
+    Figure("topic", "in_flight_count", GAUGE, "messages", "sent, not finished",
+           sum_of=("channel.in_flight_count",), history="in_flight"),
+    Figure("topic", "client_count", GAUGE, "clients", "connected",
+           sum_of=("channel.client_count",), archived_since=1, history="clients",
+           alert=Alert("Consumers", "Connected consumers, of all channels and nodes together.", unit="consumers")),
+    Figure("topic", "publish_rate", RATE, "messages/s", "received",
+           rate_of="message_count", in_share=True, history="publish_rate",
+           alert=Alert("Messages in", "Messages published per second.")),
+    Figure("topic", "byte_rate", RATE, "bytes/s", "received", rate_of="message_bytes", history="byte_rate",
+           alert=Alert("Bytes in", "Bytes of messages published per second.")),
+    Figure("topic", "finish_rate", RATE, "messages/s", "finished in its channels",
+           sum_of=("channel.finish_rate",), in_row=False, history="finish_rate"),
+    Figure("topic", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
+           computed=True, history="oldest_age_ms",
+           alert=Alert("Oldest age", "Age of the oldest message that a channel has not finished or not received. Go's "
+                       "nsqd does not report it.", name="oldest_age_s", unit="s")),
+
+    Figure("node", "topic_count", GAUGE, "topics", "topics", sum_of=("topic",)),
+    Figure("node", "channel_count", GAUGE, "channels", "channels", sum_of=("channel",)),
+    Figure("node", "lost_message_count", COUNTER, "messages",
+           "undelivered messages found damaged or missing; 0 for Go's nsqd",
+           alert=Alert("Lost messages", "Undelivered messages that the node found damaged or missing since its process "
+                       "started; Go's nsqd does not report it.")),
+    Figure("node", "depth", GAUGE, "messages", "waiting in its topics and their channels",
+           sum_of=("topic.depth", "channel.depth"), history="depth",
+           alert=Alert("Depth", "Messages that wait on the node.")),
+    Figure("node", "client_count", GAUGE, "clients", "connected", sum_of=("channel.client_count",), history="clients",
+           alert=Alert("Consumers", "Consumers connected to the node.", unit="consumers")),
+    Figure("node", "publish_rate", RATE, "messages/s", "received",
+           sum_of=("topic.publish_rate",), history="publish_rate",
+           alert=Alert("Messages in", "Messages published to the node per second.")),
+    Figure("node", "finish_rate", RATE, "messages/s", "finished",
+           sum_of=("channel.finish_rate",), history="finish_rate",
+           alert=Alert("Messages out", "Messages finished on the node per second.")),
+
+    Figure("cluster", "depth", GAUGE, "messages", "waiting in all topics and channels",
+           sum_of=("topic.backlog",), in_row=False, history="depth"),
+    Figure("cluster", "in_flight", GAUGE, "messages", "sent, not finished",
+           sum_of=("channel.in_flight_count",), in_row=False, history="in_flight"),
+    Figure("cluster", "clients", GAUGE, "clients", "connected",
+           sum_of=("channel.client_count",), in_row=False, history="clients"),
+    Figure("cluster", "publish_rate", RATE, "messages/s", "received",
+           sum_of=("topic.publish_rate",), in_row=False, history="publish_rate"),
+    Figure("cluster", "finish_rate", RATE, "messages/s", "finished",
+           sum_of=("topic.finish_rate",), in_row=False, history="finish_rate"),
+)
+# fmt: on
+
+
+def of_scope(scope: str) -> list[Figure]:
+    """The figures of one scope, in order."""
+    return [figure for figure in FIGURES if figure.scope == scope]
+
+
+def reported(scope: str) -> list[Figure]:
+    """Those that nsqd reports in ``/stats``."""
+    return [figure for figure in of_scope(scope) if figure.json_key]
+
+
+def in_rows(scope: str) -> list[Figure]:
+    """Those that rows of the API and the websocket have."""
+    return [figure for figure in of_scope(scope) if figure.in_row]
+
+
+def in_shares(scope: str) -> list[Figure]:
+    """Those that each node's share of a topic's or channel's row has."""
+    return [figure for figure in of_scope(scope) if figure.in_share]
+
+
+def recorded(scope: str) -> list[Figure]:
+    """Those of the last hour, in the order of its records: rates come last."""
+    return sorted((figure for figure in of_scope(scope) if figure.history), key=lambda figure: figure.kind is RATE)
+
+
+def archived() -> list[Figure]:
+    """One figure for each column of the archive, in order: the channel's, else the topic's."""
+    columns: dict[str, Figure] = {}
+    for figure in FIGURES:
+        if figure.archived_since:
+            columns.setdefault(figure.name, figure)
+    return [*columns.values()]
