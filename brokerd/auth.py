@@ -1,6 +1,6 @@
-"""What an auth server allows a client: its answer, checked, and the decision it makes.
+"""The grant of an auth server: parsing its answer, and the decisions that follow from it.
 
-Patterns are Go's: RE2 itself reads them, so none is understood differently and none can take more than linear time.
+Patterns are Go's and are compiled by RE2, so they match as in nsqd, in linear time.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from typing import Any, Final
 
 import re2
 
-from nsqwire.decoding import decode_json
+from nsqwire.gojson import decode_json
 
 PERMISSIONS: Final = ("subscribe", "publish")
 
 
 class BadGrant(Exception):
-    """An auth server's answer that cannot be used; the text says why."""
+    """The answer of an auth server is invalid; the text is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Authorization:
-    """One entry: any of ``permissions``, on the topics and channels that a pattern is found in."""
+    """One entry: ``permissions`` on the topics and channels that match its patterns."""
 
     topic: re2.Pattern
     channels: tuple[re2.Pattern, ...]
     permissions: frozenset[str]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Whether it covers subscribing to ``channel``, or publishing where that is empty."""
+        """Tell whether it allows subscribing to ``channel``, or publishing if that is empty."""
         if ("subscribe" if channel else "publish") not in self.permissions or not self.topic.search(topic):
             return False
         return any(pattern.search(channel) for pattern in self.channels)
@@ -36,35 +36,35 @@ class Authorization:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """An auth server's answer, good for ``ttl`` seconds."""
+    """An auth server's answer, valid for ``ttl_s`` seconds."""
 
-    ttl: int
+    ttl_s: int
     identity: str
     identity_url: str
     authorizations: tuple[Authorization, ...]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Whether any entry covers it. When publishing, channel patterns are looked for in the empty string."""
+        """Tell whether any entry allows it. For publishing, channel patterns are matched with the empty string."""
         return any(entry.allows(topic, channel) for entry in self.authorizations)
 
 
 def read_grant(body: bytes) -> Grant:
     """Read ``{"ttl", "identity", "identity_url", "authorizations": [{"topic", "channels", "permissions"}]}``.
 
-    Keys match in any case, unknown ones and nulls are passed over, as Go reads JSON. Raises BadGrant.
+    Keys match in any case; unknown ones and nulls are ignored, as in Go. Raises BadGrant.
     """
     try:
         answer = _Fields(decode_json(body))
         grant = Grant(
-            ttl=answer.get("ttl", int, 0),
+            ttl_s=answer.get("ttl", int, 0),
             identity=answer.get("identity", str, ""),
             identity_url=answer.get("identity_url", str, ""),
             authorizations=tuple(_authorization(_Fields(entry)) for entry in answer.get("authorizations", list, [])),
         )
     except (ValueError, RecursionError) as error:
         raise BadGrant(f"not JSON: {error}") from None
-    if not 0 < grant.ttl < 2**63:
-        raise BadGrant(f"invalid TTL {grant.ttl}")
+    if not 0 < grant.ttl_s < 2**63:
+        raise BadGrant(f"invalid TTL {grant.ttl_s}")
     return grant
 
 
@@ -111,4 +111,4 @@ def _pattern(what: str, text: str) -> re2.Pattern:
 
 
 _QUIET: Final = re2.Options()
-_QUIET.log_errors = False  # else RE2 writes to standard error by itself
+_QUIET.log_errors = False  # otherwise RE2 writes to standard error

@@ -1,8 +1,9 @@
-"""A connected client, as topics and channels see it."""
+"""A connected client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokerd.kernel import Runs
@@ -12,19 +13,29 @@ from nsqwire.session import State
 
 if TYPE_CHECKING:
     from brokerd.auth import Grant
-    from brokerd.channel import Channel
-    from brokerd.net.tls import TLSInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class TLSInfo:
+    """The negotiated TLS parameters, as in ``/stats``; ``common_name`` is that of the client's certificate."""
+
+    version: str
+    cipher_suite: str
+    common_name: str
 
 
 class Client:
-    """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed."""
+    """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed.
+
+    ``connect_ts`` is in Unix seconds. ``in_flight_count`` and ``runs`` are changed by :mod:`brokerd.in_flight` only.
+    """
 
     __slots__ = (
-        "blocked", "channel", "client_id", "connect_ts", "deflate", "finish_count", "grant",
+        "blocked", "client_id", "connect_ts", "deflate", "finish_count", "grant",
         "grant_until", "hang_up", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
-        "msg_timeout", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
+        "msg_timeout_s", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
         "sample_rate", "secret", "send", "snappy", "state", "tls", "topology_region", "topology_zone",
-        "touch_timeout", "user_agent",
+        "touch_timeout_s", "user_agent",
     )  # fmt: skip
 
     def __init__(
@@ -46,14 +57,13 @@ class Client:
         self.hang_up = hang_up
         self.state = State.INIT
         self.sample_rate = terms.sample_rate
-        self.msg_timeout = self.touch_timeout = terms.msg_timeout / 1000
+        self.msg_timeout_s = self.touch_timeout_s = terms.msg_timeout_ms / 1000
         self.tls: TLSInfo | None = None
         self.deflate = self.snappy = False
         self.secret = b""
         self.grant: Grant | None = None
-        """What the auth server last allowed it, asked anew after ``grant_until`` (monotonic seconds)."""
+        """The last answer of the auth server, which is valid until ``grant_until`` (monotonic seconds)."""
         self.grant_until = 0.0
-        self.channel: Channel | None = None
         self.ready_count = 0
         self.in_flight_count = 0
         self.message_count = 0
@@ -61,26 +71,26 @@ class Client:
         self.requeue_count = 0
         self.pub_counts: dict[str, int] = {}
         self.locality = self.preference = Locality.GLOBAL
-        """How near it is to the broker, as its messages are counted and as it is served."""
+        """How near it is to the broker: for the counts of its messages, and for the order of deliveries."""
         self.blocked = False
-        """True while the connection takes no more bytes."""
+        """True while the connection's write buffer is full."""
         self.is_waiting = False
-        """True while it stands in its channel's queue of clients that can take messages."""
+        """True while it is in its channel's queue of ready clients."""
         self.runs = Runs()
-        """Its first deliveries."""
+        """The runs of messages in their first delivery."""
 
     @property
     def is_authed(self) -> bool:
-        """True once an auth server has allowed it anything at all."""
+        """True if an auth server has granted it anything."""
         return self.grant is not None and bool(self.grant.authorizations)
 
     @property
     def free(self) -> int:
-        """How many more messages may be in flight with it now."""
+        """Number of messages that may be sent to it now."""
         if self.blocked or self.state is not State.SUBSCRIBED:
             return 0
         return self.ready_count - self.in_flight_count
 
     def published(self, topic: str, messages: int) -> None:
-        """Count what it published."""
+        """Count ``messages`` that it published to ``topic``."""
         self.pub_counts[topic] = self.pub_counts.get(topic, 0) + messages

@@ -1,9 +1,8 @@
-"""Due times that outlive the process, and do not move when the wall clock is stepped.
+"""Due times that survive a restart, and do not change when the wall clock is stepped.
 
-A due time is kept as Unix nanoseconds by a clock that runs on from where it was set: the monotonic clock and an offset,
-which is the wall clock's once and stays as it is. As long as the machine runs, a later process reads such a time by the
-same two, exactly. After a reboot the monotonic clock is another one: then the wall clock counts, as it last stood
-against the one that is gone.
+A due time is stored as kept nanoseconds: the monotonic clock plus an offset. The offset is taken from the wall clock
+once and does not change until the machine reboots, so a later process of the same boot recovers due times exactly. A
+reboot resets the monotonic clock. Due times are then converted with the last known offset of the wall clock.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 STEP_NS = 100_000_000
-"""A wall clock that has moved by this much against the monotonic one was stepped."""
+"""A change of the wall clock by this much relative to the monotonic clock is a step."""
 
 
 class KeptClock(NamedTuple):
-    """What is kept of a clock: the boot it runs in, its ``offset`` from monotonic to kept nanoseconds, and that to the
-    wall clock's as last seen."""
+    """The stored state of a clock: the boot's id, the offset from monotonic to kept nanoseconds, and the last known
+    offset from monotonic to Unix nanoseconds."""
 
     boot: str
     offset_ns: int
@@ -27,7 +26,10 @@ class KeptClock(NamedTuple):
 
 
 class NodeClock:
-    """Turns monotonic seconds into kept nanoseconds and back. ``stepped(offset)`` hears when the wall clock moved."""
+    """Converts monotonic seconds to kept nanoseconds and back.
+
+    ``stepped(wall_offset_ns)`` is called after a step of the wall clock.
+    """
 
     def __init__(
         self, now: Callable[[], float], kept: KeptClock | None, boot: str, stepped: Callable[[int], None]
@@ -46,28 +48,32 @@ class NodeClock:
 
     @property
     def kept(self) -> KeptClock:
-        """What a later process needs to read the kept times."""
+        """The state that a later process needs to convert kept times."""
         return KeptClock(self._boot, self._offset_ns, self._wall_offset_ns)
 
     @property
     def offset_ns(self) -> int:
-        """Added to monotonic nanoseconds to get kept ones."""
+        """The difference of kept and monotonic nanoseconds."""
         return self._offset_ns
 
     def keep(self, when: float) -> int:
-        """A monotonic time as kept nanoseconds."""
+        """Convert a monotonic time in seconds to kept nanoseconds."""
+        self.check()
+        return int(when * 1e9) + self._offset_ns
+
+    def check(self) -> None:
+        """Call ``stepped`` if the wall clock was stepped since the last call."""
         wall_offset_ns = self._wall_offset()
         if abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             self._wall_offset_ns = wall_offset_ns
             self._stepped(wall_offset_ns)
-        return int(when * 1e9) + self._offset_ns
 
     def recover(self, kept_ns: int) -> float:
-        """The monotonic time of what the process before this one kept; now if it has passed."""
+        """Convert a time kept by an earlier process to monotonic seconds; now if it has passed."""
         return max(self._now(), (kept_ns + self._shift_ns - self._offset_ns) / 1e9)
 
     def wall_ns(self, when: float) -> int:
-        """A monotonic time as Unix nanoseconds, by the wall clock as it stands now."""
+        """Convert a monotonic time in seconds to Unix nanoseconds, by the present wall clock."""
         return int(when * 1e9) + self._wall_offset()
 
     def _wall_offset(self) -> int:
@@ -75,7 +81,7 @@ class NodeClock:
 
 
 def boot_id() -> str:
-    """What tells this run of the machine from others; empty where the system does not say."""
+    """The id of this boot of the machine; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -9,7 +9,7 @@ from brokerd.kernel import Window
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
-    from brokerd.topic import Topic
+    from brokerd.topic_log import TopicLog
 
 
 class Run(NamedTuple):
@@ -21,15 +21,15 @@ class Run(NamedTuple):
 
 
 class Cursor:
-    """Delivers a topic's messages in order, without those in ``topic.skips``.
+    """Delivers a topic's messages in order, without those in ``messages.skipped``.
 
-    Delivered messages are in ``window`` until they are answered. ``skipping(first, count)`` is called before messages
-    are skipped.
+    Delivered messages are in ``window`` until they are acknowledged. ``skipping(first, count)`` is called before
+    messages are skipped.
     """
 
-    def __init__(self, topic: Topic, head: int, skipping: Callable[[int, int], None]) -> None:
-        self.window = Window(head)
-        self._topic = topic
+    def __init__(self, messages: TopicLog, window: Window, skipping: Callable[[int, int], None]) -> None:
+        self._window = window
+        self._messages = messages
         self._skipping = skipping
         self._segment: Segment | None = None
         self._offset = 0
@@ -37,12 +37,15 @@ class Cursor:
     @property
     def backlog(self) -> int:
         """Number of messages that are still to be delivered for the first time."""
-        head, end = self.window.head, self._topic.routed_end
-        return end - head - self._topic.skips.count_between(head, end) if head < end else 0
+        messages = self._messages
+        head, end = self._window.head, messages.routed_end
+        if head >= end:
+            return 0
+        return end - head - messages.skipped.count_between(head, end) if messages.skipped else end - head
 
     def ahead(self, offset: int = 0) -> Iterator[int]:
         """The numbers of the backlog, oldest first, without the first ``offset``."""
-        head, end, skips = self.window.head, self._topic.routed_end, self._topic.skips
+        head, end, skips = self._window.head, self._messages.routed_end, self._messages.skipped
         while head < end:
             start, stop = skips.next_from(head) or (end, end)
             yield from range(head + offset, min(start, end))
@@ -53,9 +56,9 @@ class Cursor:
         """Put messages in flight with the client of this number; None if there are none.
 
         At most ``limit``, and as many as fit in ``max_bytes`` but at least one. Raises OSError, with nothing put in
-        flight, if their segment is not mapped and cannot be.
+        flight, if their segment cannot be mapped.
         """
-        window, topic = self.window, self._topic
+        window, messages = self._window, self._messages
         while True:
             stop = self.step_over_skips()
             first = window.head
@@ -63,9 +66,9 @@ class Cursor:
                 return None
             segment = self._segment
             if segment is None or first >= segment.next_seq:
-                segment = topic.log.segment_of(first)
+                segment = messages.log.segment_of(first)
             if first >= segment.checked_end:  # before anything is read from its frames
-                topic.check_batches(segment, first)
+                messages.check_batches(segment, first)
                 continue
             if segment is not self._segment:
                 self._segment, self._offset = segment, segment.offset_of(first)
@@ -76,25 +79,29 @@ class Cursor:
         return Run(first, first + count, log[start : self._offset]) if count else None
 
     def step_over_skips(self) -> int:
-        """Skip the ranges at the head that must not be delivered. Returns the start of the next one, or the end."""
-        stop = self._topic.routed_end
-        skips = self._topic.skips
+        """Skip the ranges at the head that must not be delivered. Returns the start of the next one, or the end.
+
+        Deferred publishes that wait in the topic are not skipped yet: if their commit record is damaged, they are
+        delivered like the others.
+        """
+        stop = self._messages.routed_end
+        skips = self._messages.skipped
         if not skips:
             return stop
-        while (skip := skips.next_from(self.window.head)) is not None:
+        while (head := self._window.head) < stop and (skip := skips.next_from(head)) is not None:
             start, end = skip
-            if start > self.window.head:
+            if start > head:
                 return min(stop, start)
-            self.skip(end - self.window.head)
+            self.skip(min(end, stop) - head)
         return stop
 
     def skip(self, count: int) -> None:
         """Skip ``count`` messages."""
-        self._skipping(self.window.head, count)
-        self.window.skip(count)
+        self._skipping(self._window.head, count)
+        self._window.skip(count)
         self._segment = None
 
     def move_to(self, seq: int) -> None:
         """Forget the messages in flight and continue at ``seq``."""
-        self.window.clear(seq)
+        self._window.clear(seq)
         self._segment = None

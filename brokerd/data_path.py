@@ -14,8 +14,11 @@ from brokerd.journal.recovery import FILES as JOURNAL_FILES
 TOPICS = "topics"
 SET_ASIDE = "set-aside"
 """Directory that ``nsq repair`` moves unusable files to."""
+LAST_STATS, PREVIOUS_STATS, STATS_WRITING = "last-stats.json", "previous-stats.json", "last-stats.json.writing"
+"""Figures of an ended process (brokerd/last_stats.py)."""
+_STATS = (LAST_STATS, PREVIOUS_STATS, STATS_WRITING)
 _USED = frozenset((TOPICS, SET_ASIDE, nsqd_import.STAGING))
-"""Directories of which any shows that a broker, or ``nsq repair``, has used the data path."""
+"""Directories that only exist if a broker, or ``nsq repair``, has used the data path."""
 _DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern}|lost\+found")
 
 
@@ -24,7 +27,7 @@ class DataPathLocked(Exception):
 
 
 class NotADataPath(Exception):
-    """No broker has used the directory: it has none of the files that a start leaves or takes over."""
+    """No broker has used the directory: it contains no file that a broker writes or imports."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path} is not a data path: it has no checkpoint, journal.* or topics/, nor nsqd.dat")
@@ -38,7 +41,7 @@ class DataPathMoved(OSError):
 
 
 class DataPath:
-    """A locked data path. It stays locked until ``close``, or until the process ends in whatever way."""
+    """A locked data path. It stays locked until ``close``, or until the process ends."""
 
     def __init__(self, shown: str) -> None:
         """Lock the directory. Raises DataPathLocked, OSError."""
@@ -80,7 +83,7 @@ def _is_of_a_broker(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
-    if JOURNAL_FILES.fullmatch(entry.name):
+    if JOURNAL_FILES.fullmatch(entry.name) or entry.name in _STATS:
         return entry.is_file(follow_symlinks=False)
     return _DIRECTORIES.fullmatch(entry.name) is not None and entry.is_dir()
 

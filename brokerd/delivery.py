@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import deque
 from typing import TYPE_CHECKING
 
-from brokerd.journal import records
-from brokerd.outbox import Outbox
 from brokerd.topology import Locality
 
 if TYPE_CHECKING:
-    from brokerd.channel import Channel
+    from brokerd.channel_journal import ChannelJournal
     from brokerd.client import Client
+    from brokerd.cursor import Cursor
+    from brokerd.in_flight import InFlight
+    from brokerd.kernel.aside import Place
+    from brokerd.runtime import Runtime
+    from brokerd.topic_log import TopicLog
+
+
+OUTBOX_BYTES = 256 * 1024
+"""Bytes collected before they are sent. Only sending shows whether a connection accepts more."""
+
+logger = logging.getLogger("brokerd")
+
+
+class Outbox:
+    """The frames of one channel that are in flight but not sent yet, in order."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._frames: list[tuple[Client, bytes | memoryview]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be added before a flush; at least 1, because an empty outbox takes a frame of any size."""
+        return max(1, OUTBOX_BYTES - self.nbytes)
+
+    @property
+    def is_full(self) -> bool:
+        """True if it must be flushed."""
+        return self.nbytes >= OUTBOX_BYTES
+
+    def add(self, client: Client, frames: bytes | memoryview) -> None:
+        """Add ``frames`` for ``client``."""
+        self._frames.append((client, frames))
+        self.nbytes += len(frames)
+
+    def flush(self) -> None:
+        """Send all frames. If sending to a client fails it is disconnected, which requeues its messages."""
+        frames, self._frames, self.nbytes = self._frames, [], 0
+        for client, data in frames:
+            try:
+                client.send(data)
+            except Exception:
+                logger.exception("PROTOCOL(V2): [%s] messages could not be sent", client.remote_address)
+                client.blocked = True
+                client.hang_up()
 
 
 class Delivery:
@@ -23,17 +70,24 @@ class Delivery:
     message is either in flight with a client or waiting.
     """
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(
+        self, messages: TopicLog, cursor: Cursor, in_flight: InFlight, journal: ChannelJournal, runtime: Runtime
+    ) -> None:
+        self._messages = messages
+        self._cursor = cursor
+        self._in_flight = in_flight
+        self._aside = in_flight.aside
+        self._journal = journal
+        self._runtime = runtime
         self._ready: deque[Client] = deque()
         self._outbox = Outbox()
-        self._journalled_head = channel.window.head
+        self._journalled_head = in_flight.window.head
         self._requeued_next = False
         self.zone_local_msg_count = self.region_local_msg_count = self.global_msg_count = 0
 
     def moved(self) -> None:
         """Note that the cursor was moved and that the journal has a record of it."""
-        self._journalled_head = self._channel.window.head
+        self._journalled_head = self._in_flight.window.head
 
     @property
     def has_ready_client(self) -> bool:
@@ -59,93 +113,83 @@ class Delivery:
 
         False if the slice of time ended before all were delivered.
         """
-        channel, ready = self._channel, self._ready
-        topology, scheduler = channel.topic.topology, channel.topic.scheduler
+        ready, cursor, aside = self._ready, self._cursor, self._aside
+        topology, scheduler = self._runtime.topology, self._runtime.scheduler
         deadline = scheduler.deadline()
         try:
-            while ready and ((backlog := channel.cursor.backlog) or channel.aside.requeued_count):
+            backlog = cursor.backlog
+            while ready and (backlog or aside.requeued_count):
                 client, rivals = topology.take_next(ready)
                 client.is_waiting = False
                 if client.free > 0:
-                    share = min(client.free, -(-(backlog + channel.aside.requeued_count) // (rivals + 1)))
+                    share = min(client.free, -(-(backlog + aside.requeued_count) // (rivals + 1)))
                     try:
                         self._serve(client, share, backlog, now)
                     finally:
                         self.enqueue(client)
+                    backlog = cursor.backlog
                     if scheduler.clock() >= deadline:
                         return not ready
-            if not channel.cursor.backlog:
-                channel.cursor.step_over_skips()
+            if not backlog:
+                cursor.step_over_skips()
         finally:
             self._flush()
         return True
 
     def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
-        """Deliver a share to one client: requeued messages and new ones by turns, so that neither starves."""
-        aside, outbox = self._channel.aside, self._outbox
+        """Deliver a share to one client: requeued messages and new ones alternately, so that neither starve."""
+        aside, outbox = self._aside, self._outbox
         self._requeued_next = not self._requeued_next
         if aside.requeued_count and (self._requeued_next or not backlog):
-            while share > 0 and aside.requeued_count and not outbox.is_full:
+            while share > 0 and not outbox.is_full and aside.requeued_count:
                 share -= self._deliver_again(client, share, now)
         else:
             self._deliver_fresh(client, share, now)
-            self._channel.evict()
+            self._in_flight.evict()
         if outbox.is_full:
             self._flush()
 
     def _flush(self) -> None:
         """Journal the deliveries since the last flush, then send them."""
-        head = self._channel.window.head
+        head = self._in_flight.window.head
         if head != self._journalled_head:
-            self._channel.journal(records.delivered(self._channel.number, head))
+            self._journal.delivered(head)
             self._journalled_head = head
         if self._outbox:
             self._outbox.flush()
 
     def _deliver_fresh(self, client: Client, limit: int, now: float) -> None:
-        channel = self._channel
-        run = channel.cursor.next_run(limit, self._outbox.room, client.number)
+        run = self._cursor.next_run(limit, self._outbox.room, client.number)
         if run is None:
             return
-        deadline = now + client.msg_timeout
+        self._in_flight.delivered(client, run.first, run.end, now)
         self._count(client, run.end - run.first)
-        client.runs.add(run.first, run.end, now, deadline, channel.window.floor)
-        channel.topic.timers.schedule(channel, deadline)
         if client.sample_rate:
             self._add_sample(client, run.frames, run.first)
         else:
             self._outbox.add(client, run.frames)
 
     def _deliver_again(self, client: Client, limit: int, now: float) -> int:
-        """Deliver up to ``limit`` requeued messages from one segment. Returns how many were delivered or lost."""
-        channel, aside = self._channel, self._channel.aside
-        room, number, deadline = self._outbox.room, client.number, now + client.msg_timeout
-        first, _ = aside.next_run(1)
-        copy = aside.frames.get(first)
-        if copy is not None:
-            frames, count, ranges = aside.deliver(copy, 0, 1, room, number, now, deadline)
-        elif (place := channel.topic.place_of(first)) is not None:
-            segment, start, end = place
-            log, commits = segment.map, segment.commits
-            frames, count, ranges = aside.deliver_from(
-                log, commits.records, len(commits), start, end, limit, room, number, now, deadline
-            )
-        else:
-            count = 0
-        if not count:  # damaged or missing
-            channel.topic.lose_batch_of(first)
-            aside.drop_next()
-            channel.journal(records.finished(channel.number, [(first, 1)]))
+        """Deliver up to ``limit`` requeued messages. Returns how many were delivered or lost, at least one."""
+        frames, count, unreadable = self._in_flight.redeliver(client, self._place_of, limit, self._outbox.room, now)
+        if not count:
+            self._messages.lose_batch_of(unreadable)
+            self._aside.drop_next()
+            self._journal.finished([(unreadable, 1)])
             return 1
         self._count(client, count)
-        channel.journal_waiting(ranges)
-        channel.topic.timers.schedule(channel, deadline)
         self._outbox.add(client, frames)
         return count
 
+    def _place_of(self, seq: int) -> Place | None:
+        found = self._messages.place_of(seq)
+        if found is None:
+            return None
+        segment, start, end = found
+        commits = segment.commits
+        return segment.map, commits.records, len(commits), start, end
+
     def _count(self, client: Client, count: int) -> None:
-        client.in_flight_count += count
-        client.message_count += count
         if client.locality is Locality.GLOBAL:
             self.global_msg_count += count
         elif client.locality is Locality.REGION:
@@ -155,14 +199,11 @@ class Delivery:
 
     def _add_sample(self, client: Client, frames: memoryview, first: int) -> None:
         """Send about ``sample_rate`` + 1 percent of the frames, as nsqd does; the others count as finished."""
-        channel, at, seq = self._channel, 0, first
+        at, seq = 0, first
         while at < len(frames):
             size = 4 + int.from_bytes(frames[at : at + 4])
             if random.randrange(100) > client.sample_rate:
-                channel.window.take(seq, 1, client.number)
-                client.in_flight_count -= 1
-                client.message_count -= 1
-                channel.journal(records.finished(channel.number, [(seq, 1)]))
+                self._in_flight.finish_unsent(client, seq)
             else:
                 self._outbox.add(client, frames[at : at + size])
             at += size

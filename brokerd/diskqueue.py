@@ -1,6 +1,6 @@
-"""Reading nsqd's disk queues: the messages of a topic or channel in ``<queue>.diskqueue.NNNNNN.dat`` files.
+"""The reader of nsqd's disk queues: the messages of a topic or channel in ``<queue>.diskqueue.NNNNNN.dat`` files.
 
-A record is ``length i32`` and the message as it goes on the wire: ``timestamp i64 | attempts u16 | id 16 | body``. The
+A record is ``length i32`` and the message in wire format: ``timestamp i64 | attempts u16 | id 16 | body``. The
 position file ``<queue>.diskqueue.meta.dat`` is text: ``depth\\nreadFile,readPos\\nwriteFile,writePos\\n``.
 Source: go-diskqueue's file format, as NSQ 1.3.0 writes it.
 """
@@ -21,7 +21,7 @@ MESSAGE_OVERHEAD = 26
 
 
 class Position(NamedTuple):
-    """Where reading goes on, and where writing did."""
+    """The read and write positions of a queue."""
 
     read_file: int
     read_offset: int
@@ -30,7 +30,7 @@ class Position(NamedTuple):
 
 
 class DiskQueue:
-    """One queue's files in ``directory``. ``damage`` says, after reading, what could not be read."""
+    """One queue's files in ``directory``. After reading, ``damage`` describes what could not be read."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -39,14 +39,14 @@ class DiskQueue:
 
     @property
     def files(self) -> list[Path]:
-        """Every file of the queue, in no matter what state."""
+        """Every file of the queue, damaged or not."""
         prefix = f"{self._name}.diskqueue."
         return sorted(path for path in self._directory.iterdir() if path.name.startswith(prefix))
 
     def messages(self) -> Iterator[Message]:
         """The unread messages, oldest first.
 
-        A record that cannot be one ends its file, as in nsqd: the rest of that file is passed over, and told of.
+        An invalid record ends its file, as in nsqd: the rest of that file is skipped and reported in ``damage``.
         """
         position = self._position()
         if position is None:

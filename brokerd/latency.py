@@ -1,7 +1,7 @@
-"""Latency percentiles over a window of the last minutes, as nsqd's flags ask for.
+"""Latency percentiles of the last minutes, as nsqd's ``--e2e-processing-latency-*`` flags configure them.
 
-The kernel counts every FIN in a cumulative histogram. What fell into the window is the difference of two readings of
-it, so a FIN costs nothing more for it.
+The kernel counts every FIN in a cumulative histogram. Recent latencies are the difference of two readings of it, so
+they add no cost to a FIN.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 
 class Percentile(TypedDict):
-    """``value`` is in whole ns, 0 where nothing was finished in the window."""
+    """``value`` is in whole nanoseconds, 0 if no message was finished in the period."""
 
     quantile: float
     value: int
 
 
 class LatencyStats(TypedDict):
-    """Latency over the window; ``percentiles`` is None while none is configured."""
+    """Latency over the period; ``percentiles`` is None if none are configured."""
 
     count: int
     percentiles: list[Percentile] | None
 
 
-class LatencyWindows:
-    """The window of every channel, in two halves as nsqd's: it reaches back between one half and two.
+class RecentLatencies:
+    """The recent latencies of every channel: those of the last half period to the last full one, as in nsqd.
 
-    Whoever holds it has ``turn`` called for each channel once every half window.
+    The owner calls ``rotate`` for each channel every half period.
     """
 
     def __init__(self, quantiles: Sequence[float]) -> None:
         self._quantiles = quantiles
-        # The channel's readings at the last two turns; before its first turn both are empty, as it was itself.
+        # A channel's readings at its last two rotations, empty histograms before the first.
         self._readings: WeakKeyDictionary[Channel, tuple[Histogram, Histogram]] = WeakKeyDictionary()
 
-    def turn(self, channel: Channel) -> None:
-        """Begin the channel's next half window, and forget the one before the last."""
+    def rotate(self, channel: Channel) -> None:
+        """Begin the channel's next half period, and forget the one before the last."""
         _, last = self._readings.get(channel, _NO_READINGS)
         self._readings[channel] = last, channel.histogram
 
     def recent(self, channel: Channel) -> Histogram:
-        """What the channel's consumers finished within the window."""
+        """Latencies of the messages that the channel's consumers finished in the period."""
         before, _ = self._readings.get(channel, _NO_READINGS)
         return channel.histogram.difference(before)
 
     def of_channels(self, channels: Iterable[Channel]) -> LatencyStats:
-        """The latency of all these together; of none, no percentiles."""
+        """The latency of all ``channels`` together; without any, no percentiles."""
         if not self._quantiles:
             return NO_PERCENTILES
         merged = None

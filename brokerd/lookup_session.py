@@ -1,4 +1,4 @@
-"""A broker's side of its conversation with one nsqlookupd: protocol V1, commands out, replies in."""
+"""The client side of nsqlookupd's protocol V1, without a socket: commands out, replies in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from nsqwire.decoding import decode_json
+from nsqwire.gojson import decode_json
 
 MAGIC_V1 = b"  V1"
 PING = b"PING\n"
@@ -18,12 +18,12 @@ _LENGTH = struct.Struct(">i")
 
 
 class PeerFailed(Exception):
-    """The nsqlookupd refused a command, or does not speak its protocol. The connection is of no use any more."""
+    """The nsqlookupd refused a command or violated the protocol. The connection cannot be used any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What a broker tells of itself; the ports are those to be reached at from elsewhere."""
+    """A broker's IDENTIFY; the ports are those that other machines connect to."""
 
     broadcast_address: str
     hostname: str
@@ -36,7 +36,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True)
 class PeerInfo:
-    """What the nsqlookupd told of itself; ``broadcast_address`` is empty if it did not say where to reach it."""
+    """The nsqlookupd's reply to IDENTIFY; ``broadcast_address`` is empty if it announced none."""
 
     broadcast_address: str
     http_port: int
@@ -50,11 +50,11 @@ def registration(kind: Literal["register", "unregister"], topic: str, channel: s
 
 
 class LookupSession:
-    """One connection's conversation, from the magic on.
+    """The protocol of one connection, from the magic on.
 
     A reply is ``size i32 | data``, big-endian, without a frame type, and replies come in the order of the commands,
     so commands may be sent before earlier ones are answered, with one exception: nothing follows IDENTIFY before its
-    reply, because a refusal ends the conversation.
+    reply, because a refusal ends the connection.
     """
 
     def __init__(self, identity: Identity, *, max_reply_size: int) -> None:
@@ -69,7 +69,7 @@ class LookupSession:
 
     @property
     def replies_owed(self) -> int:
-        """How many commands the peer has yet to answer."""
+        """The number of commands without a reply."""
         return len(self._owed)
 
     def send(self, commands: Iterable[bytes]) -> None:
@@ -85,7 +85,7 @@ class LookupSession:
         return output
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the peer. Raises PeerFailed at the first reply that is not what its command asks for."""
+        """Take bytes from the peer. Raises PeerFailed at the first unexpected reply."""
         self._input += data
         while len(self._input) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._input)
@@ -110,14 +110,14 @@ class LookupSession:
 
 def _peer_info(reply: bytes) -> PeerInfo:
     try:
-        told = decode_json(reply)
-        if not isinstance(told, dict):
+        info = decode_json(reply)
+        if not isinstance(info, dict):
             raise ValueError("not an object")
         return PeerInfo(
-            broadcast_address=str(told.get("broadcast_address") or ""),
-            http_port=int(told.get("http_port") or 0),
-            tcp_port=int(told.get("tcp_port") or 0),
-            version=str(told.get("version") or ""),
+            broadcast_address=str(info.get("broadcast_address") or ""),
+            http_port=int(info.get("http_port") or 0),
+            tcp_port=int(info.get("tcp_port") or 0),
+            version=str(info.get("version") or ""),
         )
     except (ValueError, TypeError, RecursionError) as error:
         raise PeerFailed(f"IDENTIFY answered with {_shown(reply)}") from error

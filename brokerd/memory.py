@@ -1,6 +1,6 @@
-"""What this process's memory and garbage collector are doing, in the words of nsqd's ``/stats``.
+"""Memory and garbage collector statistics of this process, under the names of nsqd's ``/stats``.
 
-nsqd reports Go's allocator. Monitoring reads these names, so they are kept and filled with what stands for them here.
+nsqd reports Go's allocator. Monitoring reads these names, so they have the nearest equivalents of this process.
 """
 
 import gc
@@ -18,7 +18,7 @@ class MemoryStats(TypedDict):
     """Bytes, counts and microseconds, all of them unsigned.
 
     ``heap_in_use_bytes`` is anonymous resident memory: mapped segments belong to the page cache and are not counted.
-    ``heap_idle_bytes`` and ``heap_released_bytes`` are address space that was asked for and is not resident.
+    ``heap_idle_bytes`` and ``heap_released_bytes`` are allocated address space that is not resident.
     ``next_gc_bytes`` is 0: Python's collector is triggered by counts of objects.
     """
 
@@ -43,7 +43,7 @@ def release_memory() -> None:
 
 
 class CollectorPauses:
-    """The last 256 pauses of the garbage collector, noted by the callback it installs."""
+    """The last 256 pauses of the garbage collector, measured by a callback."""
 
     def __init__(self) -> None:
         self._pauses_ns: deque[int] = deque(maxlen=256)
@@ -62,7 +62,7 @@ class CollectorPauses:
             self._pauses_ns.append(time.perf_counter_ns() - self._started_ns)
 
     def percentiles_usec(self, *percents: int) -> list[int]:
-        """Those percentiles of the pauses in whole microseconds; zeros while there was none."""
+        """These percentiles of the pauses in whole microseconds; zeros if there was no pause."""
         pauses = sorted(self._pauses_ns)
         if not pauses:
             return [0] * len(percents)
@@ -71,7 +71,7 @@ class CollectorPauses:
 
 
 def memory_stats(pauses: CollectorPauses) -> MemoryStats:
-    """The process's memory at this moment, cheap enough to ask for every second."""
+    """The process's present memory. Cheap enough to read every second."""
     in_use, idle = _resident_and_idle()
     p100, p99, p95 = pauses.percentiles_usec(100, 99, 95)
     return {
@@ -88,11 +88,11 @@ def memory_stats(pauses: CollectorPauses) -> MemoryStats:
 
 
 def _resident_and_idle() -> tuple[int, int]:
-    """Anonymous memory that is resident, and data segment that is not, in bytes."""
+    """Bytes of resident anonymous memory, and of the data segment that is not resident."""
     try:
         with open("/proc/self/statm", "rb") as statm:
             _size, resident, shared, _text, _lib, data, _dirty = map(int, statm.read().split())
-    except OSError:  # no Linux: the peak is all the system tells
+    except OSError:  # not Linux: the system reports only the peak
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return (peak if sys.platform == "darwin" else peak * 1024), 0
     in_use = (resident - shared) * _PAGE

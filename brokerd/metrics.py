@@ -1,4 +1,4 @@
-"""What the broker tells Prometheus."""
+"""The broker's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from nsqwire.http.metrics import Series, labels_text, latency_buckets
+from nsqdaemon.http.metrics import Series, labels_text, latency_buckets
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BrokerMetrics:
-    """One scrape's families. ``add_topic`` takes the topics in one by one; a family's samples then stand together."""
+    """The metric families of one scrape. ``add_topic`` adds one topic; the samples of a family stay together."""
 
     def __init__(self) -> None:
         self.families: list[Metric | Series] = []
@@ -55,16 +55,16 @@ class BrokerMetrics:
         )
 
     def add_node(self, broker: Broker) -> None:
-        """What is told of the broker as a whole."""
+        """The metrics of the broker as a whole."""
         channels = sum(len(topic.channels) for topic in broker.topics.values())
         self.families += [
             GaugeMetricFamily(
-                "nsq_healthy", "1 while the disk takes what is written.", int(broker.health_error is None)
+                "nsq_healthy", "1 while the disk takes what is written.", int(broker.storage.health_error is None)
             ),
             CounterMetricFamily(
                 "nsq_lost_messages",
                 "Undelivered messages found damaged or missing.",
-                broker.lost_message_count,
+                broker.storage.lost_message_count,
             ),
             GaugeMetricFamily("nsq_clients", "TCP connections.", len(broker.clients)),
             GaugeMetricFamily("nsq_topics", "Topics.", len(broker.topics)),
@@ -72,15 +72,15 @@ class BrokerMetrics:
             CounterMetricFamily(
                 "nsq_delivery_failures",
                 "Failed deliveries and timers of channels, which are retried.",
-                broker.supervisor.failure_count,
+                broker.runtime.supervisor.failure_count,
             ),
             GaugeMetricFamily(
-                "nsq_journal_bytes", "Bytes in the journal since its last checkpoint.", broker.journal_bytes
+                "nsq_journal_bytes", "Bytes in the journal since its last checkpoint.", broker.storage.journal_bytes
             ),
         ]
 
     def add_topic(self, topic: Topic) -> None:
-        """A topic and its channels as they are now."""
+        """Add the present figures of a topic and its channels."""
         labels = labels_text(topic=topic.name)
         self._topic_messages.add(labels, topic.message_count)
         self._topic_bytes.add(labels, topic.message_bytes)

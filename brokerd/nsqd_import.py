@@ -1,7 +1,7 @@
-"""Taking over a data directory that nsqd wrote: its topics, channels, pauses and queued messages.
+"""The import of a data directory that nsqd wrote: its topics, channels, pauses and queued messages.
 
 The files of nsqd are moved to ``nsqd-import/`` first, imported from there, and kept in ``nsqd-imported-<n>/`` once the
-node's state holds what was in them. Interrupted, the import is done again from the beginning.
+node's state contains them. An interrupted import starts again from the beginning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("brokerd")
 
 
 class ImportFailed(CorruptState):
-    """nsqd's metadata cannot be read; the text names the file and the reason. Nothing was changed."""
+    """nsqd's metadata cannot be read; the text is the file and the reason. Nothing was changed."""
 
 
 @dataclass
@@ -48,14 +48,14 @@ class _Topic(_Queue):
 
 
 class Place(NamedTuple):
-    """Where a topic's log is, and what its messages' ids begin with."""
+    """The directory of a topic's log, and the first digits of its message ids."""
 
     directory: Path
     id_head: bytes
 
 
 def check(data_path: Path) -> None:
-    """Raises ImportFailed, before anything is moved, if nsqd's metadata is there and makes no sense."""
+    """Raise ImportFailed, before anything is moved, if nsqd's metadata is invalid."""
     if (data_path / METADATA).is_file():
         _read_metadata(data_path / METADATA)
 
@@ -68,7 +68,7 @@ def is_interrupted(data_path: Path) -> bool:
 def stage(data_path: Path, state: NodeState) -> Path | None:
     """Move nsqd's files aside, if there are any, and return where they are; None if there is nothing to import.
 
-    Files that ``state`` holds already, because a crash came right after their import, are only given their last name.
+    Files that ``state`` already contains, because a crash came right after their import, are only renamed.
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
@@ -80,7 +80,7 @@ def stage(data_path: Path, state: NodeState) -> Path | None:
     for file in sorted(data_path.iterdir()):
         if _QUEUE_FILE.fullmatch(file.name) and file.is_file():
             file.rename(staging / file.name)
-    metadata.rename(staging / METADATA)  # last: as long as it is here, an interrupted move is taken up again
+    metadata.rename(staging / METADATA)  # last: while it is here, an interrupted move is continued by the next start
     return staging
 
 
@@ -97,7 +97,7 @@ def import_into(state: NodeState, staging: Path, place: Callable[[int, str], Pla
 
 
 def keep(staging: Path) -> Path:
-    """Give the imported files their last name, and return it."""
+    """Rename the directory of the imported files, and return its new name."""
     number = 1 + max(_kept(staging.parent), default=0)
     kept = staging.with_name(f"{KEPT}{number}")
     staging.rename(kept)
@@ -150,8 +150,8 @@ def _read_queue(staging: Path, name: str) -> dict[bytes, Message]:
 
 
 def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Place) -> None:
-    """A channel that holds the newest messages, none of them delivered before, becomes a cursor; another remembers its
-    messages one by one. Messages that had gone to no channel come last in the log, as they do in time."""
+    """A channel with the newest messages, all of them undelivered, becomes a cursor; the messages of other channels are
+    set aside. Messages that had gone to no channel are the last ones in the log, because they are the newest."""
     known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
     attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}
     waiting = [message for message in topic.messages.values() if message.id not in known]
@@ -191,7 +191,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
 
 
 def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:
-    """The lowest number from which a channel holds every message up to ``end``; ``end`` if it lacks some above."""
+    """The lowest number from which a channel has every message up to ``end``; ``end`` if it lacks some above."""
     clean = sorted(seq for seq in held if seq >= first_fresh)
     head = end - len(clean)
     return head if not clean or clean[0] == head else end
@@ -199,16 +199,25 @@ def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int
 
 def _append(log: Log, messages: Sequence[Message], id_head: bytes) -> None:
     for start in range(0, len(messages), _BATCH):
-        batch = messages[start : start + _BATCH]
+        log.append(_ImportedBatch(messages[start : start + _BATCH], id_head))
 
-        def write(map_: memoryview, offset: int, first_seq: int, batch: Sequence[Message] = batch) -> int:
-            for seq, message in enumerate(batch, first_seq):
-                size = MESSAGE_HEAD_BYTES + len(message.body)
-                message_id = b"%b%010x" % (id_head, seq & ((1 << 40) - 1))
-                MESSAGE_HEAD.pack_into(map_, offset, size - 4, MESSAGE, message.timestamp, 1, message_id)
-                map_[offset + MESSAGE_HEAD_BYTES : offset + size] = message.body
-                offset += size
-            return offset
 
-        nbytes = sum(MESSAGE_HEAD_BYTES + len(message.body) for message in batch)
-        log.append(nbytes, len(batch), batch[0].timestamp, write)
+class _ImportedBatch:
+    """A :class:`brokerd.log.batch.Batch` of messages that keep their timestamps; the first one's is the batch's."""
+
+    def __init__(self, messages: Sequence[Message], id_head: bytes) -> None:
+        self._messages = messages
+        self._id_head = id_head
+        self.count = len(messages)
+        self.defer_ms = 0
+        self.body_bytes = sum(len(message.body) for message in messages)
+        self.nbytes = self.body_bytes + MESSAGE_HEAD_BYTES * self.count
+        self.timestamp_ns = messages[0].timestamp
+
+    def write(self, buffer: memoryview, offset: int, first_seq: int) -> None:
+        for seq, message in enumerate(self._messages, first_seq):
+            size = MESSAGE_HEAD_BYTES + len(message.body)
+            message_id = b"%b%010x" % (self._id_head, seq & ((1 << 40) - 1))
+            MESSAGE_HEAD.pack_into(buffer, offset, size - 4, MESSAGE, message.timestamp, 1, message_id)
+            buffer[offset + MESSAGE_HEAD_BYTES : offset + size] = message.body
+            offset += size

@@ -1,4 +1,4 @@
-"""Looking at the messages of a channel without touching them: no counter, attempt, order or timer changes."""
+"""Reading the messages of a channel without changing any counter, attempt, order or timer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, TypedDict
 
-from brokerd.kernel.aside import DEFERRED, AsideMessage
+from brokerd.kernel.aside import DEFERRED
 from nsqwire.frame import MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from brokerd.client import Client
 
 PAGE = 100
-"""Most messages that are shown at a time."""
+"""Most messages of one answer."""
 
 
 class PeekState(enum.StrEnum):
-    """What a message of a channel can be, as the counters of ``/stats`` tell them apart."""
+    """The states of a channel's messages, as ``/stats`` counts them."""
 
     READY = "ready"
     IN_FLIGHT = "in_flight"
@@ -28,7 +28,7 @@ class PeekState(enum.StrEnum):
 
 
 class PeekedClient(TypedDict):
-    """Who holds a message in flight."""
+    """The client that a message is in flight with."""
 
     client_id: str
     hostname: str
@@ -37,7 +37,7 @@ class PeekedClient(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """Times are Unix nanoseconds. ``body`` is base64 of at most so many bytes as asked for, ``size`` that of all."""
+    """Times are Unix nanoseconds. ``body`` is base64 of at most ``max_body_bytes``; ``size`` is the whole size."""
 
     id: str
     timestamp: int
@@ -63,10 +63,10 @@ class Peeked(TypedDict):
 
 
 def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_body_bytes: int) -> Peeked:
-    """Show up to ``limit`` messages behind the first ``offset``.
+    """Return up to ``limit`` messages after the first ``offset``.
 
-    Ready ones come in the order of delivery, those delivered before first; in-flight ones by age, deferred ones by due
-    time. A message that is not what was written is left out.
+    Ready ones are in the order of delivery, requeued ones first; in-flight ones are sorted by age, deferred ones by due
+    time. A damaged message is left out.
     """
     totals = {
         PeekState.READY: channel.depth,
@@ -75,7 +75,7 @@ def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_bod
     }
     rows = (_row(channel, state, seq, max_body_bytes) for seq in islice(_numbers(channel, state, offset), limit))
     return {
-        "topic": channel.topic.name,
+        "topic": channel.topic_name,
         "channel": channel.name,
         "state": state.value,
         "total": totals[state],
@@ -85,25 +85,24 @@ def peek(channel: Channel, state: PeekState, *, offset: int, limit: int, max_bod
 
 
 def _numbers(channel: Channel, state: PeekState, offset: int) -> Iterator[int]:
-    aside, window = channel.aside, channel.window
+    aside = channel.in_flight.aside
     if state is PeekState.READY:
         requeued = aside.requeued(offset, PAGE)
         return chain(requeued, channel.cursor.ahead(max(0, offset - aside.requeued_count)))
     if state is PeekState.IN_FLIGHT:
-        fresh = [seq for seq, _ in window.holders(window.head)]
-        return islice(sorted(fresh + aside.in_flight()), offset, None)
+        return islice(channel.in_flight.numbers(), offset, None)
     return islice(aside.deferred(offset + PAGE), offset, None)
 
 
 def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> PeekedMessage | None:
-    entry = channel.aside.get(seq)
+    entry = channel.in_flight.aside.get(seq)
     frame = channel.frame_of(seq)
     if frame is None:
         return None
     _size, _kind, timestamp, _attempts, message_id = MESSAGE_HEAD.unpack_from(frame)
     size = len(frame) - MESSAGE_HEAD_BYTES
-    client, deadline = _holder(channel, seq, entry)
-    wall_ns = channel.topic.clock.wall_ns
+    client, deadline = channel.in_flight.client_of(seq)
+    wall_ns = channel.wall_ns
     return {
         "id": message_id.decode(),
         "timestamp": timestamp,
@@ -116,14 +115,6 @@ def _row(channel: Channel, state: PeekState, seq: int, max_body_bytes: int) -> P
         "deadline": None if client is None else wall_ns(deadline),
         "client": None if client is None else _client(client),
     }
-
-
-def _holder(channel: Channel, seq: int, entry: AsideMessage | None) -> tuple[Client | None, float]:
-    """The client that the message is in flight with, and until when, monotonic seconds."""
-    if entry is not None:
-        return channel.clients.get(entry.client), entry.when
-    client = channel.clients.get(channel.window.holder(seq))
-    return client, 0.0 if client is None else client.runs.sent_at(seq) + client.msg_timeout
 
 
 def _client(client: Client) -> PeekedClient:

@@ -1,4 +1,4 @@
-"""A write that the disk refused, and the check whether the disk takes such a write now."""
+"""A write that the disk refused, and the check whether the disk accepts such a write now."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RefusedWrite:
         return cls(error, nbytes, directory, new_directory)
 
     def retry(self) -> None:
-        """Write as much, then remove it again. May run in any thread. Raises OSError if the disk still refuses."""
+        """Write as much, then remove it again. May run in any thread. Raises OSError if the disk still refuses it."""
         self.directory.mkdir(exist_ok=True)
         if self.new_directory is not None:
             with contextlib.suppress(FileExistsError):  # created by a client in the meantime
@@ -49,7 +49,7 @@ class RefusedWrite:
 
         space = os.statvfs(self.directory)
         if space.f_blocks and space.f_bfree * space.f_frsize < self.nbytes:
-            # An attempt would take all the space there is, and for a moment other writes would fail.
+            # An attempt would use all the free space, and other writes would fail meanwhile.
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         with tempfile.TemporaryFile(dir=self.directory, buffering=0) as file:  # without a name, where that is possible
             os.posix_fallocate(file.fileno(), 0, self.nbytes)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from brokerd.broker import Broker
 from brokerd.data_path import SET_ASIDE, TOPICS, DataPath, DataPathLocked, NotADataPath
+from brokerd.file_header import UnsupportedFormat
+from brokerd.formats import check_formats
 from brokerd.journal.checkpoint import CHECKPOINT
 from brokerd.journal.journal import NotCheckpointed
 from brokerd.journal.recovery import CorruptState, recover
@@ -19,6 +21,7 @@ from brokerd.journal.state import NodeState
 from brokerd.log.inspection import LogReport, inspect_log
 from brokerd.settings import BrokerSettings
 from brokerd.topic_directories import TopicDirectories, Verdict
+from brokerd.topic_log import id_head
 
 SOUND, DAMAGED, NOT_DONE = 0, 1, 2
 _REMEDIES = {
@@ -54,7 +57,9 @@ class Report:
     """The contents and damage of a data path. Paths in its lines are relative to the data path."""
 
     def __init__(self, data_path: DataPath, passed_over: Sequence[str] = ()) -> None:
-        """Examine all files without changing any. Raises OSError if one cannot be read.
+        """Examine all files without changing any.
+
+        Raises OSError if one cannot be read, and UnsupportedFormat if one is of a newer release.
 
         ``passed_over`` are the lines of journal damage that a rebuild has just passed over.
         """
@@ -65,6 +70,8 @@ class Report:
         self.unusable: list[Path] = []
         """Checkpoints that prevent the broker from starting."""
         self.orphans: list[Path] = []
+        self.unversioned = check_formats(self.path)
+        """Files of format 0."""
         self.passed_over = [self._without_path(line) for line in passed_over]
         state = self._read_state()
         directories = TopicDirectories(self.path / TOPICS)
@@ -76,7 +83,8 @@ class Report:
                 self.strangers.append(path)
             elif verdict in (Verdict.KNOWN, Verdict.UNRECORDED, Verdict.NOT_DELETED):
                 channels = [each.name for each in state.channels.values() if each.topic == directory.number]
-                self._add_topic(TopicReport(directory.name, channels, path, inspect_log(path)))
+                log = inspect_log(path, id_head(0, directory.number))
+                self._add_topic(TopicReport(directory.name, channels, path, log))
             if verdict is Verdict.UNRECORDED:
                 self.damage.append(f"{self._shown(path)}: the record of this topic is lost")
 
@@ -119,6 +127,8 @@ class Report:
                 f"{_count(log.segments, 'segment')}, {_count(log.bytes, 'byte')}; "
                 f"channels: {channels}"
             )
+        if self.unversioned:
+            lines.append(f"{_count(self.unversioned, 'file')} without a format version, from before release 0.1.0")
         for heading, found in (
             ("damage", self.damage),
             ("passed over by the rebuild", self.passed_over),
@@ -197,7 +207,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     try:
         return repair(Path(options.data_path), rebuilds=options.rebuild, sets_aside=options.set_aside)
-    except (DataPathLocked, NotADataPath, NotCheckpointed) as error:
+    except (DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat) as error:
         print(f"nsq repair: {error}", file=sys.stderr)
         return NOT_DONE
     except CorruptState as error:
@@ -218,7 +228,7 @@ def _explained(error: OSError, data_path: str) -> str:
 def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
     """Report, and repair as asked; returns the exit status.
 
-    Raises CorruptState, DataPathLocked, NotADataPath, NotCheckpointed, OSError.
+    Raises CorruptState, DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat, OSError.
     """
     report = _report(path, sets_aside=sets_aside)
     passed_over = rebuild(path) if rebuilds else []

@@ -1,4 +1,4 @@
-"""How long a log keeps what nobody needs any more, so that a channel can be taken back to it."""
+"""Retention of messages that no channel needs, so that a channel can be rewound to them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ if TYPE_CHECKING:
 
 
 class Retention(NamedTuple):
-    """``age_ns`` is counted from when a segment's last message was accepted. ``max_bytes`` is of the files of one
-    topic, 0 for any number."""
+    """Segments are kept for ``age_ns`` after their last message was accepted, up to ``max_bytes`` per topic.
+
+    ``max_bytes`` 0 means no limit.
+    """
 
     age_ns: int
     max_bytes: int
 
     @classmethod
     def of(cls, age: timedelta, max_bytes: int) -> Retention | None:
-        """None where nothing is kept for its own sake."""
+        """The retention of these settings; None if it is off."""
         return cls(nanoseconds(age), max_bytes) if age else None
 
     def first_kept(self, log: Log, now_ns: int) -> int:
-        """The number of the oldest message that is to be kept; segments go as a whole."""
+        """The number of the oldest message to keep; segments are removed as a whole."""
         nbytes = 0
         kept = log.next_seq
         for segment in reversed(log.segments):

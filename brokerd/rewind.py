@@ -1,4 +1,4 @@
-"""Taking a channel back to a point in time, as far as its topic's log still reaches."""
+"""Rewinding a channel to a point in time, as far as its topic's log reaches back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class Rewound(NamedTuple):
-    """What is delivered again: so many ``messages``, the oldest accepted at ``oldest_ns``, Unix nanoseconds.
+    """``messages`` are delivered again, the oldest accepted at ``oldest_ns``, Unix nanoseconds.
 
-    Not ``is_complete`` if older ones that were asked for may be gone from the log.
+    Not ``is_complete`` if older messages of the requested time may have been removed from the log.
     """
 
     messages: int
@@ -20,14 +20,14 @@ class Rewound(NamedTuple):
 
 
 def rewind(channel: Channel, since_ns: int) -> Rewound:
-    """Have all that was delivered, and was accepted at ``since_ns``, Unix nanoseconds, or later, delivered again.
+    """Redeliver every message accepted at ``since_ns``, Unix nanoseconds, or later.
 
-    What was not delivered yet follows behind it. A time to come changes nothing.
+    Undelivered messages follow. A time in the future changes nothing. Raises OSError, with nothing changed.
     """
-    log, head = channel.topic.log, channel.window.head
+    log, head = channel.messages.log, channel.head
     seq = log.first_since(since_ns)
     deferred = channel.go_back(seq)
-    in_order = max(0, head - seq - channel.topic.skips.count_between(seq, head))
+    in_order = max(0, head - seq - channel.messages.skipped.count_between(seq, head))
     if seq >= head and not deferred:
         return Rewound(0, None, is_complete=True)
     is_complete = seq > log.first_seq or log.first_seq == 0

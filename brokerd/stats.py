@@ -1,6 +1,6 @@
-"""What the broker's ``/stats`` tells.
+"""The answer of ``/stats``.
 
-Keys, their order, and which of them vanish when empty are nsqd's. Monitoring and nsqadmin read them.
+Keys, their order, and which of them are left out when empty are nsqd's. Monitoring and nsqadmin read them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from brokerd.latency import LatencyStats, LatencyWindows
+from brokerd.latency import LatencyStats, RecentLatencies
 from brokerd.memory import MemoryStats
 from nsqwire.histogram import HistogramJSON
 
@@ -26,7 +26,7 @@ class PubCount(TypedDict):
 
 
 class ClientStats(TypedDict):
-    """One TCP connection, as a consumer of a channel or as a producer. ``connect_ts`` is in unix seconds."""
+    """One TCP connection, as a consumer of a channel or as a producer. ``connect_ts`` is in Unix seconds."""
 
     client_id: str
     hostname: str
@@ -103,19 +103,10 @@ class TopicStats(TypedDict):
     lost_message_count: NotRequired[int]
 
 
-class _Memory(TypedDict, total=False):
-    memory: MemoryStats
-
-
-class _Node(TypedDict, total=False):
-    node_id: int
-    boot_id: str
-    lost_message_count: int
-
-
 class Stats(TypedDict):
-    """The whole answer; ``start_time`` is in unix seconds, the last three keys come only with
-    ``include_histograms``."""
+    """The whole answer; ``start_time`` is in Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+
+    The last four keys come only with ``include_histograms``."""
 
     version: str
     health: str
@@ -125,12 +116,13 @@ class Stats(TypedDict):
     producers: list[ClientStats] | None
     node_id: NotRequired[int]
     boot_id: NotRequired[str]
+    uptime_ns: NotRequired[int]
     lost_message_count: NotRequired[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatsQuery:
-    """What the picture is narrowed to: ``topic`` and ``channel`` are exact names, empty for all."""
+    """The filter of the query: ``topic`` and ``channel`` are exact names, empty for all."""
 
     topic: str = ""
     channel: str = ""
@@ -140,13 +132,13 @@ class StatsQuery:
 
 def health_of(broker: Broker) -> str:
     """``OK``, or ``NOK - `` and the last error of the disk."""
-    return "OK" if broker.health_error is None else f"NOK - {broker.health_error}"
+    return "OK" if broker.storage.health_error is None else f"NOK - {broker.storage.health_error}"
 
 
 def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:
-    """The topics to show, by name; those without the channel that is asked for are left out.
+    """The selected topics, sorted by name; topics without the requested channel are left out.
 
-    None for a topic that does not exist: nsqd then says null where an empty broker says ``[]``.
+    None for a topic that does not exist: nsqd then answers null, and an empty broker ``[]``.
     """
     if query.topic and query.topic not in broker.topics:
         return None
@@ -156,26 +148,26 @@ def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:
 
 
 def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | None:
-    """Every connection that has published, whatever the filter; None if there is none or none is asked for."""
+    """Every connection that has published, whatever the filter; None if there is none or they are not requested."""
     if not query.include_clients or (query.topic and query.topic not in broker.topics):
         return None
     return [_client_stats(client, query.topic) for client in broker.clients if client.pub_counts] or None
 
 
-def topic_stats(topic: Topic, query: StatsQuery, windows: LatencyWindows) -> TopicStats:
-    """One topic and its channels as they are now."""
+def topic_stats(topic: Topic, query: StatsQuery, latencies: RecentLatencies) -> TopicStats:
+    """The present figures of one topic and its channels."""
     names = sorted(topic.channels)
     if query.channel:
         names = [name for name in names if name == query.channel]
     stats: TopicStats = {
         "topic_name": topic.name,
-        "channels": [_channel_stats(topic.channels[name], query, windows) for name in names],
+        "channels": [_channel_stats(topic.channels[name], query, latencies) for name in names],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": windows.of_channels(topic.channels.values()),
+        "e2e_processing_latency": latencies.of_channels(topic.channels.values()),
     }
     if query.include_histograms:
         stats["oldest_unfinished_age_ns"] = topic.oldest_unfinished_age_ns(time.time_ns())
@@ -183,7 +175,7 @@ def topic_stats(topic: Topic, query: StatsQuery, windows: LatencyWindows) -> Top
     return stats
 
 
-def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows) -> ChannelStats:
+def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatencies) -> ChannelStats:
     clients: list[ClientStats] | None = [] if query.include_clients else None
     if clients is not None and channel.clients:
         clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
@@ -203,7 +195,7 @@ def _channel_stats(channel: Channel, query: StatsQuery, windows: LatencyWindows)
         "client_count": len(channel.clients),
         "clients": clients,
         "paused": channel.paused,
-        "e2e_processing_latency": windows.of_channels((channel,)),
+        "e2e_processing_latency": latencies.of_channels((channel,)),
     }
     if not channel.delivery.zone_local_msg_count:
         del stats["zone_local_msg_count"]
@@ -248,19 +240,19 @@ def _client_stats(client: Client, pub_topic: str) -> ClientStats:
 
 
 def _authed(client: Client) -> _Authed:
-    """What the auth server told of the client, as far as there is anything."""
-    told: _Authed = {}
+    """The identity that the auth server returned for the client, if any."""
+    identity: _Authed = {}
     if client.grant is not None and client.is_authed:
-        told["authed"] = True
+        identity["authed"] = True
         if client.grant.identity:
-            told["auth_identity"] = client.grant.identity
+            identity["auth_identity"] = client.grant.identity
         if client.grant.identity_url:
-            told["auth_identity_url"] = client.grant.identity_url
-    return told
+            identity["auth_identity_url"] = client.grant.identity_url
+    return identity
 
 
 def _pub_counts(counts: dict[str, int], pub_topic: str) -> _PubCounts:
-    """At most one topic, as in nsqd: the one asked for, else the one published to most."""
+    """At most one topic, as in nsqd: the requested one, else the one with most publishes."""
     if pub_topic:
         count = counts.get(pub_topic)
         return {"pub_counts": [{"topic": pub_topic, "count": count}]} if count else {}

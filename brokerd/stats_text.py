@@ -1,4 +1,4 @@
-"""``/stats`` for people, laid out as nsqd's: scripts cut columns out of it."""
+"""``/stats`` as text, in nsqd's layout: scripts cut columns out of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nsqwire.durations import format_duration
 
 
 def stats_text(stats: Stats, *, product: str, now: float, uptime_ns: int) -> str:
-    """The picture for people, laid out as nsqd's; ``now`` is in unix seconds, ``product`` is the first line."""
+    """Return ``stats`` as text. ``now`` is in Unix seconds; ``product`` is the first line."""
     return "".join(_text_parts(stats, product=product, now=now, uptime_ns=uptime_ns))
 
 
@@ -56,7 +56,7 @@ def _topic_lines(topic: TopicStats, now: float) -> Iterable[str]:
 
 
 def _client_line(client: ClientStats, now: float) -> str:
-    """A connection as a producer wherever it has published, else as a consumer."""
+    """A connection as a producer if it has published, else as a consumer."""
     _host, _colon, port = client["remote_address"].rpartition(":")
     name = f"{client['hostname']}:{port if _colon else ''} {client['user_agent']}"
     connected = format_duration(max(0, int(now - client["connect_ts"])) * 1_000_000_000)

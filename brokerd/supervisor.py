@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from brokerd.channel import Channel
+from typing import Literal, Protocol
 
 logger = logging.getLogger("brokerd")
 
@@ -17,54 +14,75 @@ LONGEST_DELAY_S = 5.0
 Work = Literal["delivery", "timer"]
 
 
+class Supervised(Protocol):
+    """A channel, as its deliveries and timers are run.
+
+    ``awake`` belongs to the delivery queue, ``wake_at`` to the timers.
+    """
+
+    name: str
+    topic_name: str
+    gone: bool
+    awake: bool
+    wake_at: float
+
+    def pump(self, now: float) -> None:
+        """Deliver messages."""
+        ...
+
+    def tick(self, now: float) -> None:
+        """Handle timeouts and due times, and end by waking the channel."""
+        ...
+
+
 class Supervisor:
     """Runs and retries. ``run_at(channel, when)`` schedules a channel's timer at ``when``, monotonic seconds.
 
     A timer ends by waking its channel, so it also retries a failed delivery.
     """
 
-    def __init__(self, run_at: Callable[[Channel, float], None]) -> None:
+    def __init__(self, run_at: Callable[[Supervised, float], None]) -> None:
         self.failure_count = 0
         """Deliveries and timers that failed since the process started."""
         self._run_at = run_at
-        self._failing: dict[tuple[Channel, Work], tuple[int, float]] = {}  # consecutive failures, time of the retry
+        self._failing: dict[tuple[Supervised, Work], tuple[int, float]] = {}  # consecutive failures, time of the retry
 
-    def deliver(self, channel: Channel, now: float) -> None:
+    def deliver(self, channel: Supervised, now: float) -> None:
         """Deliver messages of ``channel``, or reschedule while it waits for a retry."""
         self._run(channel, "delivery", channel.pump, now)
 
-    def tick(self, channel: Channel, now: float) -> None:
+    def tick(self, channel: Supervised, now: float) -> None:
         """Run the timer of ``channel``, or reschedule while it waits for a retry."""
         self._run(channel, "timer", channel.tick, now)
 
-    def _run(self, channel: Channel, work: Work, run: Callable[[float], None], now: float) -> None:
-        failures, retry_at = self._failing.get((channel, work), (0, now))
+    def _run(self, channel: Supervised, work: Work, run: Callable[[float], None], now: float) -> None:
+        failures, retry_at = self._failing.get((channel, work), (0, now)) if self._failing else (0, now)
         if now < retry_at:
             self._run_at(channel, retry_at)
             return
         try:
             run(now)
         except Exception as error:
-            delay = min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S)
+            delay_s = min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S)
             self._failing = {key: state for key, state in self._failing.items() if not key[0].gone}
-            self._failing[channel, work] = failures + 1, now + delay
+            self._failing[channel, work] = failures + 1, now + delay_s
             self.failure_count += 1
-            self._log(channel, work, error, delay, is_first=not failures)
-            self._run_at(channel, now + delay)
+            self._log(channel, work, error, delay_s, is_first=not failures)
+            self._run_at(channel, now + delay_s)
         else:
             if failures:
                 del self._failing[channel, work]
 
     @staticmethod
-    def _log(channel: Channel, work: Work, error: Exception, delay: float, *, is_first: bool) -> None:
+    def _log(channel: Supervised, work: Work, error: Exception, delay_s: float, *, is_first: bool) -> None:
         # A system error needs no traceback. Anything else is a bug; its traceback is logged once.
         expected = isinstance(error, OSError)
         logger.error(
             "TOPIC(%s): CHANNEL(%s): %s failed: %s; next attempt in %.1f s",
-            channel.topic.name,
+            channel.topic_name,
             channel.name,
             work,
             error if expected else repr(error),
-            delay,
+            delay_s,
             exc_info=error if is_first and not expected else None,
         )

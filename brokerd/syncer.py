@@ -1,8 +1,9 @@
-"""Bringing what was written to the disk, for a loss of power: a kill of the process loses nothing without it.
+"""Writing to the disk, for a loss of power. A kill of the process loses nothing that was not synced.
 
-With ``--sync-every=1`` an acknowledgement waits for an ``fdatasync`` of all that was written before it; those that come
-in while one runs share the next, whatever their topics. Otherwise a sync runs in the background after so many messages,
-or so much time. Syncing is done by one worker thread, one sync at a time.
+With ``--sync-every=1`` an acknowledgement waits for an ``fdatasync`` of everything written before it. Publishes that
+arrive while one runs share the next, whatever their topics. Otherwise a sync runs in the background after so many
+messages, or so much time. The journal is synced with the messages, and by itself if only it was written to. One worker
+thread syncs, one sync at a time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 MANY_FILES = 64
 """From this many files on, the whole file system is synced; syncing thousands one by one takes many seconds."""
+DIRECTORIES = 3
+"""The directories above a segment whose names must be on the disk: its topic's, the one of topics, the data path."""
 
 logger = logging.getLogger("brokerd")
 
@@ -33,9 +36,10 @@ Done = Callable[[OSError | None], None]
 class Syncer:
     """Syncs the segments that were written to, and the journal with them.
 
-    ``journal`` returns the journal's present files. ``check_directory`` raises DataPathMoved if the files' paths lead
-    to another directory, in any thread. ``failed`` is called with each error. After DataPathMoved the same files are
-    synced again later. After any other, nothing may be acknowledged: the next fsync might not report what was lost.
+    ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
+    ``check_directory`` raises DataPathMoved if the files' paths lead to another directory, in any thread. ``failed`` is
+    called with each error. After DataPathMoved the same files are synced again later. After any other, nothing may be
+    acknowledged: the next fsync might not report what was lost.
     """
 
     def __init__(
@@ -44,49 +48,57 @@ class Syncer:
         every: int,
         timeout: timedelta,
         journal: Callable[[], Sequence[Path]],
+        journal_bytes: Callable[[], int] = lambda: 0,
         check_directory: Callable[[], None],
         failed: Callable[[OSError], None],
     ) -> None:
         self.acknowledges = every == 1
-        """True if whoever wrote is to wait for the disk."""
+        """True if acknowledgements wait for the disk."""
         self._every = every
         self._timeout_s = timeout.total_seconds()
         self._journal = journal
+        self._journal_bytes = journal_bytes
         self._check_directory = check_directory
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._dirty: dict[Path, None] = {}
+        """Segments that were written to and not synced since."""
         self._missed: dict[Path, None] = {}
         """Segments that were not found because the data path was moved. No acknowledgement waits for them."""
-        self._known: set[Path] = set()
+        self._directories: set[Path] = set()
+        """Directories whose names are not synced."""
+        self._journals: set[Path] = set()
+        """The journal's files at the last sync."""
+        self._synced_journal_bytes = journal_bytes()
         self._messages = 0
         self._waiting: list[Done] = []
         self._running: asyncio.Future[None] | None = None
         self._starting = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = self._loop.call_later(self._timeout_s, self._timed)
 
     def wrote(self, segment: Segment, messages: int) -> None:
-        """Messages were appended to ``segment``."""
+        """Note that messages were appended to ``segment``."""
         if segment.path is None:
             return
         self._dirty[segment.path] = None
+        if not segment.is_named:
+            segment.is_named = True
+            self._directories.update(segment.path.parents[:DIRECTORIES])
         self._messages += messages
         if not self.acknowledges and self._messages >= self._every:
             self._start()
-        elif self._timer is None:
-            self._timer = self._loop.call_later(self._timeout_s, self._timed)
 
     @property
     def is_clean(self) -> bool:
-        """True if all that was written is on the disk."""
+        """True if all messages that were written are on the disk."""
         return not self._dirty and self._running is None
 
     def when_synced(self, done: Done) -> None:
         """Call ``done`` once all that was written so far is on the disk, or with the error."""
         self._waiting.append(done)
         if not self._starting and self._running is None:
-            # At the end of the loop's turn: what else is read in it shares the sync.
+            # At the end of the loop's turn: what else is read in it shares the sync
             self._starting = True
             self._loop.call_soon(self._start)
 
@@ -103,61 +115,60 @@ class Syncer:
 
     async def close(self) -> None:
         """Sync what is left and end the thread."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._missed or not self.is_clean:
             await self.synced()
         self._thread.shutdown()
 
     def _timed(self) -> None:
-        self._timer = None
-        if self._dirty or self._missed:
+        self._timer = self._loop.call_later(self._timeout_s, self._timed)
+        if self._dirty or self._missed or self._journal_bytes() != self._synced_journal_bytes:
             self._start()
 
     def _start(self) -> None:
         self._starting = False
         if self._running is not None:
             return
-        paths = self._missed | self._dirty
-        self._missed, self._dirty, self._messages = {}, {}, 0
+        paths, directories = self._missed | self._dirty, self._directories
+        self._missed, self._dirty, self._directories, self._messages = {}, {}, set(), 0
         waiting, self._waiting = self._waiting, []
-        new = paths.keys() - self._known
-        self._known = self._known | new if len(self._known) < 4096 else set(new)
-        journal = self._journal()
-        self._running = self._loop.run_in_executor(self._thread, self._sync, list(paths), new, journal)
-        self._running.add_done_callback(lambda future: self._done(future, paths, waiting))
+        journal, self._synced_journal_bytes = self._journal(), self._journal_bytes()
+        directories.update(path.parent for path in journal if path not in self._journals)
+        self._journals = set(journal)
+        self._running = self._loop.run_in_executor(self._thread, self._sync, list(paths), directories, journal)
+        self._running.add_done_callback(lambda future: self._done(future, paths, directories, waiting))
 
-    def _sync(self, segments: list[Path], new: Iterable[Path], journal: Sequence[Path]) -> None:
-        sync(segments, new, journal)
+    def _sync(self, segments: list[Path], directories: Iterable[Path], journal: Sequence[Path]) -> None:
+        sync(segments, directories, journal)
         self._check_directory()  # afterwards: the files of a directory that was moved look like consumed ones
 
-    def _done(self, future: asyncio.Future[None], paths: dict[Path, None], waiting: list[Done]) -> None:
+    def _done(
+        self, future: asyncio.Future[None], paths: dict[Path, None], directories: set[Path], waiting: list[Done]
+    ) -> None:
         self._running = None
         error = future.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
         if isinstance(error, DataPathMoved):
             self._missed.update(paths)
-            self._known.difference_update(paths)
-            if self._timer is None:
-                self._timer = self._loop.call_later(self._timeout_s, self._timed)
+            self._directories |= directories
         elif error is not None:
             logger.error("fdatasync failed, nothing more is acknowledged: %s", error)
         if error is not None:
             self._failed(error)
         for done in waiting:
             done(error)
-        if self._waiting:
+        if self._waiting or (not self.acknowledges and self._messages >= self._every):
             self._start()
 
 
-def sync(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
-    """fdatasync segments with their side files, and the journal; fsync the directories of new ones.
+def sync(segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
+    """fdatasync segments with their side files, and the journal; then fsync the directories.
 
-    A file that is gone was consumed in the meantime. Raises OSError.
+    A file that no longer exists was consumed in the meantime. Raises OSError.
     """
     files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
-    files += [*journal, *{path.parent for path in new}]
+    files += [*journal, *directories]
     if len(files) < MANY_FILES or not sync_file_systems(files):
         for path in files:
             _sync_file(path)

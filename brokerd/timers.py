@@ -1,4 +1,4 @@
-"""One timer for all channels: each says when it next has something due, and is called then, to the millisecond."""
+"""One event loop timer for all channels: each schedules its next due time, and is called then, to the millisecond."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Handle(Protocol):
-    """What ``arm`` gives back: asyncio's TimerHandle, or a test's."""
+    """The result of ``arm``, such as asyncio's TimerHandle."""
 
     def cancel(self) -> None: ...
 
 
 class Ticking(Protocol):
-    """Something with due times. ``wake_at`` belongs to the timers."""
+    """An owner of due times. ``wake_at`` belongs to the timers."""
 
     wake_at: float
 
 
 NEVER = float("inf")
+ROUNDING_S = 0.00051
+"""A little more than half the resolution of uvloop's clock, which is a millisecond."""
+CallAt = Callable[[float, Callable[[], None]], Handle]
 Owner = TypeVar("Owner", bound=Ticking)
 
 
@@ -48,14 +51,14 @@ class Timers(Generic[Owner]):
             self._rearm(when)
 
     def fire(self, now: float) -> None:
-        """Call all that are due; each schedules itself again if it has more."""
+        """Call ``tick`` for all owners that are due; each schedules itself again if needed."""
         heap = self._heap
-        self._armed = -NEVER  # what is scheduled meanwhile is armed for below, once
+        self._armed = -NEVER  # no arming during the loop; it is armed once, below
         due = []
         while heap and heap[0][0] <= now:
             due.append(heapq.heappop(heap))
-        for when, _, owner in due:  # all that were due; what they schedule, even for now, is for the next time
-            if owner.wake_at == when:  # otherwise it was called at an earlier time of its own, and this one is stale
+        for when, _, owner in due:  # what these schedule, even for now, fires next time
+            if owner.wake_at == when:  # otherwise it was called earlier, and this entry is stale
                 owner.wake_at = NEVER
                 self._tick(owner, now)
         self._rearm(heap[0][0] if heap else NEVER)
@@ -65,3 +68,11 @@ class Timers(Generic[Owner]):
             self._handle.cancel()
         self._armed = when
         self._handle = None if when == NEVER else self._arm(when)
+
+
+def never_early(call_at: CallAt) -> CallAt:
+    """Make ``call_at`` round up, for an event loop that rounds to the nearest millisecond.
+
+    ``Timers`` arms again after an early call, so the loop would spin until that millisecond is over.
+    """
+    return lambda when, run: call_at(when + ROUNDING_S, run)

@@ -3,169 +3,141 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from brokerd.channel import Channel
+from brokerd.channel_journal import journal_nothing
 from brokerd.journal import records
-from brokerd.journal.journal import CHANGE_BYTES
-from brokerd.kernel import append_batches, append_bodies, append_messages
-from brokerd.kernel.frames import seq_of
+from brokerd.journal.journal import CHANGE_BYTES, room_for_waiting
+from brokerd.log.batch import COUNT_BYTES, SIZE_BYTES, Batch, BodyBatch, DpubBatch, MessageBatch, MpubBatch
 from brokerd.log.log import Log
-from brokerd.log.segment import Write
-from brokerd.losses import Losses
-from brokerd.skips import Skips
+from brokerd.topic_log import TopicLog
 from nsqwire.errors import ChannelNotFound, PublishFailed
-from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.names import is_ephemeral
 from nsqwire.scan import Input
 
 if TYPE_CHECKING:
-    from brokerd.broker import Broker
     from brokerd.log.segment import Segment
+    from brokerd.runtime import Runtime
+    from brokerd.storage import Storage
 
-KEPT_IN_MEMORY = 2
-"""Newest segments that an ephemeral topic keeps; needed messages of older ones are copied."""
-SIZE_BYTES = 4
-"""Length, u32, before each message of an MPUB body."""
-RELEASE_EVERY_S = 1.0
-"""With a retention period, the shortest time between two checks for expired segments."""
-WAITING_BYTES = 48
-"""Upper bound on the size of a journal record of a range of deferred messages, head included."""
-COUNT_BYTES = 4
-"""Number of messages, u32, at the start of an MPUB body."""
 MPUB_LINE = ord("M")
 """The first byte of an MPUB's command line; a PUB's differs."""
-ID = slice(18, 34)
-"""The id in a message frame."""
+
+
+class Node(Protocol):
+    """The broker, as its topics need it."""
+
+    def next_channel_number(self) -> int:
+        """A number that no channel of this node has had."""
+        ...
+
+    def registration_changed(self, kind: Literal["register", "unregister"], topic: str, channel: str | None) -> None:
+        """Notify the observers of a topic or channel that was created or deleted."""
+        ...
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic. Raises OSError."""
+        ...
 
 
 class Topic:
-    """The rules of one topic. ``broker`` gives it clock, journal and timers."""
+    """The rules of one topic."""
 
-    def __init__(self, broker: Broker, number: int, name: str, log: Log, routed_end: int) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        node: Node,
+        runtime: Runtime,
+        storage: Storage,
+        *,
+        number: int,
+        name: str,
+        log: Log,
+        id_head: bytes,
+        routed_end: int = 0,
+    ) -> None:
         self.number = number
         self.name = name
         self.ephemeral = is_ephemeral(name)
-        self.log = log
-        self.paused = False
         self.channels: dict[str, Channel] = {}
-        self.listening: dict[Channel, None] = {}
+        self.log = log
+        self.messages = TopicLog(
+            storage,
+            log,
+            self.channels,
+            number=number,
+            name=name,
+            id_head=id_head,
+            routed_end=routed_end,
+            now=runtime.now,
+        )
+        self.paused = False
+        self.message_count = 0
+        """Messages published since the process started."""
+        self.message_bytes = 0
+        """The sum of their body sizes."""
+        self._node = node
+        self._runtime = runtime
+        self._storage = storage
+        self._listening: dict[Channel, None] = {}
         """The channels to notify of a publish: all with a ready client, and the ephemeral ones. Others may remain until
         the next publish."""
-        self.skips = Skips()
-        self.message_count = 0
-        self.message_bytes = 0
-        self.id_head = id_head(broker.node_id, number)
-        self._former_id_heads: set[bytes] = set()
-        self.timers = broker.timers
-        self.topology = broker.topology
-        self.journal: Callable[[bytes], None] = _keep_nothing if self.ephemeral else broker.journal_append
-        """Journals a change of the topic or one of its channels; does nothing for an ephemeral or deleted topic."""
-        self.clock = broker.clock
-        self.wake = broker.wake
-        self.scheduler = broker.scheduler
-        self.max_msg_timeout = broker.settings.max_msg_timeout.total_seconds()
-        self.mem_queue_size = broker.settings.mem_queue_size
-        self._routed_end = routed_end
-        self._held = False
-        self._last: Channel | None = None
+        self._routing_suspended = False
         self._only_ephemeral = False
-        self._release_from = 0.0
-        self._oldest: tuple[int, int | None] = -1, None
-        self._seen_at_rest: tuple[int, ...] = ()
-        self._holes = Skips()
-        self._losses = Losses()
-        self._unrouted: list[tuple[int, int, int]] = []  # (first seq, count, defer ms) of deferred publishes
+        self._journal = self.messages.journal
 
-    # -- what it holds --------------------------------------------------------------------------------------------
-
-    @property
-    def routed_end(self) -> int:
-        """Messages below it have gone to the channels; those from there on wait in the topic."""
-        return self.log.next_seq if self._routes else self._routed_end
-
-    @property
-    def _routes(self) -> bool:
-        """True while messages go to the channels as they are published."""
-        return bool(self.channels) and not self.paused and not self._held
+    # -- counts ---------------------------------------------------------------------------------------------------
 
     @property
     def depth(self) -> int:
         """Messages that wait in the topic, for a channel or for the end of its pause."""
-        start, end = self.routed_end, self.log.next_seq
-        return end - start - self._holes.count_between(start, end)
-
-    @property
-    def lost_message_count(self) -> int:
-        """Undelivered messages found damaged or missing since the process started."""
-        return self._losses.count
+        return self.messages.depth
 
     @property
     def backend_depth(self) -> int:
         """The part of ``depth`` that nsqd would keep on disk."""
-        return 0 if self.ephemeral else max(0, self.depth - self.mem_queue_size)
+        return 0 if self.ephemeral else max(0, self.depth - self._runtime.mem_queue_size)
+
+    @property
+    def lost_message_count(self) -> int:
+        """Undelivered messages found damaged or missing since the process started."""
+        return self.messages.lost_message_count
 
     def oldest_unfinished_age_ns(self, now_ns: int) -> int | None:
         """Age of the oldest unfinished message of the topic and its channels; None if there is none."""
-        found = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
-        ages = [age for age in found if age is not None]
-        if self.depth:
-            if self._oldest[0] != self.routed_end:
-                self._oldest = self.routed_end, self.log.timestamp_of(self.routed_end)
-            if self._oldest[1] is not None:
-                ages.append(max(0, now_ns - self._oldest[1]))
-        return max(ages, default=None)
-
-    def is_former_id_head(self, message_id: bytes, head: int) -> bool:
-        """Tell whether ids with this one's head were assigned to messages under another node id."""
-        id_head = message_id[:6]
-        if id_head == self.id_head or id_head in self._former_id_heads:
-            return id_head != self.id_head
-        seq = seq_of(message_id, id_head, head)
-        frame = None if seq is None else self.log.frame(seq)
-        if frame is None or frame[ID] != message_id:
-            return False
-        self._former_id_heads.add(id_head)
-        return True
+        ages = [channel.oldest_unfinished_age_ns(now_ns) for channel in self.channels.values()]
+        ages.append(self.messages.oldest_age_ns(now_ns))
+        return max((age for age in ages if age is not None), default=None)
 
     # -- publishing -----------------------------------------------------------------------------------------------
 
     def publish(self, bodies: Sequence[bytes | memoryview], *, defer_ms: int = 0) -> None:
-        """Keep ``bodies``, together, and route them to the channels. Raises PublishFailed; nothing is kept then."""
-        body_bytes = sum(map(len, bodies))
-        timestamp = time.time_ns()
-
-        def write(log: memoryview, offset: int, first_seq: int) -> int:
-            return append_bodies(log, offset, bodies, timestamp, self.id_head, first_seq)
-
-        self._append(body_bytes, len(bodies), timestamp, write, defer_ms)
+        """Store ``bodies`` together and route them to the channels. Raises PublishFailed; nothing is stored then."""
+        batch = BodyBatch(bodies, self.messages.id_head, time.time_ns(), defer_ms)
+        if defer_ms:
+            self._publish_deferred(batch, lambda: self.log.append(batch), delays=1)
+        else:
+            self._publish(batch)
 
     def drops_of(self, count: int) -> bool:
         """Tell whether an ephemeral topic would accept and drop some of ``count`` messages."""
-        return self.ephemeral and self.depth + count > self.mem_queue_size
+        return self.ephemeral and self.depth + count > self._runtime.mem_queue_size
 
     def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
-        """Publish ``count`` × (``gap`` ignored bytes, ``size i32 | body``), whose sizes were checked."""
-        body_bytes = len(messages) - (gap + SIZE_BYTES) * count
-        timestamp = time.time_ns()
-
-        def write(log: memoryview, offset: int, first_seq: int) -> int:
-            return append_messages(log, offset, messages, count, timestamp, self.id_head, first_seq, gap)
-
-        self._append(body_bytes, count, timestamp, write, 0)
+        """Publish, together, ``count`` × (``gap`` ignored bytes, ``size i32 | body``), whose sizes were checked."""
+        self._publish(MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns()))
 
     def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> None:
         """Publish, together, the ``messages`` of ``count`` × (``gap`` ignored bytes, MPUB body)."""
-        body_bytes = len(commands) - (gap + COUNT_BYTES) * count - SIZE_BYTES * messages
-        timestamp = time.time_ns()
+        self._publish(MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns()))
 
-        def write(log: memoryview, offset: int, first_seq: int) -> int:
-            return append_batches(log, offset, commands, count, timestamp, self.id_head, first_seq, gap)
-
-        self._append(body_bytes, messages, timestamp, write, 0)
+    def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> None:
+        """Publish, together, the ``count`` commands of a DpubRun. Raises PublishFailed; nothing is stored then."""
+        batch = DpubBatch(commands, count, body_bytes, self.messages.id_head, time.time_ns())
+        self._publish_deferred(batch, lambda: self.log.append_deferred(batch), delays=count)
 
     def publish_commands(self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int]) -> tuple[int, int]:
         """Publish the PUBs or MPUBs with the command line ``line`` that fill ``commands[:nbytes]``, on the fast path.
@@ -173,232 +145,248 @@ class Topic:
         ``limits`` are the largest message and the largest body, in bytes. Returns the number of commands and messages.
         Both are 0, with nothing stored, if the caller must parse the commands, which also raises their errors.
         """
-        broker = self._broker
-        if self.ephemeral or self._only_ephemeral or broker.refusal is not None:
+        storage = self._storage
+        if self.ephemeral or self._only_ephemeral or storage.refusal is not None:
             return 0, 0
         try:
             count, messages, segment = self.log.append_commands(
-                commands, nbytes, line, limits, self.id_head, time.time_ns()
+                commands, nbytes, line, limits, self.messages.id_head, time.time_ns()
             )
         except OSError:
             return 0, 0
         if count:
             assert segment is not None
-            broker.refused_write = None
-            if broker.syncer is not None:
-                broker.syncer.wrote(segment, messages)
+            storage.wrote(segment, messages)
             self.message_count += messages
             gap = len(line) + (COUNT_BYTES + SIZE_BYTES if line[0] == MPUB_LINE else 0)
             self.message_bytes += nbytes - gap * count - SIZE_BYTES * messages
-            if self.listening:
-                self._tell_listening()
+            if self._listening:
+                self._notify_listening()
         return count, messages
 
-    def _append(self, body_bytes: int, count: int, timestamp: int, write: Write, defer_ms: int) -> None:
-        nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
-        broker = self._broker
-        if self.ephemeral and self.depth >= self.mem_queue_size:
-            self.message_count += count  # accepted and dropped, as in nsqd, which keeps such messages in memory only
-            self.message_bytes += body_bytes
+    def _publish(self, batch: Batch) -> None:
+        if self._accepts(batch.count, batch.body_bytes):
+            self._store(batch.count, batch.body_bytes, lambda: self.log.append(batch))
+            self._published()
+
+    def _publish_deferred(
+        self, batch: BodyBatch | DpubBatch, append: Callable[[], tuple[int, Segment]], *, delays: int
+    ) -> None:
+        """Publish ``batch``, which has at most ``delays`` different delays in a row."""
+        if not self._accepts(batch.count, batch.body_bytes):
             return
-        if broker.refusal is not None:
-            raise PublishFailed(str(broker.refusal))
-        if defer_ms and self._routes:
+        if self.messages.is_routing:
             try:
-                self.require_room(len(self.channels) * WAITING_BYTES + CHANGE_BYTES, of_messages=True)
+                nbytes = len(self.channels) * room_for_waiting(delays) + CHANGE_BYTES
+                self.messages.require_room(nbytes, of_messages=True)
             except OSError as error:
                 raise PublishFailed(str(error)) from error
+        first_seq = self._store(batch.count, batch.body_bytes, append)
+        self.messages.skipped.add(first_seq, first_seq + batch.count)
+        self._defer(first_seq, batch.delays)
+        self._published()
+
+    def _accepts(self, count: int, body_bytes: int) -> bool:
+        """Tell whether messages are stored. Otherwise they are counted and dropped. Raises PublishFailed."""
+        if self.ephemeral and self.depth >= self._runtime.mem_queue_size:
+            self.message_count += count  # nsqd keeps such messages in memory only, and drops those beyond its limit
+            self.message_bytes += body_bytes
+            return False
+        if self._storage.refusal is not None:
+            raise PublishFailed(str(self._storage.refusal))
+        return True
+
+    def _store(self, count: int, body_bytes: int, append: Callable[[], tuple[int, Segment]]) -> int:
+        """Append messages with ``append()``. Returns the number of the first one. Raises PublishFailed."""
+        storage = self._storage
         while True:
             try:
-                first_seq, segment = self.log.append(nbytes, count, timestamp, write, defer_ms)
+                first_seq, segment = append()
                 break
             except OSError as error:
-                if broker.make_room(error):
+                if storage.make_room(error):
                     continue
-                broker.storage_failed(error)
+                storage.write_failed(error)
                 raise PublishFailed(str(error)) from error
-        if not self.ephemeral:
-            broker.refused_write = None
-        elif segment.first_seq == first_seq:
-            self._copy_old()
-        if broker.syncer is not None:
-            broker.syncer.wrote(segment, count)
+        storage.wrote(segment, count)
+        if self.ephemeral and segment.first_seq == first_seq:
+            self.messages.copy_old()
         self.message_count += count
         self.message_bytes += body_bytes
-        if defer_ms:
-            self.skips.add(first_seq, first_seq + count)
-            self._unrouted.append((first_seq, count, defer_ms))
-            self._route_deferred()
+        return first_seq
+
+    def _published(self) -> None:
+        """Journal the routing of new messages if needed, and notify the channels."""
         if self._only_ephemeral:
             self._journal_routed()
-        if self.listening:
-            self._tell_listening()
+        if self._listening:
+            self._notify_listening()
 
-    def _tell_listening(self) -> None:
-        for channel in list(self.listening):
+    def _notify_listening(self) -> None:
+        for channel in list(self._listening):
             if channel.delivery.has_ready_client:
                 if not channel.paused:
-                    self.wake(channel)
+                    self._runtime.wake(channel)
                     continue
             elif not channel.ephemeral:
-                del self.listening[channel]
+                del self._listening[channel]
             if channel.ephemeral:
-                channel.drop_beyond(self.mem_queue_size)
+                channel.drop_beyond(self._runtime.mem_queue_size)
+
+    # -- deferred publishes ---------------------------------------------------------------------------------------
+
+    def _defer(self, first_seq: int, delays: bytes) -> None:
+        """Route deferred publishes to the channels, or keep their delays until messages are routed.
+
+        The deferral of a message begins when it is routed, as in nsqd.
+        """
+        if not self.messages.is_routing:
+            batches = groupby(enumerate(memoryview(delays).cast("I"), first_seq), lambda each: each[1])
+            for defer_ms, batch in batches:
+                seqs = [seq for seq, _ in batch]
+                self.messages.unrouted.append((seqs[0], len(seqs), defer_ms))
+            return
+        now = self._runtime.now()
+        for channel in self.channels.values():
+            channel.in_flight.defer(first_seq, delays, now)
+        self._journal(records.topic_routed(self.number, self.log.next_seq))
 
     def _route_deferred(self) -> None:
-        """The deferral of a message begins when it goes to the channels, as in nsqd."""
-        if not self._routes or not self._unrouted:
+        if not self.messages.is_routing or not self.messages.unrouted:
             return
-        self._give_deferred(self._unrouted)
-        self._unrouted.clear()
-        self.journal(records.topic_routed(self.number, self.log.next_seq))
+        self._give_deferred(self.messages.unrouted)
+        self.messages.unrouted.clear()
+        self._journal(records.topic_routed(self.number, self.log.next_seq))
 
     def _give_deferred(self, publishes: Iterable[tuple[int, int, int]]) -> None:
-        now = self._broker.now()
+        now = self._runtime.now()
         for first_seq, count, defer_ms in publishes:
+            delays = array("I", [defer_ms]) * count
             for channel in self.channels.values():
-                channel.defer(first_seq, count, now + defer_ms / 1000)
+                channel.in_flight.defer(first_seq, delays.tobytes(), now)
 
-    @property
-    def deferred_end(self) -> int:
-        """Deferred publishes below it have gone to the channels."""
-        return self._unrouted[0][0] if self._unrouted else self.log.next_seq
-
-    def recover_skips(self, holes: list[tuple[int, int]], deferred_end: int) -> None:
+    def recover_skips(
+        self, holes: list[tuple[int, int]], *, deferred_end: int, routed_end: int, retains_all: bool
+    ) -> None:
         """After a restart, rebuild the ranges that cursors skip: ``holes``, and the deferred publishes in the log.
 
         Deferred publishes from ``deferred_end`` on are not routed yet and are routed now. The deferral of a batch with
         a damaged commit record is lost; its messages that wait undelivered at or above a channel's cursor are skipped
         as deferred ones. Delivered messages above the cursor, whose records were lost, are part of the backlog again.
+        ``retains_all``: finished messages may be needed too, because retention keeps them.
         """
+        messages = self.messages
         for start, stop in holes:
-            self._holes.add(start, stop)
-            self.skips.add(start, stop)
-        known_from = min(self.low_water, deferred_end) if self._broker.retention is None else self.log.first_seq
+            messages.holes.add(start, stop)
+            messages.skipped.add(start, stop)
+        known_from = self.log.first_seq if retains_all else min(messages.low_water, deferred_end)
         deferred = list(self.log.deferred_from(known_from))
         for commit in deferred:
-            self.skips.add(commit.first_seq, commit.next_seq)
+            messages.skipped.add(commit.first_seq, commit.next_seq)
         for channel in self.channels.values():
-            for seq, attempts in channel.aside_ahead():
-                if not attempts and seq not in self.skips:
-                    self.skips.add(seq, seq + 1)
+            for seq, attempts in channel.in_flight.ahead():
+                if not attempts and seq not in messages.skipped:
+                    messages.skipped.add(seq, seq + 1)
         for channel in self.channels.values():
-            if again := {seq for seq, _ in channel.aside_ahead() if seq not in self.skips}:
-                channel.aside.drop(again)
-        if not self.channels:
-            deferred_end = max(deferred_end, self._routed_end)
+            if again := {seq for seq, _ in channel.in_flight.ahead() if seq not in messages.skipped}:
+                channel.in_flight.aside.drop(again)
+        if not self.channels:  # all messages wait in the topic, even if only half of a change was recorded
+            deferred_end = routed_end
         unrouted = [
             (commit.first_seq, commit.messages, commit.defer_ms)
             for commit in deferred
-            if commit.first_seq >= deferred_end and commit.first_seq not in self._holes
+            if commit.first_seq >= deferred_end and commit.first_seq not in messages.holes
         ]
-        # Below the routed end they had gone to the channels, and the record of it is lost: a pause does not hold them.
-        self._give_deferred(each for each in unrouted if each[0] < self._routed_end)
-        self._unrouted = [each for each in unrouted if each[0] >= self._routed_end]
+        # Messages below the routed end had gone to the channels and the record of it is lost: a pause does not apply.
+        self._give_deferred(each for each in unrouted if each[0] < routed_end)
+        messages.unrouted[:] = [each for each in unrouted if each[0] >= routed_end]
         self._route_deferred()
-
-    def unrouted_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges from ``start`` to ``end`` of deferred publishes that are not routed yet."""
-        for first, count, _ in self._unrouted:
-            if first < end and start < first + count:
-                yield max(first, start), min(first + count, end)
-
-    def deferred_between(self, start: int, end: int) -> Iterator[int]:
-        """The deferred publishes from ``start`` to ``end`` that cursors skip, without those that were emptied."""
-        while (skip := self.skips.next_from(start)) is not None and skip[0] < end:
-            for seq in range(max(start, skip[0]), min(end, skip[1])):
-                if seq not in self._holes:
-                    yield seq
-            start = skip[1]
-
-    @property
-    def holes(self) -> list[tuple[int, int]]:
-        """The emptied or unreadable ranges that some channel still has to skip."""
-        return list(self._holes)
 
     # -- operators ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Let new messages wait in the topic. Raises OSError."""
         if not self.paused:
-            self.require_room()
-            self._routed_end, self.paused = self.routed_end, True
-            self.journal(records.topic_paused(self.number, True, self._routed_end))
+            self.messages.require_room()
+            self.paused = True
+            self._update_routing()
+            self._journal(records.topic_paused(self.number, True, self.messages.routed_end))
 
     def unpause(self) -> None:
         """Let messages go to the channels again. Raises OSError."""
         if self.paused:
-            self.require_room()
+            self.messages.require_room()
             self.paused = False
-            self._route_deferred()
-            self.journal(records.topic_paused(self.number, False, self._routed_end))
-            self._journal_routed()
-            for channel in self.channels.values():
-                self.wake(channel)
+            self._journal(records.topic_paused(self.number, False, self.messages.routed_end))
+            self._resume()
 
-    def hold(self) -> None:
-        """Let the messages of a new topic wait until ``let_go``: lookup is being asked for its channels."""
-        self._held = True
+    def suspend_routing(self) -> None:
+        """Let the messages of a new topic wait until ``resume_routing``, while nsqlookupd is asked for its channels."""
+        self._routing_suspended = True
+        self._update_routing()
 
-    def let_go(self) -> None:
-        """Every channel that was made during the hold gets the topic's messages from the first on."""
-        self._held = False
+    def resume_routing(self) -> None:
+        """Route the topic's messages, from the first on, to every channel that was created meanwhile."""
+        self._routing_suspended = False
+        self._resume()
+
+    def _resume(self) -> None:
+        self._update_routing()
         self._route_deferred()
         self._journal_routed()
         for channel in self.channels.values():
-            self.wake(channel)
+            self._runtime.wake(channel)
+
+    def _update_routing(self) -> None:
+        self.messages.set_routing(bool(self.channels) and not self.paused and not self._routing_suspended)
 
     def empty(self) -> None:
         """Drop the messages that wait in the topic; those of its channels stay. Raises OSError."""
-        start, end = self.routed_end, self.log.next_seq
-        if start == end:
+        if self.messages.routed_end == self.log.next_seq:
             return
-        self.require_room()
-        self._unrouted.clear()
-        self.skips.add(start, end)
-        self._holes.add(start, end)
-        self._routed_end = end
+        self.messages.require_room()
+        emptied = self.messages.empty()
         for channel in self.channels.values():
-            channel.counted_from += end - start
-        self.journal(records.topic_emptied(self.number, start, end))
-        self.release()
+            channel.counted_from += emptied
+        self.messages.release()
+
+    def unmap_if_idle(self) -> None:
+        """Called periodically: close and unmap all files if nothing was published or delivered since the last call."""
+        self.messages.unmap_if_idle()
+
+    # -- disk space -----------------------------------------------------------------------------------------------
+
+    @property
+    def oldest_spare(self) -> Segment | None:
+        """The oldest segment, if only retention keeps it."""
+        return self.messages.oldest_spare
+
+    def remove_oldest_spare(self) -> None:
+        """Remove the oldest segment."""
+        self.log.remove_oldest()
 
     # -- channels -------------------------------------------------------------------------------------------------
 
     def channel(self, name: str) -> Channel:
-        """Return the channel, made if need be. The first one gets what waits in the topic. Raises OSError."""
+        """Return the channel, created if needed. The first one gets what waits in the topic. Raises OSError."""
         channel = self.channels.get(name)
         if channel is None:
             if not is_ephemeral(name):
-                self.require_room()
-            number = self._broker.next_channel_number()
-            channel = Channel(self, number, name, self.routed_end)
-            self.channels[name] = channel
+                self.messages.require_room()
+            channel = self.add_channel(self._node.next_channel_number(), name, self.messages.routed_end)
             if not channel.ephemeral:
-                self.journal(records.channel_created(self.number, number, channel.window.head, name))
+                self._journal(records.channel_created(self.number, channel.number, channel.head, name))
             self._route_deferred()
-            self.channels_changed()
-            self._broker.registration_changed("register", self.name, name)
+            self._journal_routed()
+            self._node.registration_changed("register", self.name, name)
         return channel
 
-    def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
-        """Make sure that the journal has room for the records of a change. Raises OSError."""
-        if not self.ephemeral:
-            self._broker.require_room(nbytes, of_messages=of_messages)
-
-    def detach(self) -> None:
-        """Disconnect the clients of a deleted topic.
-
-        Remaining references (a timer, a response from nsqlookupd) find no channels and journal nothing.
-        """
-        for channel in self.channels.values():
-            channel.gone = True
-            for client in list(channel.clients.values()):
-                client.hang_up()
-            channel.clients.clear()
-        self.channels.clear()
-        self.listening.clear()
-        self.journal = _keep_nothing
+    def add_channel(self, number: int, name: str, head: int) -> Channel:
+        """Add a channel whose cursor is at ``head``. Journals nothing."""
+        channel = Channel(self.messages, self._runtime, self._listening, number=number, name=name, head=head)
+        self.channels[name] = channel
+        self._channels_changed()
+        return channel
 
     def find_channel(self, name: str) -> Channel:
         """Return the channel. Raises ChannelNotFound."""
@@ -408,172 +396,46 @@ class Topic:
         return channel
 
     def delete_channel(self, name: str) -> None:
-        """Drop the channel and what it held, and close its clients. Raises ChannelNotFound and OSError."""
+        """Delete the channel with its messages, and close its clients. Raises ChannelNotFound and OSError."""
         channel = self.find_channel(name)
         if not channel.ephemeral:
-            self.require_room()
-        self._routed_end = self.routed_end
+            self.messages.require_room()
+        routed_end = self.messages.routed_end
         del self.channels[name]
-        self.listening.pop(channel, None)
-        channel.gone = True
-        for client in list(channel.clients.values()):
-            client.hang_up()
-        channel.clients.clear()
+        self._listening.pop(channel, None)
+        channel.close()
+        self._channels_changed()
         if not channel.ephemeral:
-            self.journal(records.channel_deleted(channel.number, self._routed_end))
+            self._journal(records.channel_deleted(channel.number, routed_end))
         else:
-            self.journal(records.topic_passed(self.number, self._routed_end))
-        self.channels_changed()
-        self._broker.registration_changed("unregister", self.name, name)
-        self.release()
-        if self.ephemeral and not self.channels:
-            self._broker.delete_topic(self.name)
-
-    def channels_changed(self) -> None:
-        """Update what depends on the kinds of channels."""
-        self._only_ephemeral = bool(self.channels) and all(channel.ephemeral for channel in self.channels.values())
+            self._journal(records.topic_passed(self.number, routed_end))
         self._journal_routed()
+        self._node.registration_changed("unregister", self.name, name)
+        self.messages.release()
+        if self.ephemeral and not self.channels:
+            self._node.delete_topic(self.name)
 
-    def _journal_routed(self) -> None:
-        """Journal the routed messages of a topic with ephemeral channels only, which journal nothing themselves."""
-        if self._only_ephemeral and self._routes:
-            self.journal(records.topic_passed(self.number, self.routed_end))
-
-    def left(self, channel: Channel) -> None:
-        """A client left ``channel``: an ephemeral one goes with its last."""
+    def client_left(self, channel: Channel) -> None:
+        """A client of ``channel`` disconnected: delete an ephemeral channel that has no other client."""
         if is_ephemeral(channel.name) and not channel.clients and self.channels.get(channel.name) is channel:
             self.delete_channel(channel.name)
 
-    # -- storage --------------------------------------------------------------------------------------------------
+    def detach(self) -> None:
+        """Disconnect the clients of a deleted topic.
 
-    def check_batches(self, segment: Segment, seq: int) -> None:
-        """Check batches that were written before this process started, before delivery. Damaged ones are lost."""
-        for commit in segment.damaged_below(seq):
-            self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
-
-    def recover_losses(self, *, is_complete: bool) -> None:
-        """After a restart, skip the messages that are missing from the files, and count those still to be delivered.
-
-        Batches of the newest segment are checked now, because a crash of the machine may have left some half written.
-        Those of older ones are checked before delivery, so that a large backlog does not delay the start.
+        Remaining references (a timer, a response from nsqlookupd) find no channels and journal nothing.
         """
-        log = self.log
-        low, first_seq = self.low_water, log.first_seq
-        if low < first_seq:
-            self._lose(low, first_seq, f"missing from {log.directory}", counts=is_complete)
-        for start, end in log.gaps():
-            file = log.file_of(start)
-            self._lose(start, end, f"missing from {file}" if file.exists() else f"missing with the file {file}")
-        if log.segments:
-            newest = log.segments[-1]
-            while newest.checked_end < newest.next_seq:
-                self.check_batches(newest, newest.checked_end)
-        if lost := self._losses.ranges:
-            for channel in self.channels.values():
-                channel.aside.drop([seq for seq in channel.aside.numbers() if seq in lost])
+        for channel in self.channels.values():
+            channel.close()
+        self.channels.clear()
+        self._listening.clear()
+        self._journal = self.messages.journal = journal_nothing
 
-    def lose_batch_of(self, seq: int) -> None:
-        """Give up message ``seq`` and the others of its batch, which are damaged or missing."""
-        start, end = self.log.batch_of(seq)
-        self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
+    def _channels_changed(self) -> None:
+        self._only_ephemeral = bool(self.channels) and all(channel.ephemeral for channel in self.channels.values())
+        self._update_routing()
 
-    def _lose(self, start: int, end: int, reason: str, *, counts: bool = True) -> None:
-        found = self._losses.add(self, start, end) if counts else self._losses.pass_over(start, end)
-        self._holes.add(start, end)
-        self.skips.add(start, end)
-        self._unrouted = [each for each in self._unrouted if not start <= each[0] < end]
-        if found:
-            self._broker.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
-
-    def place_of(self, seq: int) -> tuple[Segment, int, int] | None:
-        """The segment of message ``seq``, and a range ``[start, end)`` of undamaged messages around it.
-
-        None if message ``seq`` is damaged or missing. Raises OSError if the segment cannot be mapped.
-        """
-        if not self.log.holds(seq):
-            return None
-        segment = self.log.segment_of(seq)
-        start, end = segment.sound_range(seq)
-        if self._losses.ranges:
-            damaged = self._losses.ranges.next_from(seq)
-            start, end = max(start, seq), min(end, damaged[0]) if damaged is not None else end
-        return (segment, start, end) if seq < end else None
-
-    @property
-    def low_water(self) -> int:
-        """The lowest message that anybody may still need."""
-        last = self._last = min(self.channels.values(), key=lambda channel: channel.low_water, default=None)
-        return self.routed_end if last is None else min(self.routed_end, last.low_water)
-
-    def release(self) -> None:
-        """Remove the segments that no channel needs and that retention does not keep."""
-        retention = None if self.ephemeral else self._broker.retention
-        if retention is not None:
-            now = self._broker.now()
-            if now < self._release_from:  # otherwise checked on each FIN while retention keeps a segment
-                return
-            self._release_from = now + RELEASE_EVERY_S
-        last = self._last
-        if last is not None and not last.gone and last.low_water < self.log.first_end:
-            return  # the slowest channel still needs the first segment, so the others need not be checked
-        segments = self.log.segments
-        if len(segments) > 1 or self.skips:
-            low = self._first_needed()
-            try:
-                self.log.drop_below(low)
-            except OSError as error:  # the files stay until the next start; the client's FIN still succeeds
-                self._broker.storage_failed(error)
-            self.skips.drop_below(low)
-            self._holes.drop_below(low)
-            self._losses.drop_below(low)
-
-    @property
-    def oldest_spare(self) -> Segment | None:
-        """The oldest segment, if only retention keeps it."""
-        segments = self.log.segments
-        return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
-
-    def rest(self) -> None:
-        """Called periodically: close and unmap all files if nothing was published or delivered since the last call.
-
-        If no message is needed any more, the newest segment's space is freed too.
-        """
-        if self._broker.retention is not None:
-            self.release()
-        seen = (self.log.next_seq, *(channel.window.head for channel in self.channels.values()))
-        if seen == self._seen_at_rest:
-            if self._first_needed() == self.log.next_seq:
-                self._give_back()
-            self.log.unmap()
-        self._seen_at_rest = seen
-
-    def _first_needed(self) -> int:
-        """The lowest message that some channel may still need or that retention keeps."""
-        retention = None if self.ephemeral else self._broker.retention
-        low = self.low_water
-        return low if retention is None else min(low, retention.first_kept(self.log, time.time_ns()))
-
-    def _give_back(self) -> None:
-        before = self.log.segments[-1:]
-        with suppress(OSError):  # no space or no descriptors; retried at the next rest
-            self.log.give_back()
-        if self.log.segments[-1:] != before:
-            self.skips.drop_below(self.log.next_seq)
-            self.journal(records.topic_routed(self.number, self.log.next_seq))
-
-    def _copy_old(self) -> None:
-        """In memory, a message in flight or deferred for long must not hold the segments of all that came after it."""
-        if len(self.log.segments) > KEPT_IN_MEMORY:
-            end, frames = self.log.segments[-KEPT_IN_MEMORY].first_seq, dict[int, bytes]()
-            for channel in self.channels.values():
-                channel.copy_below(end, frames)
-            self.release()
-
-
-def _keep_nothing(record: bytes) -> None:
-    """The journal of a topic that does not survive a restart."""
-
-
-def id_head(node_id: int, number: int) -> bytes:
-    """The first six digits of the ids of a topic's messages: 10 bits of the node, 14 of the topic."""
-    return b"%06x" % (node_id << 14 | number)
+    def _journal_routed(self) -> None:
+        """Journal the routed messages of a topic with ephemeral channels only, which journal nothing themselves."""
+        if self._only_ephemeral and self.messages.is_routing:
+            self._journal(records.topic_passed(self.number, self.messages.routed_end))

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from brokerd.file_header import HEADER_BYTES, data_start
 from brokerd.journal.state import NodeState, TopicState
 from brokerd.log.files import LogFiles
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
@@ -64,7 +65,7 @@ class Verdict(enum.Enum):
 
 
 class Found(NamedTuple):
-    """An entry in the directory of topics. ``reason`` tells why a directory named as a topic's is a stranger."""
+    """An entry in the directory of topics. ``reason`` is why a directory named as a topic's is foreign."""
 
     path: Path
     verdict: Verdict
@@ -106,7 +107,11 @@ class TopicDirectories:
         if not self._path.exists():
             return []
         known = {self.path_of(topic.number, topic.name): topic for topic in state.topics.values()}
-        topics = dict(state.topics)
+        topics = {
+            number: topic
+            for number, topic in state.topics.items()
+            if os.path.lexists(self.path_of(number, topic.name)) or not self._is_created_again(topic)
+        }
         first_unrecorded, found = state.next_topic, list[Found]()
         for path in sorted(self._path.iterdir()):
             if (topic := known.get(path)) is not None:
@@ -123,6 +128,14 @@ class TopicDirectories:
                 topics[directory.number] = TopicState(directory.number, directory.name, 0)
             found.append(Found(path, verdict, directory, reason))
         return found
+
+    def _is_created_again(self, topic: TopicState) -> bool:
+        """Tell whether a newer directory has this name: the records of the deletion and the new creation are lost."""
+        found = (TopicDirectory.at(path) for path in self._path.glob(f"{topic.name}.*"))
+        return any(
+            each is not None and each.name == topic.name and each.number > topic.number and not each.deleted
+            for each in found
+        )
 
     def _judge(
         self, directory: TopicDirectory, files: LogFiles, topics: Mapping[int, TopicState], *, importing: bool
@@ -163,6 +176,8 @@ class TopicDirectories:
                 doomed.append(self.rename_deleted(path))
             elif verdict is Verdict.UNRECORDED:
                 logger.warning("%s: the record of this topic is lost; its messages are restored", path)
+                for number in [each.number for each in state.topics.values() if each.name == directory.name]:
+                    del state.topics[number]  # it was deleted before this one was created
                 state.topics[directory.number] = TopicState(directory.number, directory.name, 0)
                 state.next_topic = max(state.next_topic, directory.number + 1)
         return doomed
@@ -185,7 +200,9 @@ def _number_in(files: LogFiles) -> int | None:
     """The topic number in the message ids of ``files``; None if no file's first message can be read."""
     for path in files.segments:
         with path.open("rb") as file:
-            head = file.read(MESSAGE_HEAD_BYTES)
+            head = file.read(HEADER_BYTES + MESSAGE_HEAD_BYTES)
+        start = data_start(head)
+        head = head[start : start + MESSAGE_HEAD_BYTES]
         if len(head) == MESSAGE_HEAD_BYTES:
             _, kind, _, _, message_id = MESSAGE_HEAD.unpack(head)
             if kind == MESSAGE and re.fullmatch(rb"[0-9a-f]{16}", message_id):

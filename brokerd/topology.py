@@ -1,28 +1,42 @@
-"""Topology-aware consumption, nsqd's experiment: consumers near the broker are served before those further off."""
+"""Topology-aware consumption, nsqd's experiment: consumers near the broker are served first."""
 
 from __future__ import annotations
 
 import enum
+import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from brokerd.client import Client
     from brokerd.settings import BrokerSettings
+
+logger = logging.getLogger("brokerd")
 
 EXPERIMENT = "topology-aware-consumption"
 
 
 class Locality(enum.IntEnum):
-    """How near a consumer is; the nearer, the higher."""
+    """How near a consumer is to the broker; a nearer one is higher."""
 
     GLOBAL = 0
     REGION = 1
     ZONE = 2
 
 
+class Placed(Protocol):
+    """A consumer, as its deliveries are ordered."""
+
+    @property
+    def preference(self) -> Locality:
+        """How near it is to the broker."""
+        ...
+
+
+Consumer = TypeVar("Consumer", bound=Placed)
+
+
 class Topology(NamedTuple):
-    """Where the broker is, and whether that matters."""
+    """The broker's region and zone, and whether the experiment is enabled."""
 
     enabled: bool
     region: str
@@ -30,32 +44,35 @@ class Topology(NamedTuple):
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> Topology:
-        """What the settings say."""
+        """The topology that ``settings`` configure. Unknown experiments are logged and ignored, as in nsqd."""
+        for name in settings.enable_experiment:
+            if name != EXPERIMENT:
+                logger.warning("--enable-experiment: %r is not an experiment and is ignored", name)
         return cls(EXPERIMENT in settings.enable_experiment, settings.topology_region, settings.topology_zone)
 
-    def locality(self, client: Client) -> Locality:
-        """How near ``client`` is, as its deliveries are counted. Two sides that name no zone share one, as in nsqd."""
+    def locality(self, region: str, zone: str) -> Locality:
+        """How near a consumer is, as its deliveries are counted. Two empty zones are the same zone, as in nsqd."""
         if not self.enabled:
             return Locality.GLOBAL
-        if client.topology_zone == self.zone:
+        if zone == self.zone:
             return Locality.ZONE
-        if client.topology_region == self.region:
+        if region == self.region:
             return Locality.REGION
         return Locality.GLOBAL
 
-    def preference(self, client: Client) -> Locality:
-        """How near ``client`` is, as it is served: only a zone or region that was named is preferred."""
-        if self.enabled and self.zone and client.topology_zone == self.zone:
+    def preference(self, region: str, zone: str) -> Locality:
+        """How near a consumer is, as it is served: an empty zone or region is never preferred."""
+        if self.enabled and self.zone and zone == self.zone:
             return Locality.ZONE
-        if self.enabled and self.region and client.topology_region == self.region:
+        if self.enabled and self.region and region == self.region:
             return Locality.REGION
         return Locality.GLOBAL
 
-    def take_next(self, ready: deque[Client]) -> tuple[Client, int]:
-        """Take the client whose turn it is, of those nearest to the broker; and say how many as near still wait."""
+    def take_next(self, ready: deque[Consumer]) -> tuple[Consumer, int]:
+        """Remove the next consumer to serve, one of the nearest. Also returns how many as near are left."""
         if not self.enabled:
             return ready.popleft(), len(ready)
-        nearest = max(client.preference for client in ready)
-        near = [client for client in ready if client.preference is nearest]
+        nearest = max(consumer.preference for consumer in ready)
+        near = [consumer for consumer in ready if consumer.preference is nearest]
         ready.remove(near[0])
         return near[0], len(near) - 1

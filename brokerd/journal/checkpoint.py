@@ -3,9 +3,10 @@
 ``checkpoint`` is the newest, ``checkpoint.previous`` the one before it. The previous one stays, with all later
 journals, until the next has been written, so that damage to the newest loses no data.
 
-Layout: 16 hex digits, the XXH3-64 of everything from byte 17 on; a space; a line ``<generation> <offset>``; the state
-in lines of JSON. Older versions wrote ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written
-to a temporary file, synced, read back, and renamed.
+Layout: a header (:mod:`brokerd.file_header`); 16 hex digits, the XXH3-64 of everything behind the space that follows
+them; a line ``<generation> <offset>``; the state in lines of JSON. A file of format 0 has no header, and the oldest
+ones have ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written to a temporary file, synced,
+read back, and renamed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
+from brokerd.file_header import CHECKPOINT as CHECKPOINT_HEADER
+from brokerd.file_header import HEADER_BYTES, WRITTEN, data_start
 from brokerd.journal.state import NodeState
 from brokerd.log.log import sync_directory
 
@@ -43,6 +46,7 @@ class Damaged(Exception):
 def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
     """Return the state and its position in the journals. Raises Damaged and OSError."""
     data = path.read_bytes()
+    data = data[data_start(data) :]
     digest, rest = data[: _DIGEST_BYTES - 1], data[_DIGEST_BYTES:]
     head, _, text = rest.partition(b"\n")
     if digest not in (xxh3_64_hexdigest(rest).encode(), xxh3_64_hexdigest(text).encode()):
@@ -57,7 +61,9 @@ def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
 def position_of(path: Path) -> Position | None:
     """The position in a checkpoint's first line; None if there is none. The rest is not read."""
     with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
-        generation, offset = map(int, [*file.read(100).partition(b"\n")[0].split(b" "), b"0"][1:3])
+        head = file.read(HEADER_BYTES + 100)
+        line = head[data_start(head) :].partition(b"\n")[0]
+        generation, offset = map(int, [*line.split(b" "), b"0"][1:3])
         return Position(generation, offset)
     return None
 
@@ -70,7 +76,7 @@ def write_checkpoint(directory: Path, state: NodeState, position: Position, *, k
     new = directory / NEW
     digest = xxh3_64()
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(b" " * _DIGEST_BYTES)
+        file.write(WRITTEN[CHECKPOINT_HEADER.kind] + b" " * _DIGEST_BYTES)
         head = b"%d %d\n" % position
         digest.update(head)
         file.write(head)
@@ -78,7 +84,7 @@ def write_checkpoint(directory: Path, state: NodeState, position: Position, *, k
             data = line.encode()
             digest.update(data)
             file.write(data)
-        file.seek(0)
+        file.seek(HEADER_BYTES)
         file.write(digest.hexdigest().encode())
         file.flush()
         os.fsync(file.fileno())
@@ -94,8 +100,9 @@ def _prove(path: Path) -> None:
     digest = xxh3_64()
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        has_header = file.read(HEADER_BYTES) == WRITTEN[CHECKPOINT_HEADER.kind]
         expected = file.read(_DIGEST_BYTES)[:-1]
         while data := file.read(_READ_BYTES):
             digest.update(data)
-    if digest.hexdigest().encode() != expected:
+    if not has_header or digest.hexdigest().encode() != expected:
         raise OSError(errno.EIO, "a checkpoint reads back differently than written", str(path))

@@ -1,11 +1,11 @@
 """The journal: each change of state is appended to the file ``journal.<generation>`` as it happens.
 
-A journal is a preallocated, mapped file of ``length u32 | check u32 | record``, zero-filled after the last record;
-``check`` is the low half of the record's XXH3-64. The mapping keeps every record when the process is killed. When a
-journal is full, the next generation begins in a file that was allocated when this one was half full. At the end of that
-turn of the event loop, when no change is half made, the node's whole state becomes a new checkpoint
-(:mod:`brokerd.journal.checkpoint`). If that fails for want of space, the older journals stay: recovery reads the
-checkpoint and then every later record.
+A journal is a preallocated, mapped file: a header (:mod:`brokerd.file_header`), ``length u32 | check u32 | record`` for
+each record, zeros. ``check`` is the low half of the record's XXH3-64. A file of format 0 has no header. The mapping
+keeps every record when the process is killed. When a journal is full, the next generation begins in a file that was
+allocated when this one was half full. At the end of that turn of the event loop, when no change is half made, the
+node's whole state becomes a new checkpoint (:mod:`brokerd.journal.checkpoint`). If that fails for want of space, the
+older journals stay: recovery reads the checkpoint and then every later record.
 
 When journal and disk are both full, records about messages are dropped. Replay then redelivers messages but loses none:
 operations that depend on a record reserve room first (:meth:`Journal.require`) and are refused if there is none.
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN, data_start
 from brokerd.journal import records
 from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Position, position_of, write_checkpoint
 from brokerd.journal.recovery import RECORD_HEAD, Recovered, journal_files, next_generation
@@ -38,6 +39,7 @@ CHANGE_BYTES = 256
 """Upper bound on the size of the records of one change of a topic or channel, heads included."""
 _RESERVED = 16
 """One part in this many of a journal is reserved for changes of topics and channels."""
+_HEADER = WRITTEN[JOURNAL.kind]
 _DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 Background = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
@@ -47,6 +49,12 @@ Background = Callable[[Callable[[], None], Callable[[BaseException | None], None
 def room_for(changes: Iterable[bytes]) -> int:
     """The bytes that records take in a journal, with their heads."""
     return sum(RECORD_HEAD.size + len(record) for record in changes)
+
+
+def room_for_waiting(ranges: int) -> int:
+    """An upper bound on the bytes that ``waiting_ranges`` records of so many ranges take, with their heads."""
+    count = ranges // records.WAITING_RANGES_IN_A_RECORD + 1
+    return ranges * records.WAITING_RANGE.size + count * (records.CHANNEL.size + RECORD_HEAD.size)
 
 
 class NotCheckpointed(Exception):
@@ -129,9 +137,13 @@ class Journal:
             size = max(JOURNAL_BYTES, os.fstat(fd).st_size)
             with contextlib.suppress(OSError):  # a full disk would raise SIGBUS on an unallocated page
                 os.posix_fallocate(fd, 0, size)
-                self._use(mmap.mmap(fd, size), end.offset)
-                torn = len(self._map[end.offset :].rstrip(b"\0"))
-                self._map[end.offset : end.offset + torn] = bytes(torn)
+                map_ = mmap.mmap(fd, size)
+                start = data_start(map_[:HEADER_BYTES])
+                if start:
+                    map_[:HEADER_BYTES] = _HEADER
+                self._use(map_, max(start, end.offset))
+                torn = len(self._map[self._offset :].rstrip(b"\0"))
+                self._map[self._offset : self._offset + torn] = bytes(torn)
         finally:
             os.close(fd)
 
@@ -156,8 +168,13 @@ class Journal:
         return self._before + self._offset - self._checkpointed_at
 
     @property
+    def written(self) -> int:
+        """Bytes written by this process and, in the journal that it continued, before it."""
+        return self._before + self._offset
+
+    @property
     def is_complete(self) -> bool:
-        """True if checkpoint and journals hold every change."""
+        """True if checkpoint and journals contain every change."""
         return not self._behind
 
     @property
@@ -240,7 +257,7 @@ class Journal:
         map_, self._spare = self._spare or self._allocate(generation, nbytes), None
         ended, self._generation = self._offset, generation
         self._before += ended
-        self._use(map_, 0)
+        self._use(map_, HEADER_BYTES)
         self._stuck = None
         is_complete = not (self._has_gap or self._behind)
         self._put(records.journal_begun(generation, is_complete=is_complete, previous_end=ended))
@@ -276,12 +293,14 @@ class Journal:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, size)
-            return mmap.mmap(fd, size)
+            map_ = mmap.mmap(fd, size)
         except OSError:
             path.unlink()
             raise
         finally:
             os.close(fd)
+        map_[:HEADER_BYTES] = _HEADER
+        return map_
 
     def _path(self, generation: int) -> Path:
         return self._directory / f"journal.{generation}"

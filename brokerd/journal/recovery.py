@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN, data_start
 from brokerd.journal import records
 from brokerd.journal.checkpoint import CHECKPOINT, NEW, PREVIOUS, Damaged, Position, position_of, read_checkpoint
 from brokerd.journal.records import KINDS
@@ -72,14 +73,18 @@ def recover(directory: Path) -> Recovered:
         if followed is not None and generation > (expected := next_generation(directory, followed.generation)):
             losses.append(_loss(f"{path.with_suffix(f'.{expected}')} is missing"))
             state.is_complete, followed = False, None
-        offset = start.offset if generation == start.generation else 0
-        replay = _replay(state, path, offset, None if followed is None else followed.offset)
-        if replay.read == 0 and offset == 0 and generation < max(later):
+        data = path.read_bytes()
+        first = data_start(data)
+        if first and any(data[:HEADER_BYTES]) and data[:HEADER_BYTES] != WRITTEN[JOURNAL.kind]:
+            oddities.append(f"{path}: its header is damaged; nothing is lost by it")
+        offset = max(first, start.offset if generation == start.generation else 0)
+        replay = _replay(state, path, data, offset, None if followed is None else followed.offset)
+        if replay.read == 0 and offset == first and generation < max(later):
             losses.append(_loss(f"{path} is empty"))
             state.is_complete = False
         losses += replay.losses
         end = Position(generation, replay.end)
-        followed = end if replay.read or offset else None
+        followed = end if replay.read or offset > first else None
     return Recovered(state, end, newest, previous, oddities + losses, losses)
 
 
@@ -95,14 +100,14 @@ class _Replayed(NamedTuple):
     losses: list[str]
 
 
-def _replay(state: NodeState, path: Path, start: int, previous_end: int | None) -> _Replayed:
-    """Apply a journal's records from ``start`` on. Damaged and inapplicable ones are counted.
+def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end: int | None) -> _Replayed:
+    """Apply the records in a journal's ``data`` from ``start`` on. Damaged and inapplicable ones are counted.
 
     ``previous_end`` is where the records of the journal before it ended; None if there is none or that is unknown.
     """
     read = damaged = passed_over = 0
     end, losses = start, list[str]()
-    for after, record in scan(path.read_bytes(), start):
+    for after, record in scan(data, start):
         if record is None:
             damaged += 1
             state.is_complete = False

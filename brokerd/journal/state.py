@@ -1,4 +1,4 @@
-"""What topics and channels a node has, as far as it is to survive: a checkpoint, and the changes since."""
+"""The durable state of a node's topics and channels: a checkpoint, and the changes since."""
 
 from __future__ import annotations
 
@@ -47,6 +47,11 @@ class Delivered:
             del self._done[:run]
             self.floor += run
 
+    @property
+    def end(self) -> int:
+        """The number after the last marked message; ``floor`` if there is none above it."""
+        return self.floor + len(self._done)
+
     def open_below(self, head: int) -> list[int]:
         """The messages from ``floor`` to ``head`` that were not marked."""
         known = self._done[: max(0, head - self.floor)]
@@ -85,6 +90,11 @@ class ChannelState:
             for seq in range(first, first + count):
                 self.aside.pop(seq, None)
         self.delivered.mark(first, count)
+
+    @property
+    def known_end(self) -> int:
+        """The number after the last message that any record mentions."""
+        return max(self.head, self.delivered.end, 1 + max(self.aside, default=-1))
 
     def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
         """Deliver again from ``head`` on, and forget what was set aside in the ``(first seq, count)`` ranges.
@@ -128,7 +138,7 @@ class TopicState:
     deferred_end: int = 0
     """Deferred publishes below it have gone to the channels."""
     next_seq: int = 0
-    """Messages below it were published when the checkpoint was written."""
+    """Messages below it were published; a checkpoint has the value of its time."""
 
 
 class NodeState:
@@ -215,6 +225,7 @@ class NodeState:
             self._create_channel(ChannelState(number, of, record[records.CHANNEL_HEAD.size :].decode(), head))
         elif kind == records.CHANNEL_DELETED:
             _, number, routed_end = records.CHANNEL_GATE.unpack(record)
+            self._note_end(number)
             gone = self.channels.pop(number, None)
             if gone is not None and gone.topic in self.topics:
                 self.topics[gone.topic].routed_end = routed_end
@@ -224,12 +235,14 @@ class NodeState:
         elif kind == records.CHANNEL_EMPTIED:
             _, number, head = records.CHANNEL_GATE.unpack(record)
             channel = self.channels[number]
+            self._note_end(number)
             channel.head = head
             channel.aside.clear()
             channel.delivered = Delivered(head)
         elif kind == records.CHANNEL_REWOUND:
             _, number, head = records.CHANNEL_GATE.unpack_from(record)
             forgotten = RANGE.iter_unpack(record[records.CHANNEL_GATE.size :])
+            self._note_end(number)
             self.channels[number].rewind(head, list(forgotten))
         elif kind == records.CLOCK:
             if self.clock is not None:
@@ -239,6 +252,13 @@ class NodeState:
             self.is_complete = self.is_complete and bool(is_complete)
         else:
             raise KeyError(f"no record of kind {kind}")
+
+    def _note_end(self, number: int) -> None:
+        """Note which messages were published, before a channel drops their state."""
+        channel = self.channels.get(number)
+        topic = None if channel is None else self.topics.get(channel.topic)
+        if channel is not None and topic is not None:
+            topic.next_seq = max(topic.next_seq, channel.known_end)
 
     def _create_topic(self, topic: TopicState) -> None:
         """Replace a topic of the same name or number: it was deleted, even if that record was lost."""

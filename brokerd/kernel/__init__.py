@@ -1,5 +1,5 @@
-"""The per-message work, twice behind one interface: compiled (``_frames``, ``_aside``, ``_runs``) and in plain
-Python (``frames``, ``aside``, ``runs``).
+"""The per-message work, twice behind one interface: compiled (``_frames``, ``_deferred``, ``_aside``, ``_runs``) and in
+plain Python (the modules of the same names without the underscore).
 
 The plain twin defines what the functions do; property tests require equal results. The compiled one is used if it was
 built; ``BROKERD_KERNEL=python`` in the environment forces the twin.
@@ -15,6 +15,7 @@ COMPILED = False
 if os.environ.get("BROKERD_KERNEL") != "python":
     try:
         from brokerd.kernel._aside import SetAside, find_batch
+        from brokerd.kernel._deferred import append_deferred, dpub_run
         from brokerd.kernel._frames import (
             Window,
             append_batches,
@@ -39,6 +40,7 @@ if os.environ.get("BROKERD_KERNEL") != "python":
         pass
 if not COMPILED:
     from brokerd.kernel.aside import SetAside, find_batch  # type: ignore[assignment]
+    from brokerd.kernel.deferred import append_deferred, dpub_run
     from brokerd.kernel.frames import (  # type: ignore[assignment]
         Window,
         append_batches,
@@ -67,7 +69,9 @@ __all__ = [
     "append_batches",
     "append_bodies",
     "append_commands",
+    "append_deferred",
     "append_messages",
+    "dpub_run",
     "fin_run",
     "find_batch",
     "mpub_run",

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 from brokerd.kernel._frames import Window
 from brokerd.kernel._runs import Runs
-from brokerd.kernel.aside import AsideMessage, Failures
+from brokerd.kernel.aside import AsideMessage, Failures, PlaceOf
 from brokerd.kernel.frames import Buffer
 
 def find_batch(index: Buffer, batches: int, seq: int) -> int: ...
@@ -25,7 +25,7 @@ class SetAside:
     @property
     def lowest_owed(self) -> int | None: ...
     def add(self, seq: int, attempts: int, due: float) -> None: ...
-    def defer(self, first: int, count: int, due: float, due_ns: int) -> bytes: ...
+    def defer(self, first: int, delays: bytes, now: float, clock_offset_ns: int) -> bytes: ...
     def take_over(self, window: Window, seq: int, client: int, sent_at: float, deadline: float) -> None: ...
     def requeue_run(self, window: Window, first: int, end: int, client: int) -> int: ...
     def requeue(
@@ -60,17 +60,7 @@ class SetAside:
         self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
     ) -> tuple[bytes, int, bytes]: ...
     def deliver_from(
-        self,
-        log: Buffer,
-        index: Buffer,
-        batches: int,
-        first_seq: int,
-        end_seq: int,
-        limit: int,
-        max_bytes: int,
-        client: int,
-        sent_at: float,
-        deadline: float,
+        self, place_of: PlaceOf, limit: int, max_bytes: int, client: int, sent_at: float, deadline: float
     ) -> tuple[bytes, int, bytes]: ...
     def drop_next(self) -> None: ...
     def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]: ...

@@ -5,12 +5,15 @@ A message takes 56 bytes, one in flight or deferred 16 more for its place among 
 by its number 5 to 11. What waits and what a client holds are linked lists through the messages themselves.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from brokerd.kernel._frames cimport Window, bucket_of_latency, decode_seq
+from brokerd.kernel._frames cimport (
+    COMMIT_BYTES, COMMIT_END_AT, COMMIT_LENGTH_AT, COMMIT_MESSAGES_AT, Window, bucket_of_latency, decode_seq
+)
 from brokerd.kernel._runs cimport Runs
 
 from brokerd.kernel.aside import AsideMessage
@@ -40,9 +43,7 @@ cdef enum:
     FIRST_BLOCKS = 8
     ARITY = 4
     MOST_AT_ONCE = 4096
-    COMMIT_BYTES = 48
-    COMMIT_MESSAGES_AT = 32
-    COMMIT_LENGTH_AT = 40
+    MAX_PLACES = 16
 
 cdef uint32_t NONE = 0xFFFFFFFF
 
@@ -132,6 +133,15 @@ cdef inline int add_to(Ranges* ranges, uint64_t seq, uint16_t attempts) except -
     return 0
 
 
+cdef inline int set_due(Ranges* ranges, double due, int64_t clock_offset_ns) except -1:
+    """Begin another range if the messages that follow have another due time, 0 for none."""
+    cdef uint64_t due_ns = to_be64(<uint64_t>(<int64_t>(due * 1e9) + clock_offset_ns)) if due != 0 else 0
+    if due_ns != ranges.due_ns:
+        end_range(ranges)
+        ranges.due_ns = due_ns
+    return 0
+
+
 cdef bytes finished(Ranges* ranges):
     """Return the packed ranges and free their memory."""
     cdef bytes packed
@@ -172,6 +182,83 @@ cdef Py_ssize_t batch_of(const uint8_t* index, Py_ssize_t batches, uint64_t seq)
 
 def find_batch(const uint8_t[::1] index, Py_ssize_t batches, uint64_t seq):
     return batch_of(&index[0], batches, seq) if batches else 0
+
+
+cdef struct Place:
+    const uint8_t* log
+    const uint8_t* index
+    Py_ssize_t batches
+    uint64_t first
+    uint64_t end
+    uint64_t walked  # the number of the message at ``offset``, in a batch up to ``batch_end``
+    uint64_t batch_end
+    Py_ssize_t offset
+
+
+cdef const uint8_t* frame_in(Place* place, uint64_t seq) noexcept nogil:
+    """The frame of message ``seq``; NULL if it is in no batch."""
+    cdef const uint8_t* record
+    cdef const uint8_t* frame
+    cdef Py_ssize_t batch
+    if not place.walked <= seq < place.batch_end:
+        batch = batch_of(place.index, place.batches, seq)
+        if batch == place.batches:
+            return NULL
+        record = place.index + batch * COMMIT_BYTES
+        place.walked = read64(record)
+        place.batch_end = place.walked + read32(record + COMMIT_MESSAGES_AT)
+        place.offset = <Py_ssize_t>read64(record + COMMIT_END_AT) - <Py_ssize_t>read32(record + COMMIT_LENGTH_AT)
+        if seq < place.walked:
+            place.batch_end = 0
+            return NULL
+    while place.walked < seq:
+        place.offset += 4 + <Py_ssize_t>read32(place.log + place.offset)
+        place.walked += 1
+    frame = place.log + place.offset
+    place.offset += 4 + <Py_ssize_t>read32(frame)
+    place.walked += 1
+    return frame
+
+
+cdef class Places:
+    """The segments that one delivery reads."""
+
+    cdef Place[MAX_PLACES] places
+    cdef Py_buffer[2 * MAX_PLACES] buffers
+    cdef int count
+    cdef int buffer_count
+
+    def __cinit__(self):
+        self.count = self.buffer_count = 0
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.buffer_count):
+            PyBuffer_Release(&self.buffers[i])
+
+    cdef Place* of(self, uint64_t seq) noexcept:
+        """The place that has message ``seq``; NULL without one."""
+        cdef int i
+        for i in range(self.count):
+            if self.places[i].first <= seq < self.places[i].end:
+                return &self.places[i]
+        return NULL
+
+    cdef const uint8_t* hold(self, data) except? NULL:
+        PyObject_GetBuffer(data, &self.buffers[self.buffer_count], PyBUF_SIMPLE)
+        self.buffer_count += 1
+        return <const uint8_t*>self.buffers[self.buffer_count - 1].buf
+
+    cdef Place* add(self, found) except? NULL:
+        """Add what ``place_of`` returned. NULL for None, and if there are too many."""
+        cdef Place* place = &self.places[self.count]
+        if found is None or self.count == MAX_PLACES:
+            return NULL
+        log, index, place.batches, place.first, place.end = found
+        place.log, place.index = self.hold(log), self.hold(index)
+        place.walked = place.batch_end = 0
+        self.count += 1
+        return place
 
 
 cdef int by_value(const void* left, const void* right) noexcept nogil:
@@ -676,14 +763,19 @@ cdef class SetAside:
     def add(self, uint64_t seq, uint16_t attempts, double due):
         self.put(self.make(seq, attempts), due)
 
-    def defer(self, uint64_t first, uint64_t count, double due, uint64_t due_ns):
+    def defer(self, uint64_t first, bytes delays, double now, int64_t clock_offset_ns):
         cdef Ranges ranges
-        cdef uint64_t seq
-        begin(&ranges, due_ns)
-        for seq in range(first, first + count):
-            if self.find(seq) == NONE:
-                self.set_deferred(self.make(seq, 0), due)
-                add_to(&ranges, seq, 0)
+        cdef const uint32_t* delay_ms = <const uint32_t*><const char*>delays
+        cdef Py_ssize_t i
+        cdef double due
+        begin(&ranges, 0)
+        for i in range(len(delays) // 4):
+            if self.find(first + i) != NONE:
+                continue
+            due = now + delay_ms[i] / 1000.0
+            self.set_deferred(self.make(first + i, 0), due)
+            set_due(&ranges, due, clock_offset_ns)
+            add_to(&ranges, first + i, 0)
         return finished(&ranges)
 
     def take_over(self, Window window, uint64_t seq, uint32_t client, double sent_at, double deadline):
@@ -919,74 +1011,67 @@ cdef class SetAside:
         return frames, delivered, finished(&ranges)
 
     def deliver_from(
-        self, const uint8_t[::1] log, const uint8_t[::1] index, Py_ssize_t batches, uint64_t first_seq, uint64_t end_seq,
-        Py_ssize_t limit, Py_ssize_t max_bytes, uint32_t client, double sent_at, double deadline,
+        self, place_of, Py_ssize_t limit, Py_ssize_t max_bytes, uint32_t client, double sent_at, double deadline
     ):
         cdef Ranges ranges
         cdef uint32_t holder = self.holder(client)
         cdef Py_ssize_t delivered = 0
         cdef Py_ssize_t total = 0
-        cdef Py_ssize_t offset = 0
-        cdef Py_ssize_t batch, size, i
-        cdef uint64_t walked = 0  # the number of the message at ``offset``, in a batch up to ``batch_end``
-        cdef uint64_t batch_end = 0
+        cdef Py_ssize_t size, i
         cdef uint32_t at = self.waiting.first
         cdef uint16_t attempts
         cdef uint64_t timestamp
-        cdef Py_ssize_t* found
+        cdef const uint8_t* frame
+        cdef const uint8_t** found
         cdef bytes frames
         cdef uint8_t* target
         cdef Message* message
+        cdef Place* place
+        cdef Places places = Places()
         limit = min(limit, self.waiting.count, MOST_AT_ONCE)
-        if limit <= 0 or not batches:
+        if limit <= 0:
             return b"", 0, b""
-        found = <Py_ssize_t*>malloc(2 * limit * sizeof(Py_ssize_t))
+        found = <const uint8_t**>malloc(limit * sizeof(uint8_t*))
         if found == NULL:
             raise MemoryError()
-        while delivered < limit:
-            message = &self.messages[at]
-            if message.copied or message.seq < first_seq or message.seq >= end_seq:
-                break
-            if not walked <= message.seq < batch_end:
-                batch = batch_of(&index[0], batches, message.seq)
-                if batch == batches:
+        try:
+            while delivered < limit and not self.messages[at].copied:
+                place = places.of(self.messages[at].seq)
+                if place == NULL:
+                    try:
+                        place = places.add(place_of(self.messages[at].seq))
+                    except OSError:
+                        if not delivered:
+                            raise
+                        break
+                if place == NULL or (frame := frame_in(place, self.messages[at].seq)) == NULL:
                     break
-                walked = read64(&index[batch * COMMIT_BYTES])
-                batch_end = walked + read32(&index[batch * COMMIT_BYTES + COMMIT_MESSAGES_AT])
-                offset = <Py_ssize_t>read64(&index[batch * COMMIT_BYTES + 8])
-                offset -= read32(&index[batch * COMMIT_BYTES + COMMIT_LENGTH_AT])
-                if message.seq < walked:
-                    batch_end = 0
+                size = 4 + <Py_ssize_t>read32(frame)
+                if delivered and total + size > max_bytes:
                     break
-            while walked < message.seq:
-                offset += 4 + <Py_ssize_t>read32(&log[offset])
-                walked += 1
-            size = 4 + <Py_ssize_t>read32(&log[offset])
-            if delivered and total + size > max_bytes:
-                break
-            found[2 * delivered], found[2 * delivered + 1] = offset, size
-            total += size
-            delivered += 1
-            offset += size
-            walked += 1
-            at = message.next
-        frames = bytes(total)
-        target = <uint8_t*><char*>frames  # nobody has it yet
-        begin(&ranges, 0)
-        for i in range(delivered):
-            at = self.waiting.first
-            message = &self.messages[at]
-            message.attempts += 1
-            memcpy(target, &log[found[2 * i]], found[2 * i + 1])
-            memcpy(&timestamp, target + TIMESTAMP_AT, 8)
-            message.timestamp = <int64_t>to_be64(timestamp)
-            attempts = to_be16(message.attempts)
-            memcpy(target + ATTEMPTS_AT, &attempts, 2)
-            self.detach(at)
-            self.set_in_flight(at, holder, sent_at, deadline)
-            add_to(&ranges, message.seq, message.attempts)
-            target += found[2 * i + 1]
-        free(found)
+                found[delivered] = frame
+                total += size
+                delivered += 1
+                at = self.messages[at].next
+            frames = bytes(total)
+            target = <uint8_t*><char*>frames  # nobody has it yet
+            begin(&ranges, 0)
+            for i in range(delivered):
+                at = self.waiting.first
+                message = &self.messages[at]
+                message.attempts += 1
+                size = 4 + <Py_ssize_t>read32(found[i])
+                memcpy(target, found[i], size)
+                memcpy(&timestamp, target + TIMESTAMP_AT, 8)
+                message.timestamp = <int64_t>to_be64(timestamp)
+                attempts = to_be16(message.attempts)
+                memcpy(target + ATTEMPTS_AT, &attempts, 2)
+                self.detach(at)
+                self.set_in_flight(at, holder, sent_at, deadline)
+                add_to(&ranges, message.seq, message.attempts)
+                target += size
+        finally:
+            free(found)
         return frames, delivered, finished(&ranges)
 
     def drop_next(self):
@@ -1110,18 +1195,12 @@ cdef class SetAside:
     def packed(self, int64_t clock_offset_ns):
         cdef Ranges ranges
         cdef Message* message
-        cdef uint64_t due_ns
         cdef uint32_t at
         begin(&ranges, 0)
         for at in range(self.used):
             message = &self.messages[at]
             if message.state == FREE:
                 continue
-            due_ns = 0
-            if message.state == DEFERRED:
-                due_ns = to_be64(<uint64_t>(<int64_t>(message.when * 1e9) + clock_offset_ns))
-            if due_ns != ranges.due_ns:
-                end_range(&ranges)
-                ranges.due_ns = due_ns
+            set_due(&ranges, message.when if message.state == DEFERRED else 0, clock_offset_ns)
             add_to(&ranges, message.seq, message.attempts)
         return finished(&ranges)

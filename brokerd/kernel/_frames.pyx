@@ -27,7 +27,6 @@ cdef extern from "xxh3.h":
 
 cdef enum:
     HEAD_BYTES = 34
-    COMMIT_BYTES = 48
     FIN_LINE = 21
     TOUCH_LINE = 23
     REQ_TIMEOUT_AT = 21
@@ -47,6 +46,8 @@ cdef enum:
     MAX_NAME = 64
 
 cdef uint64_t SEQ_MASK = (<uint64_t>1 << SEQ_BITS) - 1
+cdef uint64_t NEWLINES = 0x0A0A0A0A0A0A0A0A
+cdef uint64_t SPACES = 0x2020202020202020
 cdef const char* HEX = b"0123456789abcdef"
 cdef signed char[256] HEX_VALUE
 cdef int MAX_BUCKETS = _histogram.MAX_BUCKETS
@@ -82,12 +83,24 @@ cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
     return <int64_t>to_be64(value)
 
 
-cdef inline bint has_newline(const uint8_t* at) noexcept nogil:
-    """Tell whether one of eight bytes is a newline."""
+cdef inline bint has_byte(const uint8_t* at, uint64_t pattern) noexcept nogil:
+    """Tell whether one of eight bytes is that of ``pattern``, which has it eight times."""
     cdef uint64_t word
     memcpy(&word, at, 8)
-    word ^= <uint64_t>0x0A0A0A0A0A0A0A0A
+    word ^= pattern
     return ((word - <uint64_t>0x0101010101010101) & ~word & <uint64_t>0x8080808080808080) != 0
+
+
+cdef inline bint is_id(const uint8_t* at) noexcept nogil:
+    """Tell whether sixteen bytes are one parameter of a line."""
+    return not (
+        has_byte(at, NEWLINES) or has_byte(at + 8, NEWLINES) or has_byte(at, SPACES) or has_byte(at + 8, SPACES)
+    )
+
+
+cdef inline bint is_last_id(const uint8_t* at) noexcept nogil:
+    """Tell whether sixteen bytes are the last parameter of a line, and not the beginning of its CR LF."""
+    return is_id(at) and at[15] != 13
 
 
 cdef inline void count_up(uint8_t* digits) noexcept nogil:
@@ -104,7 +117,7 @@ cdef inline void count_up(uint8_t* digits) noexcept nogil:
         i -= 1
 
 
-cdef inline void write_head(
+cdef void write_head(
     uint8_t* at, uint32_t body_size, uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
     cdef uint32_t field = to_be32(HEAD_BYTES - 4 + body_size)
@@ -185,9 +198,9 @@ def append_bodies(
     return offset
 
 
-cdef inline void write_commit(
+cdef void write_commit(
     uint8_t* at, uint64_t first_seq, uint64_t end, uint64_t timestamp_be, uint64_t data_hash, uint32_t messages,
-    uint32_t length
+    uint32_t defer_ms, uint32_t length
 ) noexcept nogil:
     cdef uint64_t[4] fields
     cdef uint32_t[4] rest
@@ -196,10 +209,10 @@ cdef inline void write_commit(
     fields[2] = timestamp_be
     fields[3] = to_be64(data_hash)
     rest[0] = to_be32(messages)
-    rest[1] = 0
+    rest[1] = to_be32(defer_ms)
     rest[2] = to_be32(length)
     memcpy(at, fields, 32)
-    memcpy(at + 32, rest, 12)
+    memcpy(at + COMMIT_MESSAGES_AT, rest, 12)
     rest[3] = to_be32(<uint32_t>xxh3_64(at, COMMIT_BYTES - 4))
     memcpy(at + COMMIT_BYTES - 4, &rest[3], 4)
 
@@ -302,7 +315,7 @@ def append_commands(
                 )
                 write_commit(
                     <uint8_t*>record.buf + index_offset, first_seq, offset + written, to_be64(<uint64_t>timestamp),
-                    xxh3_64(at, written), <uint32_t>messages, <uint32_t>written
+                    xxh3_64(at, written), <uint32_t>messages, 0, <uint32_t>written
                 )
                 return count, messages, offset + written
             finally:
@@ -335,20 +348,11 @@ def fin_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     cdef const uint8_t* at
     while end - start >= FIN_LINE:
         at = &buffer[start]
-        if memcmp(at, b"FIN ", 4) != 0 or at[20] != 10 or has_newline(at + 4) or has_newline(at + 12):
+        if memcmp(at, b"FIN ", 4) != 0 or at[20] != 10 or not is_last_id(at + 4):
             break
         count += 1
         start += FIN_LINE
     return count
-
-
-cdef inline bint is_id(const uint8_t* at) noexcept nogil:
-    """Tell whether sixteen bytes are one parameter of a line."""
-    cdef int i
-    for i in range(16):
-        if at[i] == 32 or at[i] == 10:
-            return False
-    return True
 
 
 def req_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
@@ -383,7 +387,7 @@ def touch_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
     cdef const uint8_t* at
     while end - start >= TOUCH_LINE:
         at = &buffer[start]
-        if memcmp(at, b"TOUCH ", 6) != 0 or at[22] != 10 or not is_id(at + 6):
+        if memcmp(at, b"TOUCH ", 6) != 0 or at[22] != 10 or not is_last_id(at + 6):
             break
         count += 1
         start += TOUCH_LINE
@@ -940,10 +944,10 @@ cdef class Window:
             return -1
         return self.ring[seq & self.mask].client
 
-    def holder(self, uint64_t seq):
+    def client_of(self, uint64_t seq):
         return self.holder_of(seq)
 
-    def holders(self, uint64_t max_seq):
+    def in_flight_below(self, uint64_t max_seq):
         cdef list held = []
         cdef uint64_t seq
         cdef uint64_t last = min(max_seq, self._head)

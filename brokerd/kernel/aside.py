@@ -8,11 +8,11 @@ flight at a crash wait after it with the same attempts anyway.
 from __future__ import annotations
 
 import heapq
-import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from brokerd.journal.records import WAITING_RANGE
+from brokerd.kernel.commit import FIELDS, RECORD_BYTES
 from brokerd.kernel.frames import Buffer, Window, seq_of
 from brokerd.kernel.runs import NEVER, Runs
 
@@ -24,11 +24,15 @@ Failures = list[tuple[bytes, bool]]
 """Ids of messages that are not in flight with the client; True for those that are with another one."""
 
 
+Place = tuple[Buffer, Buffer, int, int, int]
+"""A segment: its log, its commit records and their number, and the range ``[start, end)`` of messages to read."""
+PlaceOf = Callable[[int], Place | None]
+"""Returns the place of a message; None if it is damaged or missing. Raises OSError if its segment cannot be mapped."""
+
 MOST_AT_ONCE = 4096
 """Most messages that one call delivers."""
-COMMIT = struct.Struct(">QQqQIII")
-COMMIT_BYTES = COMMIT.size + 4
-"""Size of a commit record; :mod:`brokerd.log.commits` has its layout."""
+MAX_PLACES = 16
+"""Most segments that one call reads."""
 
 
 def find_batch(index: Buffer, batches: int, seq: int) -> int:
@@ -36,7 +40,7 @@ def find_batch(index: Buffer, batches: int, seq: int) -> int:
     low, high = 0, batches
     while low < high:
         middle = (low + high) // 2
-        first_seq, _, _, _, messages, _, _ = COMMIT.unpack_from(index, middle * COMMIT_BYTES)
+        first_seq, _, _, _, messages, _, _ = FIELDS.unpack_from(index, middle * RECORD_BYTES)
         if first_seq + messages <= seq:
             low = middle + 1
         else:
@@ -70,7 +74,7 @@ class _Ranges:
     """Collects messages as packed ranges of equal attempts."""
 
     def __init__(self, due_ns: int = 0) -> None:
-        self._due_ns = due_ns
+        self.due_ns = due_ns
         self._ranges: list[tuple[int, int, int]] = []
 
     def add(self, seq: int, attempts: int) -> None:
@@ -82,7 +86,7 @@ class _Ranges:
         self._ranges.append((seq, 1, attempts))
 
     def packed(self) -> bytes:
-        return b"".join(WAITING_RANGE.pack(*each, self._due_ns) for each in self._ranges)
+        return b"".join(WAITING_RANGE.pack(*each, self.due_ns) for each in self._ranges)
 
 
 def _ids(lines: Buffer, count: int, id_at: int) -> list[bytes]:
@@ -133,14 +137,22 @@ class SetAside:
         message = self._messages[seq] = _Message(seq, attempts)
         self._put(message, due)
 
-    def defer(self, first: int, count: int, due: float, due_ns: int) -> bytes:
-        """Set aside the undelivered messages from ``first`` on until ``due``, except those set aside already."""
-        ranges = _Ranges(due_ns)
-        for seq in range(first, first + count):
+    def defer(self, first: int, delays: bytes, now: float, clock_offset_ns: int) -> bytes:
+        """Set aside the undelivered messages from ``first`` on, except those set aside already.
+
+        ``delays`` has the milliseconds from ``now`` until each is due, ``u32`` in the machine's byte order.
+        """
+        packed, ranges = list[bytes](), _Ranges()
+        for seq, delay_ms in enumerate(memoryview(delays).cast("I"), first):
             if seq not in self._messages:
+                due = now + delay_ms / 1000.0
                 self.add(seq, 0, due)
+                due_ns = int(due * 1e9) + clock_offset_ns
+                if due_ns != ranges.due_ns:
+                    packed.append(ranges.packed())
+                    ranges = _Ranges(due_ns)
                 ranges.add(seq, 0)
-        return ranges.packed()
+        return b"".join([*packed, ranges.packed()])
 
     def take_over(self, window: Window, seq: int, client: int, sent_at: float, deadline: float) -> None:
         """Set aside a message that ``window`` has in flight with ``client``; it stays in flight."""
@@ -194,9 +206,9 @@ class SetAside:
         ranges, failures, taken = _Ranges(due_ns), Failures(), 0
         for message_id in _ids(lines, count, id_at):
             seq = seq_of(message_id, id_head, window.head)
-            message = None if seq is None else self._from_window(window, seq, client) or self._held(seq, client)
+            message = None if seq is None else self._from_window(window, seq, client) or self._with_client(seq, client)
             if message is None:
-                failures.append((message_id, self._is_held(window, seq)))
+                failures.append((message_id, self._is_in_flight(window, seq)))
                 continue
             self._put(message, due)
             taken += 1
@@ -224,9 +236,9 @@ class SetAside:
         failures = Failures()
         for message_id in _ids(lines, count, id_at):
             seq = seq_of(message_id, id_head, window.head)
-            message = None if seq is None else self._from_window(window, seq, client) or self._held(seq, client)
+            message = None if seq is None else self._from_window(window, seq, client) or self._with_client(seq, client)
             if message is None:
-                failures.append((message_id, self._is_held(window, seq)))
+                failures.append((message_id, self._is_in_flight(window, seq)))
                 continue
             sent_at = message.sent_at if message.state == IN_FLIGHT else runs.sent_at(message.seq)
             self._put_in_flight(message, client, sent_at, min(deadline, sent_at + max_timeout))
@@ -244,9 +256,9 @@ class SetAside:
         failures = Failures()
         for message_id in ids:
             seq = seq_of(message_id, id_head, window.head)
-            message = None if seq is None else self._held(seq, client)
+            message = None if seq is None else self._with_client(seq, client)
             if message is None:
-                failures.append((message_id, self._is_held(window, seq)))
+                failures.append((message_id, self._is_in_flight(window, seq)))
                 continue
             window.record(now_ns - message.timestamp)
             self._forget(message.seq)
@@ -263,15 +275,15 @@ class SetAside:
             self._put(self._messages[seq], 0.0)
         return len(held)
 
-    def _held(self, seq: int | None, client: int) -> _Message | None:
+    def _with_client(self, seq: int | None, client: int) -> _Message | None:
         message = None if seq is None else self._messages.get(seq)
         return message if message is not None and message.client == client else None
 
-    def _is_held(self, window: Window, seq: int | None) -> bool:
+    def _is_in_flight(self, window: Window, seq: int | None) -> bool:
         if seq is None:
             return False
         message = self._messages.get(seq)
-        return window.holder(seq) >= 0 or (message is not None and message.state == IN_FLIGHT)
+        return window.client_of(seq) >= 0 or (message is not None and message.state == IN_FLIGHT)
 
     def _forget(self, seq: int) -> None:
         del self._messages[seq]
@@ -322,29 +334,34 @@ class SetAside:
         return bytes(frames), delivered, ranges.packed()
 
     def deliver_from(
-        self,
-        log: Buffer,
-        index: Buffer,
-        batches: int,
-        first_seq: int,
-        end_seq: int,
-        limit: int,
-        max_bytes: int,
-        client: int,
-        sent_at: float,
-        deadline: float,
+        self, place_of: PlaceOf, limit: int, max_bytes: int, client: int, sent_at: float, deadline: float
     ) -> tuple[bytes, int, bytes]:
-        """As ``deliver``, for messages anywhere in one segment: ``index`` has its first ``batches`` commit records.
+        """As ``deliver``, for messages anywhere in the topic's segments. Delivers up to ``limit``, possibly none.
 
-        Delivers up to ``limit`` of the next requeued messages, and stops at one that is outside ``first_seq`` to
-        ``end_seq``, has a copy, or is in no batch; possibly delivers none.
+        Stops at a message that has a copy, or that ``place_of`` does not find, or finds in a segment beyond MAX_PLACES.
+        Raises what ``place_of`` raises, with nothing changed; after the first message, an OSError ends the delivery.
         """
         everything, delivered, ranges = bytearray(), 0, _Ranges()
+        places: list[Place] = []
         for seq in list(self._requeued)[: min(limit, MOST_AT_ONCE)]:
-            position = find_batch(index, batches, seq)
-            if seq in self.frames or not first_seq <= seq < end_seq or position == batches:
+            if seq in self.frames:
                 break
-            walked, end, _, _, _, _, length = COMMIT.unpack_from(index, position * COMMIT_BYTES)
+            place = next((each for each in places if each[3] <= seq < each[4]), None)
+            if place is None:
+                try:
+                    place = place_of(seq)
+                except OSError:
+                    if not delivered:
+                        raise
+                    break
+                if place is None or len(places) == MAX_PLACES:
+                    break
+                places.append(place)
+            log, index, batches, _, _ = place
+            position = find_batch(index, batches, seq)
+            if position == batches:
+                break
+            walked, end, _, _, _, _, length = FIELDS.unpack_from(index, position * RECORD_BYTES)
             if seq < walked:
                 break
             offset = end - length

@@ -1,4 +1,4 @@
-"""The plain twin of the kernel: what its functions do, written to be read.
+"""The plain twin of the kernel, which defines what its functions do.
 
 A log record is the message frame a consumer is sent at first delivery:
 ``size i32 | type i32 = 2 | timestamp i64 | attempts u16 = 1 | id 16 hex digits | body``. The id is six hex digits that
@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from xxhash import xxh3_64_intdigest
 
 from brokerd.journal.records import WAITING_RANGE
+from brokerd.kernel.commit import RECORD_BYTES, pack_record
+from nsqdaemon.http.heads import plain_head
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD, MESSAGE_HEAD_BYTES
 from nsqwire.histogram import Histogram
-from nsqwire.http.heads import plain_head
 from nsqwire.scan import (
     FIN_LINE_BYTES,
     Input,
@@ -52,8 +53,6 @@ SEQ_BITS = 40
 SEQ_MASK = (1 << SEQ_BITS) - 1
 
 _SIZE = struct.Struct(">i")
-_COMMIT = struct.Struct(">QQqQIII")
-_CHECK = struct.Struct(">I")
 _JOURNAL_HEAD = struct.Struct(">II")
 _SIZE_TYPE_TIMESTAMP = struct.Struct(">iIq")
 
@@ -124,7 +123,7 @@ def append_commands(
     """Append the messages of the publishes in ``commands[:nbytes]``, and commit them.
 
     All of them must be PUBs or MPUBs with the command line ``line``, newline included. Their frames are written to
-    ``log[offset:end]``, and their commit record (:mod:`brokerd.log.commits` has its layout) to ``index`` at
+    ``log[offset:end]``, and their commit record (:mod:`brokerd.kernel.commit` has its layout) to ``index`` at
     ``index_offset``. Returns the number of commands, the number of messages, and the offset after the frames;
     ``(0, 0, offset)``, with nothing written, if the input has anything else or there is no room.
     """
@@ -136,7 +135,7 @@ def append_commands(
         _, count, stop = pub_run(commands, 0, nbytes, max_size)
         messages, body_bytes = count, stop - (gap + 4) * count
     behind = offset + body_bytes + MESSAGE_HEAD_BYTES * messages
-    record_end = index_offset + _COMMIT.size + _CHECK.size
+    record_end = index_offset + RECORD_BYTES
     if not count or stop != nbytes or commands[:gap] != line or behind > end or record_end > len(index):
         return 0, 0, offset
     if line[:1] == b"M":
@@ -144,14 +143,13 @@ def append_commands(
     else:
         append_messages(log, offset, commands, count, timestamp, id_head, first_seq, gap)
     data_hash = xxh3_64_intdigest(memoryview(log)[offset:behind])
-    record = _COMMIT.pack(first_seq, behind, timestamp, data_hash, messages, 0, behind - offset)
-    check = _CHECK.pack(xxh3_64_intdigest(record) & 0xFFFFFFFF)
-    index[index_offset:record_end] = record + check  # type: ignore[index]
+    record = pack_record(first_seq, behind, timestamp, data_hash, messages, 0, behind - offset)
+    index[index_offset:record_end] = record  # type: ignore[index]
     return count, messages, behind
 
 
 def write_record(log: Buffer, offset: int, record: bytes) -> int:
-    """Write a record of at least one byte as a journal holds it: ``length u32 | check u32 | record``.
+    """Write a record of at least one byte as a journal stores it: ``length u32 | check u32 | record``.
 
     ``check`` is the low half of the record's XXH3-64. The head is written last and makes the record valid. Returns the
     offset after the record. Raises ValueError if it does not fit.
@@ -256,14 +254,14 @@ class Window:
     def take(self, first_seq: int, count: int, client: int) -> list[int]:
         """Take out, in order, the messages of a range that are in flight with ``client``."""
         last = min(first_seq + count, self.head)
-        taken = [seq for seq in range(max(first_seq, self.floor), last) if self.holder(seq) == client]
+        taken = [seq for seq in range(max(first_seq, self.floor), last) if self.client_of(seq) == client]
         for seq in taken:
             del self._in_flight[seq]
         return taken
 
     def pop(self, seq: int, client: int) -> int | None:
         """Remove a message in flight with ``client``. Returns its timestamp, or None if it is not in flight there."""
-        if self.holder(seq) != client:
+        if self.client_of(seq) != client:
             return None
         return self._in_flight.pop(seq)[0]
 
@@ -277,11 +275,11 @@ class Window:
                 ranges.append((seq, 1))
         return b"".join(WAITING_RANGE.pack(first, count, 1, 0) for first, count in ranges)
 
-    def holder(self, seq: int) -> int:
+    def client_of(self, seq: int) -> int:
         """The client a message is in flight with here, or -1."""
         return self._in_flight.get(seq, (0, -1))[1]
 
-    def holders(self, max_seq: int) -> list[tuple[int, int]]:
+    def in_flight_below(self, max_seq: int) -> list[tuple[int, int]]:
         """``(seq, client)`` of all that are in flight here below ``max_seq``."""
         return [(seq, client) for seq, (_, client) in self._in_flight.items() if seq < max_seq]
 

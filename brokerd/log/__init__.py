@@ -1,1 +1,1 @@
-"""A topic's messages on disk: segments of wire frames, and beside each the commit records that vouch for them."""
+"""A topic's messages on disk: segments of wire frames, and an index of commit records for each."""

@@ -1,4 +1,4 @@
-"""The frames of a log, read without its commit records: what is left to go by where these are damaged or missing."""
+"""The frames of a log, read without its commit records, for repairing these where they are damaged or missing."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Frames:
     ) -> Commit | None:
         """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
 
-        All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not hold the
-        deferral. With ``follows_up`` a frame is taken only if something fits behind it, see :meth:`_is_followed`.
+        All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not contain
+        the deferral. With ``follows_up`` a frame is taken only if something fits behind it, see :meth:`_is_followed`.
         """
         at, seq, timestamp = start, first_seq, 0
         while (end := self.end_of(at, limit, seq)) is not None:
@@ -74,13 +74,13 @@ class Frames:
         return end if is_id_of(message_id, seq, self._id_head) else None
 
     def has_id(self, at: int, seq: int) -> bool:
-        """Tell whether the bytes at ``at`` have the id of message ``seq`` where a frame has it."""
+        """Return whether the bytes at ``at`` have the id of message ``seq`` where a frame has it."""
         if at + MESSAGE_HEAD_BYTES > len(self.log):
             return False
         return is_id_of(MESSAGE_HEAD.unpack_from(self.log, at)[4], seq, self._id_head)
 
     def is_last(self, at: int) -> bool:
-        """Tell whether a frame, whatever its id, begins at ``at`` and ends where the used bytes do."""
+        """Return whether a frame, whatever its id, begins at ``at`` and ends where the used bytes do."""
         if at + MESSAGE_HEAD_BYTES > len(self.log):
             return False
         size, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, at)
@@ -115,7 +115,7 @@ class Frames:
         return None
 
     def _is_followed(self, end: int, limit: int, seq: int) -> bool:
-        """Tell whether the used bytes end at ``end``, or a frame begins there: damaged or not, that of ``seq``.
+        """Return whether the used bytes end at ``end``, or a frame begins there: damaged or not, that of ``seq``.
 
         Otherwise the frame that ends there has a damaged size, or its end is damaged too.
         """
@@ -128,7 +128,7 @@ class Frames:
 
 
 def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
-    """Tell whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
+    """Return whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
     head = message_id[:6]
     if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
         return False

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from brokerd.log.commits import Commit, read_records
+from brokerd.file_header import HEADER_BYTES, data_start
+from brokerd.log.commits import Commit, CommitIndex, CommitRecords
 from brokerd.log.files import LogFiles
+from brokerd.log.mending import Known, mend
 
 _REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
@@ -27,17 +30,24 @@ class LogReport(NamedTuple):
     strangers: list[Path]
 
 
-def inspect_log(directory: Path) -> LogReport:
-    """Read all segments. Raises OSError if a file cannot be read."""
+def inspect_log(directory: Path, id_head: bytes) -> LogReport:
+    """Read all segments of the topic whose ids begin with ``id_head``, under any node id.
+
+    Raises OSError if a file cannot be read.
+    """
     files = LogFiles.of(directory)
     messages, is_exact, damage, end = 0, True, list[str](), None
-    for path in files.segments:
+    for path, following in zip_longest(files.segments, files.segments[1:]):
         first_seq = int(path.stem)
         if end is not None and first_seq > end:
             damage.append(f"{path.name}: messages {end} to {first_seq - 1}, before its first, are in no file")
-        commits, complaints = _commits(path, is_newest=path == files.segments[-1])
+        commits, complaints = _commits(path, is_newest=following is None)
+        is_exact = is_exact and not complaints
+        if complaints and not commits:
+            known = Known(id_head, 0, None if following is None else int(following.stem))
+            commits = _read_from_frames(path, first_seq, known)
         sound, damaged = _check(path, commits)
-        messages, is_exact = messages + sound, is_exact and not complaints
+        messages += sound
         damage += [*complaints, *damaged]
         end = max([first_seq, *(commit.next_seq for commit in commits)])
     held = {path.stem for path in files.segments}
@@ -51,22 +61,39 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     """A segment's valid commit records, and a line for each problem of its ``.idx``."""
     index = path.with_suffix(".idx")
     try:
-        commits, damaged = read_records(index.read_bytes())
+        data = index.read_bytes()
     except FileNotFoundError:
         return [], [f"{index.name}: missing; {_REBUILT}"]
+    records = CommitRecords(memoryview(data))
+    commits, damaged = [commit for _, commit in records.sound()], records.damaged()
     if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
         damaged.pop()  # torn by a kill, before its messages were acknowledged
-    if not commits and not damaged and any(_head(path)):
+    if not commits and not damaged and _has_data(path):
         return [], [f"{index.name}: empty, although the .log is not; {_REBUILT}"]
     if not damaged:
         return commits, []
-    records = "1 commit record is damaged" if len(damaged) == 1 else f"{len(damaged)} commit records are damaged"
-    return commits, [f"{index.name}: {records}; {_REBUILT}"]
+    count = "1 commit record is damaged" if len(damaged) == 1 else f"{len(damaged)} commit records are damaged"
+    return commits, [f"{index.name}: {count}; {_REBUILT}"]
 
 
-def _head(path: Path) -> bytes:
+def _read_from_frames(path: Path, first_seq: int, known: Known) -> list[Commit]:
+    """The commit records that a rebuild would write for a segment without any."""
+    if not path.stat().st_size:
+        return []
+    index = CommitIndex(None, create=True)
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_,
+        memoryview(map_) as log,
+    ):
+        mend(index, [], log, Commit(first_seq, data_start(bytes(log[:HEADER_BYTES])), 0, 0, 0, 0, 0), known)
+    return [index[position] for position in range(len(index))]
+
+
+def _has_data(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(mmap.PAGESIZE)
+        head = file.read(mmap.PAGESIZE)
+    return any(head[data_start(head) :])
 
 
 def _check(path: Path, commits: list[Commit]) -> tuple[int, list[str]]:

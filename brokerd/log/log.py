@@ -9,17 +9,19 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
+from brokerd.file_header import HEADER_BYTES
+from brokerd.log.batch import Batch, DpubBatch
 from brokerd.log.commits import Commit
 from brokerd.log.files import RETIRED, LogFiles
 from brokerd.log.recovery import Orphan, recover_segments
-from brokerd.log.segment import Segment, Write
+from brokerd.log.segment import Segment
 from nsqwire.scan import Input
 
 FIRST_SEGMENT_BYTES = 256 * 1024
 """Segments double from here, so that many quiet topics cost little disk."""
 LAST_SEGMENT_BYTES = 64 * 1024 * 1024
 LAST_IN_MEMORY_BYTES = 8 * 1024 * 1024
-"""In memory they stay smaller: what is consumed is given back sooner."""
+"""Segments in memory stay smaller, so that consumed messages free memory sooner."""
 
 
 class Log:
@@ -38,11 +40,13 @@ class Log:
             directory.mkdir(exist_ok=True)
 
     @classmethod
-    def recover(cls, directory: Path, id_head: bytes, known_end: int = 0) -> tuple[Log, list[str]]:
+    def recover(
+        cls, directory: Path, id_head: bytes, known_end: int = 0, unsynced_ns: int | None = None
+    ) -> tuple[Log, list[str]]:
         """Open a log. Returns it, and a line for each file that was repaired, renamed or is missing.
 
         ``next_seq`` is at least ``known_end`` and above every number in any file, so that no number is used twice.
-        Raises OSError if a file cannot be read.
+        ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`. Raises OSError if a file cannot be read.
         """
         is_missing = known_end > 0 and not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,7 +54,7 @@ class Log:
         log.strangers = files.strangers
         if directory / RETIRED in files.side_files:
             (directory / RETIRED).unlink()
-        segments, orphans, end, notes = recover_segments(files, id_head, known_end)
+        segments, orphans, end, notes = recover_segments(files, id_head, known_end, unsynced_ns)
         log.segments, log.next_seq, log._orphans = segments, end, orphans
         if segments:
             newest = segments[-1]
@@ -73,7 +77,7 @@ class Log:
 
     @property
     def first_seq(self) -> int:
-        """The lowest number still held, or ``next_seq`` if there is none."""
+        """The lowest number in any segment, or ``next_seq`` if there is none."""
         return self.segments[0].first_seq if self.segments else self.next_seq
 
     @property
@@ -81,18 +85,27 @@ class Log:
         """The number behind the oldest segment's last message; nothing can be removed before it is passed."""
         return self.segments[0].next_seq if self.segments else self.next_seq
 
-    def append(self, nbytes: int, count: int, timestamp: int, write: Write, defer_ms: int = 0) -> tuple[int, Segment]:
-        """Append ``count`` records of ``nbytes`` together, written by ``write(map, offset, first seq)``.
+    def append(self, batch: Batch) -> tuple[int, Segment]:
+        """Append the messages of ``batch`` together.
 
-        Returns the first number and the segment that holds them. Raises OSError if the disk has no room; nothing was
-        appended then.
+        Returns the first number and the segment that contains them. Raises OSError if the disk has no room; nothing
+        was appended then.
         """
-        segment = self.segments[-1] if self.segments else None
-        if segment is None or segment.room < nbytes:
-            segment = self._roll(nbytes)
-        first_seq = segment.append(write, nbytes, count, timestamp, defer_ms)
+        segment = self._segment_for(batch.nbytes)
+        first_seq = segment.append(batch)
         self.next_seq = segment.next_seq
         return first_seq, segment
+
+    def append_deferred(self, batch: DpubBatch) -> tuple[int, Segment]:
+        """As ``append``, for messages with delays of their own."""
+        segment = self._segment_for(batch.nbytes)
+        first_seq = segment.append_deferred(batch)
+        self.next_seq = segment.next_seq
+        return first_seq, segment
+
+    def _segment_for(self, nbytes: int) -> Segment:
+        segment = self.segments[-1] if self.segments else None
+        return self._roll(nbytes) if segment is None or segment.room < nbytes else segment
 
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
@@ -106,7 +119,7 @@ class Log:
         return count, messages, segment
 
     def _roll(self, nbytes: int) -> Segment:
-        least = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        least = -(-(HEADER_BYTES + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         capacity = max(self._capacity, least)
         if self.segments and self.segments[-1].next_seq == self.segments[-1].first_seq:
             self.segments.pop().remove()  # first: the new one has its name
@@ -138,24 +151,24 @@ class Log:
                 capacity = max(least, capacity // 2)
 
     def segment_of(self, seq: int) -> Segment:
-        """The segment that holds message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""
+        """The segment with message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""
         return self.segments[max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)]
 
-    def holds(self, seq: int) -> bool:
-        """Tell whether message ``seq`` can be read."""
+    def contains(self, seq: int) -> bool:
+        """Return whether message ``seq`` can be read."""
         return self.first_seq <= seq < self.next_seq and seq < self.segment_of(seq).next_seq
 
     def batch_of(self, seq: int) -> tuple[int, int]:
-        """The range ``[start, end)`` of the batch that message ``seq`` is in; the message alone if it is not held."""
-        if not self.holds(seq):
+        """The range ``[start, end)`` of the batch with message ``seq``; the message alone if it is in no segment."""
+        if not self.contains(seq):
             return seq, seq + 1
         commits = self.segment_of(seq).commits
         commit = commits[commits.find(seq)]
         return commit.first_seq, commit.next_seq
 
     def timestamp_of(self, seq: int) -> int | None:
-        """When message ``seq`` was accepted, Unix ns; None if it is not held."""
-        return self.segment_of(seq).timestamp_of(seq) if self.holds(seq) else None
+        """When message ``seq`` was accepted, Unix ns; None if it is in no segment."""
+        return self.segment_of(seq).timestamp_of(seq) if self.contains(seq) else None
 
     def first_since(self, timestamp: int) -> int:
         """The first message accepted at ``timestamp``, Unix nanoseconds, or later; ``next_seq`` if there is none."""
@@ -164,7 +177,7 @@ class Log:
 
     def frame(self, seq: int) -> memoryview | None:
         """A slice that is message ``seq``, its frame as at first delivery; None if it is not what was written."""
-        if not self.holds(seq):
+        if not self.contains(seq):
             return None
         segment = self.segment_of(seq)
         if not segment.is_sound(seq):
@@ -194,7 +207,7 @@ class Log:
         while self._orphans and self._orphans[0].end <= seq:
             self._orphans.pop(0).path.unlink(missing_ok=True)
 
-    def give_back(self) -> None:
+    def shrink(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
 
         The name of the small one preserves ``next_seq`` over a restart. Raises OSError; every message is still there.
@@ -219,13 +232,13 @@ class Log:
             self._retired = None
 
     def unmap(self) -> None:
-        """Hold no descriptors and no maps until they are needed again, and no file for reuse."""
+        """Close all descriptors and maps until they are needed again, and remove the file for reuse."""
         self._remove_retired()
         for segment in self.segments:
             segment.unmap()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for segment in self.segments:
             segment.close_file()
         self.segments.clear()

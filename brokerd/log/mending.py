@@ -32,11 +32,27 @@ class Known(NamedTuple):
     id_head: bytes
     end: int
     next_first_seq: int | None
+    unsynced_ns: int | None = None
+    """If the machine was restarted: the time before its end in which messages may not have been synced. Parts of them
+    may be missing, so their frames alone are no proof of them. None if it was not restarted."""
+    newest_ns: int = 0
+    """When the topic's newest message was accepted, as far as commit records say, Unix nanoseconds."""
+
+    def without_unsynced(self, rebuilt: list[Commit]) -> list[Commit]:
+        """Mark the records as UNREADABLE whose messages may not have been synced before a restart of the machine."""
+        if self.unsynced_ns is None:
+            return rebuilt
+        newest_ns = max([self.newest_ns, *(each.timestamp for each in rebuilt)])
+        return [
+            each._replace(data_hash=UNREADABLE) if each.timestamp > newest_ns - self.unsynced_ns else each
+            for each in rebuilt
+        ]
 
 
-def mend(commits: CommitIndex, damaged: list[int], log: memoryview, first_seq: int, known: Known) -> Repair:
+def mend(commits: CommitIndex, damaged: list[int], log: memoryview, beginning: Commit, known: Known) -> Repair:
     """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be rebuilt.
 
+    ``beginning`` is the record that a segment begins with: its first number, and where the first frame begins.
     A record also counts as damaged if its batch reaches beyond the log, because the log was cut. Records missing at the
     end are rebuilt from the log (:func:`_read_on`).
     """
@@ -48,14 +64,14 @@ def mend(commits: CommitIndex, damaged: list[int], log: memoryview, first_seq: i
     frames, rebuilt, dropped = Frames(log, known.id_head), 0, 0
     tail_damaged = commits.was_cut
     for group in _runs(sorted(damaged)):
-        before = commits[group[0] - 1] if group[0] else Commit(first_seq, 0, 0, 0, 0, 0, 0)
+        before = commits[group[0] - 1] if group[0] else beginning
         if group[-1] + 1 < len(commits):
-            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], frames)
+            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], frames, known)
         else:
             dropped = len(group)
             commits.truncate(group[0])
             tail_damaged = True
-    added = _read_on(commits, frames, first_seq, known, tail_damaged=tail_damaged)
+    added = _read_on(commits, frames, beginning, known, tail_damaged=tail_damaged)
     return Repair(rebuilt + added, max(0, dropped - added))
 
 
@@ -70,7 +86,7 @@ def _runs(positions: list[int]) -> list[list[int]]:
     return runs
 
 
-def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames) -> int:
+def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames, known: Known) -> int:
     """Replace damaged records between two valid ones. Returns how many were rebuilt from frames.
 
     Each readable batch gets a record, and so do the messages between two of them whose frames are damaged. Surplus
@@ -92,6 +108,7 @@ def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commi
         read.append(_unreadable(last, after.first_seq, after.start, after.timestamp))
     while len(read) > len(group):
         _merge_two(read, frames.log)
+    read = known.without_unsynced(read)
     for position in group:
         at = position - group[0]
         nothing = Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0)
@@ -127,7 +144,7 @@ def _merge_two(read: list[Commit], log: memoryview) -> None:
     read[at : at + 2] = [Commit(one.first_seq, two.end, two.timestamp, digest, messages, 0, length)]
 
 
-def _read_on(commits: CommitIndex, frames: Frames, first_seq: int, known: Known, *, tail_damaged: bool) -> int:
+def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Known, *, tail_damaged: bool) -> int:
     """Add records for the batches after the last record. Returns how many.
 
     A batch is written before its record. A single batch after the records may therefore be unacknowledged or half
@@ -135,7 +152,7 @@ def _read_on(commits: CommitIndex, frames: Frames, first_seq: int, known: Known,
     those of several batches are missing, a page of zeros begins here, later numbers were given to messages, or a later
     segment exists. Damaged frames between sound ones then get a record too, so that they count as lost.
     """
-    last = commits[-1] if commits else Commit(first_seq, 0, 0, 0, 0, 0, 0)
+    last = commits[-1] if commits else beginning
     found, limit = list[Commit](), len(frames.log)
     lost = tail_damaged or not commits or known.next_first_seq is not None or last.next_seq < known.end
     while last.next_seq != known.next_first_seq:
@@ -151,7 +168,7 @@ def _read_on(commits: CommitIndex, frames: Frames, first_seq: int, known: Known,
         last = found[-1]
     if not lost and not commits.ends_with_a_page and len(found) < 2:
         return 0
-    for batch in found:
+    for batch in known.without_unsynced(found):
         commits.append(batch)
     return len(found)
 

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from brokerd.log.commits import CommitIndex
+from brokerd.log.commits import CommitRecords
 from brokerd.log.files import LogFiles
 from brokerd.log.frames import Frames, is_id_of
 from brokerd.log.mending import Known
@@ -39,16 +39,17 @@ class Recovered(NamedTuple):
     """A line for each file that was repaired or renamed."""
 
 
-def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recovered:
+def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_ns: int | None) -> Recovered:
     """Open and repair a topic's segments. Messages below ``known_end`` are known to have been written.
 
+    ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`.
     Raises OSError if a file cannot be read.
     """
     segments, notes, written_end = list[Segment](), list[str](), 0
     for path in files.segments:
         segment = Segment.open(path)
         belongs = _belongs(segment.commits, segment.first_seq) and _describes(segment, id_head)
-        end = _told_end(segment.commits) if belongs else 0
+        end = _recorded_end(segment.commits) if belongs else 0
         reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
         if reason is not None:
             segment.unmap()
@@ -61,37 +62,32 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int) -> Recover
         segments.append(segment)
         segment.written_end = max(segment.first_seq, end)
         written_end = max(written_end, segment.written_end)
+    newest_ns = 0 if unsynced_ns is None else max([_newest_ns(segment.commits) for segment in segments], default=0)
     for segment, following in zip_longest(segments, segments[1:]):
-        repair = segment.recover(Known(id_head, known_end, None if following is None else following.first_seq))
+        next_first_seq = None if following is None else following.first_seq
+        repair = segment.recover(Known(id_head, known_end, next_first_seq, unsynced_ns, newest_ns))
         if any(repair):
             rebuilt = f"{repair.rebuilt} rebuilt from messages that could not be checked"
             notes.append(f"{segment.path}: commit records were damaged: {rebuilt}, {repair.dropped} dropped")
     held = {segment.path for segment in segments}
     orphans = [
-        Orphan(path, _told_end(commits))
+        Orphan(path, _recorded_end(commits))
         for path in files.side_files
         if path.suffix == ".idx" and path.with_suffix(".log") not in held and path.exists()
-        if _belongs(commits := _records_in(path), int(path.stem))
+        if _belongs(commits := CommitRecords(memoryview(path.read_bytes())), int(path.stem))
     ]
     ends = [written_end, known_end, *(orphan.end for orphan in orphans), *(each.next_seq for each in segments)]
     return Recovered(segments, orphans, max(ends), notes)
 
 
-def _records_in(path: Path) -> CommitIndex:
-    commits = CommitIndex(path, create=False)
-    commits.load()
-    commits.unmap()
-    return commits
-
-
-def _belongs(commits: CommitIndex, first_seq: int) -> bool:
-    """Tell whether the valid commit records are those of the segment that begins with ``first_seq``."""
+def _belongs(commits: CommitRecords, first_seq: int) -> bool:
+    """Return whether the valid commit records are those of the segment that begins with ``first_seq``."""
     position, commit = next(commits.sound(), (0, None))
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
 
 
 def _describes(segment: Segment, id_head: bytes) -> bool:
-    """Tell whether the commit records describe the contents of the log.
+    """Return whether the commit records describe the contents of the log.
 
     They do if some batch has its record's timestamp, to the nanosecond. Otherwise, a first batch whose frames can be
     read must have its record's count and length.
@@ -107,10 +103,15 @@ def _describes(segment: Segment, id_head: bytes) -> bool:
     return first is None or batch is None or (batch.end, batch.messages) == (first.end, first.messages)
 
 
-def _told_end(commits: CommitIndex) -> int:
+def _recorded_end(commits: CommitRecords) -> int:
     """The number after the last message of the last valid commit record; 0 without one."""
     last = next((commits[at] for at in reversed(range(len(commits))) if commits.checks(at)), None)
     return 0 if last is None else last.next_seq
+
+
+def _newest_ns(commits: CommitRecords) -> int:
+    """The timestamp of the last valid commit record; 0 without one."""
+    return next((commits[at].timestamp for at in reversed(range(len(commits))) if commits.checks(at)), 0)
 
 
 def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: int, known_end: int) -> str | None:
@@ -118,37 +119,40 @@ def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: i
 
     ``belongs`` is true if its commit records fit its name; ``before`` is the end of the segments before it.
     """
-    log, first_seq = segment.map[: segment.found_bytes], segment.first_seq
+    log, first_seq, start = segment.map[: segment.found_bytes], segment.first_seq, segment.start
     if first_seq >> 62:
         return "has a number that no message can have"
     if first_seq < before:
         return f"begins below message {before}, where the segment before it ends"
-    if _has_id_at(log, 0, first_seq, id_head):
+    if _has_id_at(log, start, first_seq, id_head):
         return None
     records = [commit for _, commit in segment.commits.sound()]
     for commit in records if belongs else ():
         if commit.messages and commit.end <= len(log) and commit.matches(log):
-            return None if _has_id_at(log, commit.start, commit.first_seq, id_head) else "holds other messages"
-    if (records and belongs) or _has_later_frames(Frames(log, id_head), first_seq):
+            return None if _has_id_at(log, commit.start, commit.first_seq, id_head) else "contains other messages"
+    if (records and belongs) or _has_later_frames(Frames(log, id_head), start, first_seq):
         return None
     if records:
-        return "holds other messages"
-    is_empty = not any(log[: MESSAGE_HEAD.size])
+        return "contains other messages"
+    is_empty = not any(log[start : start + MESSAGE_HEAD.size])
     return None if is_empty and first_seq in (before, known_end) else f"does not begin with message {first_seq}"
 
 
-def _has_later_frames(frames: Frames, first_seq: int) -> bool:
-    """Tell whether the log's first frames are damaged and what follows can be of a segment from ``first_seq`` on."""
+def _has_later_frames(frames: Frames, start: int, first_seq: int) -> bool:
+    """Return whether the log's first frames are damaged and what follows can be of a segment from ``first_seq`` on.
+
+    ``start`` is where the first frame should begin.
+    """
     limit = len(frames.log)
-    first_two = list(islice(frames.sound(0, limit), 2))
+    first_two = list(islice(frames.sound(start, limit), 2))
     numbers = [seq for _, seq in first_two]
-    if not first_two or (first_two[0][0] == 0 and numbers in ([numbers[0]], [numbers[0], numbers[0] + 1])):
+    if not first_two or (first_two[0][0] == start and numbers in ([numbers[0]], [numbers[0], numbers[0] + 1])):
         return False  # nothing is damaged: these are other messages
-    return frames.next_after(0, limit, first_seq) is not None
+    return frames.next_after(start, limit, first_seq) is not None
 
 
 def _has_id_at(log: memoryview, offset: int, seq: int, id_head: bytes) -> bool:
-    """Tell whether the frame at ``offset`` has the id of message ``seq``."""
+    """Return whether the frame at ``offset`` has the id of message ``seq``."""
     if offset + MESSAGE_HEAD.size > len(log):
         return False
     _, kind, _, _, message_id = MESSAGE_HEAD.unpack_from(log, offset)

@@ -1,9 +1,10 @@
 """A segment: a run of a topic's messages in one preallocated, mapped file.
 
-``<first seq, 20 digits>.log`` holds records, which are message frames as consumers are sent them, packed from byte 0;
-``….idx`` holds their commit records. Writing is a copy into the map, or for a batch of some size a system call, which
-changes the same pages: they are the file's, so what was appended is kept when the process is killed. The file is
-allocated when it is made, so a full disk is an error then and there and never a fault while copying.
+``<first seq, 20 digits>.log`` has a header (:mod:`brokerd.file_header`), then the message frames as consumers are sent
+them, packed, then zeros; a file of format 0 has no header. ``….idx`` has their commit records. A batch is written by a
+copy into the map, or from some size on by a system call, which changes the same pages. The pages are the file's, so
+what was appended is kept when the process is killed. The file is allocated when it is created, so a full disk is an
+error at that time and never a fault while copying.
 """
 
 from __future__ import annotations
@@ -15,35 +16,35 @@ import struct
 import threading
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from xxhash import xxh3_64_intdigest
 
+from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
+from brokerd.log.batch import Batch, DpubBatch
 from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.mending import Known, Repair, mend
 from nsqwire.scan import Input
 
 SIZE = struct.Struct(">i")
+_HEADER = WRITTEN[SEGMENT.kind]
 _TIMESTAMP = struct.Struct(">q")
 _TIMESTAMP_AT = 8  # in a frame: behind its size and its type
 CHECKED_AHEAD = 64
-"""Batches that are checked at a time, when a cursor comes to one that was not yet."""
+"""Batches that are checked together when a cursor reaches an unchecked one."""
 WRITTEN_FROM = 8 * 1024
-"""Bytes from which on a batch is written by a system call: a page that is first touched through the map is zeroed by
-the system before we fill it, and costs a fault and another after each sync, which for a batch is most of its cost."""
+"""Size in bytes from which on a batch is written by a system call. A page that is first touched through the map is
+zeroed by the system before it is filled, and costs a page fault, and another after each sync. For a batch this is most
+of its cost."""
 
 GIVEN_BACK_FROM = 8 * 1024 * 1024
-"""Bytes from which on a removed file's pages are given back by a thread: that takes the system long enough for
-everybody's messages to wait for it."""
+"""Size in bytes from which on a thread frees a removed file's pages: the system needs long enough for that to delay
+every message."""
 
-Write = Callable[[memoryview, int, int], int]
-"""``write(buffer, offset, first seq)`` puts records into ``buffer`` and returns the offset behind the last."""
-
-# Where a batch is put together that is then written as a whole. It serves all segments, each within one call.
+# The buffer in which a batch is assembled before it is written. All segments share it, each within one call.
 _staging = memoryview(bytearray(512 * 1024))
 
 
@@ -55,19 +56,23 @@ class Segment:
         self.path = path
         self.first_seq = first_seq
         self.capacity = len(map_)
-        """Bytes that the file can hold."""
+        """Size of the file in bytes."""
         self.found_bytes = self.capacity
         """Size of the file when it was opened."""
         self.written_end = first_seq
         """The number after the last message written to it before it was opened, readable or not."""
         self.damaged_records: list[int] = []
         """Positions of the commit records that were invalid when it was opened; emptied by :meth:`recover`."""
+        self.is_named = False
+        """True once the syncer knows the file: the sync that follows includes its name."""
         self._limit = self.capacity
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
         self.commits = commits
         self._file = -1
-        self.end = 0
+        self.start = data_start(map_[:HEADER_BYTES])
+        """Where the first frame begins."""
+        self.end = self.start
         self.next_seq = first_seq
         self.last_timestamp = 0
         """When the last batch was accepted, Unix nanoseconds."""
@@ -111,7 +116,8 @@ class Segment:
     @classmethod
     def _begin(cls, path: Path | None, first_seq: int, map_: mmap.mmap) -> Segment:
         commits = CommitIndex(None if path is None else path.with_suffix(".idx"), create=True)
-        commits.begin(first_seq)
+        commits.begin(first_seq, HEADER_BYTES)
+        map_[:HEADER_BYTES] = _HEADER
         return cls(path, first_seq, map_, commits)
 
     def retire(self) -> bool:
@@ -148,7 +154,7 @@ class Segment:
             os.close(fd)
         segment = cls(path, int(path.stem), map_, CommitIndex(path.with_suffix(".idx"), create=False))
         segment.found_bytes = found
-        segment.damaged_records = segment.commits.load()
+        segment.damaged_records = segment.commits.damaged()
         return segment
 
     def recover(self, known: Known) -> Repair:
@@ -157,8 +163,12 @@ class Segment:
         Batches are not checked here but before they are first read, by :meth:`damaged_below`.
         """
         commits = self.commits
-        repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.first_seq, known)
+        repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, known)
         self.damaged_records = []
+        if not commits:
+            self.start = self.end = HEADER_BYTES
+        if self.start and self.map[:HEADER_BYTES] != _HEADER:
+            self.map[:HEADER_BYTES] = _HEADER
         if commits:
             last = commits[-1]
             self.end, self.next_seq = last.end, last.next_seq
@@ -213,38 +223,64 @@ class Segment:
         return self._view
 
     def unmap(self) -> None:
-        """Hold no descriptor and no map until they are needed again. What a socket has a slice of stays readable."""
+        """Close descriptor and map until they are needed again. Slices that are still to be sent stay readable."""
         if self.path is not None:
             self.close_file()
             self._map = self._view = None
             self.commits.unmap()
 
     @property
+    def beginning(self) -> Commit:
+        """The commit record that a new segment begins with."""
+        return Commit(self.first_seq, self.start, 0, 0, 0, 0, 0)
+
+    @property
     def room(self) -> int:
         """Bytes that can still be appended."""
         return self._limit - self.end
 
-    def append(self, write: Write, nbytes: int, count: int, timestamp: int, defer_ms: int) -> int:
-        """Let ``write(buffer, offset, first seq)`` put ``count`` records of ``nbytes`` at the end, then commit them.
+    def append(self, batch: Batch) -> int:
+        """Write the records of ``batch`` at the end, then commit them. Returns the number of the first message.
 
-        Returns the first number. Raises OSError if the disk has no room; the records are then as if never written.
+        Raises OSError if the disk has no room; the records are then as if never written.
         """
-        start, first_seq = self.end, self.next_seq
+        start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
         end = start + nbytes
-        if nbytes < WRITTEN_FROM or nbytes > len(_staging) or (file := self._opened()) < 0:
+        if (file := self._file_for(nbytes)) < 0:
             data = self._view or self.map
-            write(data, start, first_seq)
+            batch.write(data, start, first_seq)
             data_hash = xxh3_64_intdigest(data[start:end])
         else:
-            write(_staging, 0, first_seq)
-            data = _staging[:nbytes]
-            data_hash = xxh3_64_intdigest(data)
-            if os.pwrite(file, data, start) != nbytes:
-                raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
-        self.commits.append((first_seq, end, timestamp, data_hash, count, defer_ms, nbytes))
+            batch.write(_staging, 0, first_seq)
+            data_hash = xxh3_64_intdigest(_staging[:nbytes])
+            self._write_staged(file, nbytes)
+        timestamp, count = batch.timestamp_ns, batch.count
+        self.commits.append((first_seq, end, timestamp, data_hash, count, batch.defer_ms, nbytes))
         self.end, self.next_seq = end, first_seq + count
         self.last_timestamp = timestamp
         return first_seq
+
+    def append_deferred(self, batch: DpubBatch) -> int:
+        """As ``append``, for messages with delays of their own."""
+        start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
+        self.commits.reserve(batch.count)
+        if (file := self._file_for(nbytes)) < 0:
+            records = batch.write_deferred(self._view or self.map, start, first_seq, start)
+        else:
+            records = batch.write_deferred(_staging, 0, first_seq, start)
+            self._write_staged(file, nbytes)
+        self.commits.extend(records)
+        self.end, self.next_seq = start + nbytes, first_seq + batch.count
+        self.last_timestamp = batch.timestamp_ns
+        return first_seq
+
+    def _file_for(self, nbytes: int) -> int:
+        """The file to write a batch of ``nbytes`` to, from the staging buffer; -1 for a batch to copy into the map."""
+        return -1 if nbytes < WRITTEN_FROM or nbytes > len(_staging) else self._opened()
+
+    def _write_staged(self, file: int, nbytes: int) -> None:
+        if os.pwrite(file, _staging[:nbytes], self.end) != nbytes:
+            raise OSError(errno.EIO, "a batch was written in part only", str(self.path))
 
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
@@ -308,7 +344,7 @@ class Segment:
         return walked[seq - commit.first_seq]
 
     def is_sound(self, seq: int) -> bool:
-        """Tell whether the batch that message ``seq`` is in is what was written."""
+        """Return whether the batch that message ``seq`` is in is what was written."""
         position = self.commits.find(seq)
         if position != self._sound and self.commits[position].matches(self.map):
             self._sound = position
@@ -336,7 +372,7 @@ class Segment:
         return self.commits[position].first_seq if position < len(self.commits) else self.next_seq
 
     def remove(self, *, at_once: bool = False) -> None:
-        """Delete the files; a large one's pages are given back by a thread, unless ``at_once``.
+        """Delete the files. A thread frees the pages of a large one, unless ``at_once``.
 
         Slices of the map that a socket still has to send stay readable until it has.
         """

@@ -1,1 +1,1 @@
-"""The only modules of the broker that hold a socket."""
+"""The network interfaces: the only modules of the broker that use sockets."""

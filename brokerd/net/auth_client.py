@@ -1,4 +1,4 @@
-"""Asking the auth servers."""
+"""The client of the auth servers."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 logger = logging.getLogger("brokerd")
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each URL, and the secret stands in it
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each URL, which contains the secret
 
 
 class AuthServers:
-    """All of ``--auth-http-address``; one whose answer cannot be used is passed over for the next."""
+    """The servers of ``--auth-http-address``. If the answer of one cannot be used, the next is queried."""
 
     def __init__(self, settings: BrokerSettings, tls: ssl.SSLContext) -> None:
         self._urls = [
             address if "://" in address else f"http://{address}/auth" for address in settings.auth_http_address
         ]
         self._posts = settings.auth_http_request_method == "post"
-        self._request_timeout = settings.http_client_request_timeout.total_seconds() or None
+        self._request_timeout_s = settings.http_client_request_timeout.total_seconds() or None
         self._client = httpx.AsyncClient(
             verify=tls,
             timeout=httpx.Timeout(None, connect=settings.http_client_connect_timeout.total_seconds() or None),
             headers={"Accept": "application/vnd.nsq; version=1.0"},
             limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one just as it is used
             follow_redirects=True,
-            trust_env=False,  # nsqd goes through no proxy
+            trust_env=False,  # nsqd uses no proxy
         )
 
     async def close(self) -> None:
-        """Close the connections that were kept."""
+        """Close the HTTP client."""
         await self._client.aclose()
 
-    async def ask(self, client: Client) -> Grant:
-        """What the first server that answers, from a random one on, allows ``client``. Raises AuthFailed."""
+    async def request_grant(self, client: Client) -> Grant:
+        """The grant of ``client`` from the first server that answers; the first to try is random. Raises AuthFailed."""
         start = random.randrange(len(self._urls))
         for url in self._urls[start:] + self._urls[:start]:
             try:
-                async with asyncio.timeout(self._request_timeout):
-                    return await self._ask_one(url, _questions(client))
+                async with asyncio.timeout(self._request_timeout_s):
+                    return await self._request_from(url, _query(client))
             except TimeoutError:
                 reason = "no answer in time"
             except (httpx.HTTPError, httpx.InvalidURL, OSError, BadGrant) as error:
@@ -62,20 +62,20 @@ class AuthServers:
             logger.warning("PROTOCOL(V2): [%s] AUTH failed against %s - %s", client.remote_address, url, reason)
         raise AuthFailed("AUTH failed")
 
-    async def _ask_one(self, url: str, questions: dict[str, bytes]) -> Grant:
-        status, body = await self._request(url, questions)
+    async def _request_from(self, url: str, query: dict[str, bytes]) -> Grant:
+        status, body = await self._request(url, query)
         if status == 403 and url.startswith("http://") and (https_url := _https_url(url, body)):
-            status, body = await self._request(https_url, questions)
+            status, body = await self._request(https_url, query)
         if status != 200:
             raise BadGrant(f"got status {status}")
         return read_grant(body)
 
-    async def _request(self, url: str, questions: dict[str, bytes]) -> tuple[int, bytes]:
+    async def _request(self, url: str, query: dict[str, bytes]) -> tuple[int, bytes]:
         if self._posts:
-            body = {name: [value.decode("utf-8", "replace")] for name, value in questions.items()}
+            body = {name: [value.decode("utf-8", "replace")] for name, value in query.items()}
             request = self._client.build_request("POST", url, json=body)
         else:
-            request = self._client.build_request("GET", f"{url}?{urlencode(questions)}")
+            request = self._client.build_request("GET", f"{url}?{urlencode(query)}")
         answer = await self._client.send(request, stream=True)
         try:
             content = b""
@@ -88,8 +88,8 @@ class AuthServers:
             await answer.aclose()
 
 
-def _questions(client: Client) -> dict[str, bytes]:
-    """What an auth server is told of a client, by name in alphabetic order."""
+def _query(client: Client) -> dict[str, bytes]:
+    """The request parameters for a client, in alphabetic order."""
     return {
         "common_name": client.tls.common_name.encode() if client.tls else b"",
         "remote_ip": client.remote_address.rpartition(":")[0].strip("[]").encode(),
@@ -99,7 +99,7 @@ def _questions(client: Client) -> dict[str, bytes]:
 
 
 def _https_url(url: str, body: bytes) -> str | None:
-    """Where a server that refuses plain HTTP says that it answers."""
+    """The HTTPS address in the answer of a server that refuses plain HTTP; None without one."""
     try:
         port = json.loads(body)["https_port"]
         if type(port) is not int or not 0 < port < 65536:

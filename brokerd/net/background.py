@@ -10,24 +10,24 @@ log = logging.getLogger("brokerd")
 
 
 class Background:
-    """Such tasks, to be ended together."""
+    """The background tasks, which are cancelled together."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, work: Coroutine[None, None, None]) -> None:
-        """Run ``work``. It should not end; if it fails, the log says so and everything else goes on."""
+        """Run ``work``, which should not end. If it fails, the failure is logged and other tasks continue."""
         task = asyncio.create_task(work)
-        task.add_done_callback(_tell_of_failure)
+        task.add_done_callback(_log_failure)
         self._tasks.append(task)
 
     async def close(self) -> None:
-        """Cancel all and wait for what they still do."""
+        """Cancel all tasks and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _tell_of_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("%s failed and does not run any more", task.get_coro(), exc_info=error)

@@ -1,4 +1,4 @@
-"""TLS where the broker is the client: asking auth servers."""
+"""The TLS context of requests to auth servers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _VERSIONS: Final = {
 
 
 class ClientTLSFailed(Exception):
-    """The authorities cannot be used; the text names the file."""
+    """The file of certificate authorities cannot be used; the text has its name."""
 
 
 def client_context(settings: BrokerSettings) -> ssl.SSLContext:
-    """Verifies servers by ``--tls-root-ca-file``, or by the system's authorities. Raises ClientTLSFailed."""
+    """A context that verifies servers by ``--tls-root-ca-file`` or the system's authorities. Raises ClientTLSFailed."""
     authorities = settings.tls_root_ca_file
     try:
         context = ssl.create_default_context(cafile=authorities or None)

@@ -1,17 +1,16 @@
-"""What each TCP command does to the broker, and what the client is answered."""
+"""Execution of TCP commands, and their responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from brokerd.topic import SIZE_BYTES
-from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
-from nsqwire.frame import RESPONSE, encode_frame
-from nsqwire.received import (
+from brokerd.log.batch import SIZE_BYTES
+from nsqwire.commands import (
     Auth,
     Cls,
     Command,
+    DpubRun,
     Fin,
     IdentifyCommand,
     Mpub,
@@ -23,25 +22,30 @@ from nsqwire.received import (
     Sub,
     Touch,
 )
+from nsqwire.errors import AuthDisabled, DpubFailed, IdentifyFailed, MpubFailed, PubFailed, PublishFailed, SubFailed
+from nsqwire.frame import RESPONSE, encode_frame
 from nsqwire.session import CLOSE_WAIT, OK, State
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
 
 
-class Waits(Exception):
-    """A command that cannot be carried out before ``until`` is done; ``then`` carries it out, or raises NSQError.
+class Wait(NamedTuple):
+    """A command that is executed later: ``until()`` runs first, then ``then()`` executes the command.
 
-    ``until`` may raise NSQError too. The client's later commands wait, in their order, meanwhile.
+    Either may raise NSQError. The client's later commands wait meanwhile, in their order.
     """
 
-    def __init__(self, until: Coroutine[Any, Any, None], then: Callable[[], None]) -> None:
-        super().__init__()
-        self.until = until
-        self.then = then
+    until: Callable[[], Coroutine[Any, Any, None]]
+    then: Callable[[], object]
 
 
-def identify(connection: Connection, command: IdentifyCommand) -> None:
+Handler = Callable[["Connection", Any], Wait | None]
+"""Executes a command and queues its response, or returns a Wait. Raises NSQError."""
+
+
+def identify(connection: Connection, command: IdentifyCommand) -> Wait | None:
+    """Apply the client's settings, and begin the TLS or compression that it requests."""
     session, client, asked = connection.session, connection.client, command.asked
     terms = session.terms
     if terms.deflate and terms.snappy:
@@ -52,18 +56,19 @@ def identify(connection: Connection, command: IdentifyCommand) -> None:
         raise IdentifyFailed("IDENTIFY failed TLS cannot begin inside a compression")
     client.client_id, client.hostname, client.user_agent = asked.client_id, asked.hostname, asked.user_agent
     client.topology_region, client.topology_zone = asked.topology_region, asked.topology_zone
-    client.touch_timeout = terms.msg_timeout / 1000
-    if not session.identified:  # a second IDENTIFY changes what is told, not how messages are delivered
+    client.touch_timeout_s = terms.msg_timeout_ms / 1000
+    if not session.identified:  # a second IDENTIFY changes the response, not how messages are delivered
         session.identified = True
-        client.msg_timeout = client.touch_timeout
+        client.msg_timeout_s = client.touch_timeout_s
         client.sample_rate = terms.sample_rate
         connection.restart_heartbeat()
     if asked.feature_negotiation:
         session.respond(encode_frame(RESPONSE, terms.reply(session.limits.identify)))
         if terms.tls or terms.deflate or terms.snappy:
-            connection.upgrade()
+            return connection.upgrade()
     else:
         session.respond(OK)
+    return None
 
 
 def auth(connection: Connection, command: Auth) -> None:
@@ -77,6 +82,7 @@ def sub(connection: Connection, command: Sub) -> None:
     if limit and len(channel.clients) >= limit:
         raise SubFailed(f"SUB failed consumers for {command.topic}:{command.channel} exceeds limit of {limit}")
     channel.subscribe(client)
+    connection.channel = channel
     connection.session.state = State.SUBSCRIBED
     connection.session.respond(OK)
 
@@ -99,13 +105,29 @@ def pub_run(connection: Connection, command: PubRun) -> None:
         try:
             topic.publish_messages(command.commands, count, gap=command.line_bytes)
         except PublishFailed:
-            together = False  # nothing was kept, while of the messages one by one some may be
+            together = False  # nothing was stored; of single messages, some may be
     if together:
         connection.client.published(command.topic, count)
         connection.session.respond(OK * count)
     else:
         for body in command.bodies():
             pub(connection, Pub(command.topic, body, None))
+
+
+def dpub_run(connection: Connection, command: DpubRun) -> None:
+    topic, count = connection.broker.topic(command.topic), command.count
+    together = not topic.drops_of(count)
+    if together:
+        try:
+            topic.publish_deferred(command.commands, count, command.body_bytes)
+        except PublishFailed:
+            together = False  # as in pub_run
+    if together:
+        connection.client.published(command.topic, count)
+        connection.session.respond(OK * count)
+    else:
+        for each in command.each():
+            pub(connection, each)
 
 
 def mpub(connection: Connection, command: Mpub) -> None:
@@ -136,34 +158,33 @@ def mpub_run(connection: Connection, command: MpubRun) -> None:
 
 
 def rdy(connection: Connection, command: Rdy) -> None:
-    client = connection.client
-    client.ready_count = command.count
-    if client.channel is not None:
-        client.channel.offer(client)
+    connection.client.ready_count = command.count
+    if connection.channel is not None:
+        connection.channel.offer(connection.client)
 
 
 def fin(connection: Connection, command: Fin) -> None:
-    channel = connection.client.channel
-    assert channel is not None  # the session lets FIN, REQ and TOUCH pass only once SUB has succeeded
-    for failure in channel.answers.finish(connection.client, command.lines, command.count, connection.now_ns()):
+    channel = connection.channel
+    assert channel is not None  # the session rejects FIN, REQ and TOUCH before SUB has succeeded
+    for failure in channel.finish(connection.client, command.lines, command.count, connection.now_ns()):
         connection.session.refuse(failure)
 
 
 def req(connection: Connection, command: Req) -> None:
-    channel, broker = connection.client.channel, connection.broker
+    channel, broker = connection.channel, connection.broker
     assert channel is not None
     # The delay in ns is computed in wrapping 64-bit arithmetic, as in nsqd; a negative result is no delay.
     delay_ns = (command.delay_ms * 1_000_000 + 2**63) % 2**64 - 2**63
     limit = broker.settings.max_req_timeout.total_seconds()
-    delay = min(max(delay_ns / 1e9, 0.0), limit)
-    for failure in channel.answers.requeue(connection.client, command.lines, command.count, delay, broker.now()):
+    delay_s = min(max(delay_ns / 1e9, 0.0), limit)
+    for failure in channel.requeue(connection.client, command.lines, command.count, delay_s, connection.now()):
         connection.session.refuse(failure)
 
 
 def touch(connection: Connection, command: Touch) -> None:
-    channel = connection.client.channel
+    channel = connection.channel
     assert channel is not None
-    for failure in channel.answers.touch(connection.client, command.lines, command.count, connection.broker.now()):
+    for failure in channel.touch(connection.client, command.lines, command.count, connection.now()):
         connection.session.refuse(failure)
 
 
@@ -173,12 +194,13 @@ def cls(connection: Connection, command: Cls) -> None:
     connection.session.respond(CLOSE_WAIT)
 
 
-COMMANDS: Mapping[type[Command], Callable[[Connection, Any], None]] = {
+COMMANDS: Mapping[type[Command], Handler] = {
     IdentifyCommand: identify,
     Auth: auth,
     Sub: sub,
     Pub: pub,
     PubRun: pub_run,
+    DpubRun: dpub_run,
     Mpub: mpub,
     MpubRun: mpub_run,
     Rdy: rdy,
@@ -187,4 +209,4 @@ COMMANDS: Mapping[type[Command], Callable[[Connection, Any], None]] = {
     Touch: touch,
     Cls: cls,
 }
-"""What carries each command out and queues its answer; it raises NSQError for the connection to refuse."""
+"""The handlers of a broker without auth servers."""

@@ -1,39 +1,39 @@
-"""The commands of a broker that has auth servers: AUTH, and the check before SUB and every publish."""
+"""The commands of a broker with auth servers: AUTH, and the check before SUB and every publish."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from brokerd.net.dispatch import COMMANDS, Waits, pub, sub
+from brokerd.net.dispatch import COMMANDS, Handler, Wait, pub, sub
+from nsqwire.commands import Auth, Authorize, Command, Pub, Sub
 from nsqwire.errors import AuthFirst, Invalid, Unauthorized, go_quote
 from nsqwire.frame import RESPONSE, encode_frame
-from nsqwire.http.gojson import encode
-from nsqwire.received import Auth, Authorize, Command, Pub, Sub
+from nsqwire.gojson import encode
 
 if TYPE_CHECKING:
     from brokerd.net.tcp import Connection
 
 
-def auth(connection: Connection, command: Auth) -> None:
-    """Ask what the secret allows, and tell how much it is."""
+def auth(connection: Connection, command: Auth) -> Wait:
+    """Request the grant of the secret from the auth servers, and respond with its summary."""
     client = connection.client
     if client.is_authed:
         raise Invalid("AUTH already set")
     client.secret = command.secret
-    raise Waits(_ask(connection), partial(_authed, connection))
+    return Wait(partial(_request_grant, connection), partial(_respond_authed, connection))
 
 
-async def _ask(connection: Connection) -> None:
+async def _request_grant(connection: Connection) -> None:
     assert connection.auth is not None, "the table with AUTH is used only where there are auth servers"
     client = connection.client
-    client.grant = await connection.auth.ask(client)
-    client.grant_until = connection.broker.now() + client.grant.ttl
+    client.grant = await connection.auth.request_grant(client)
+    client.grant_until = connection.now() + client.grant.ttl_s
 
 
-def _authed(connection: Connection) -> None:
+def _respond_authed(connection: Connection) -> None:
     grant = connection.client.grant
     if grant is None or not grant.authorizations:
         raise Unauthorized("AUTH no authorizations found")
@@ -45,25 +45,25 @@ def _authed(connection: Connection) -> None:
     connection.session.respond(encode_frame(RESPONSE, encode(answer)))
 
 
-def _authorized_sub(connection: Connection, command: Sub) -> None:
-    _check(connection, "SUB", command.topic, command.channel, partial(sub, connection, command))
+def _authorized_sub(connection: Connection, command: Sub) -> Wait | None:
+    return _check(connection, "SUB", command.topic, command.channel, partial(sub, connection, command))
 
 
-def _authorized_pub(connection: Connection, command: Pub) -> None:
+def _authorized_pub(connection: Connection, command: Pub) -> Wait | None:
     client = connection.client
-    if client.is_authed and connection.broker.now() >= client.grant_until:
-        # It has to wait, and where its body stands will be read into meanwhile.
+    if client.is_authed and connection.now() >= client.grant_until:
+        # It has to wait, and its body is in a buffer that will be reused meanwhile.
         command = replace(command, body=memoryview(bytes(command.body)))
     verb = "PUB" if command.defer_ms is None else "DPUB"
-    _check(connection, verb, command.topic, "", partial(pub, connection, command))
+    return _check(connection, verb, command.topic, "", partial(pub, connection, command))
 
 
-def _authorize_mpub(connection: Connection, command: Authorize) -> None:
-    _check(connection, "MPUB", command.topic, "", partial(connection.broker.topic, command.topic))
+def _authorize_mpub(connection: Connection, command: Authorize) -> Wait | None:
+    return _check(connection, "MPUB", command.topic, "", partial(connection.broker.topic, command.topic))
 
 
-def _check(connection: Connection, verb: str, topic: str, channel: str, then: Callable[[], object]) -> None:
-    """Do ``then`` if the grant allows it. Raises Waits where that has run out; AuthFirst, Unauthorized."""
+def _check(connection: Connection, verb: str, topic: str, channel: str, then: Callable[[], object]) -> Wait | None:
+    """Call ``then`` if the grant allows it; a Wait if the grant has expired. Raises AuthFirst and Unauthorized."""
     client = connection.client
     if not client.is_authed:
         raise AuthFirst(f"AUTH required before {verb}")
@@ -74,16 +74,17 @@ def _check(connection: Connection, verb: str, topic: str, channel: str, then: Ca
             raise Unauthorized(f"AUTH failed for {verb} on {quoted}")
         then()
 
-    if connection.broker.now() >= client.grant_until:
-        raise Waits(_ask(connection), decide)
+    if connection.now() >= client.grant_until:
+        return Wait(partial(_request_grant, connection), decide)
     decide()
+    return None
 
 
-COMMANDS_WITH_AUTH: Mapping[type[Command], Callable[[Connection, Any], None]] = {
+COMMANDS_WITH_AUTH: Mapping[type[Command], Handler] = {
     **COMMANDS,
     Auth: auth,
     Sub: _authorized_sub,
     Pub: _authorized_pub,
     Authorize: _authorize_mpub,
 }
-"""As dispatch's table."""
+"""The handlers of a broker with auth servers."""

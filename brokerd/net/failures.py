@@ -4,6 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nsqwire.commands import (
+    Auth,
+    Authorize,
+    Cls,
+    Command,
+    DpubRun,
+    Fin,
+    IdentifyCommand,
+    Mpub,
+    MpubRun,
+    Pub,
+    PubRun,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
 from nsqwire.errors import (
     AuthFailed,
     DpubFailed,
@@ -17,22 +34,6 @@ from nsqwire.errors import (
     SubFailed,
     TouchFailed,
 )
-from nsqwire.received import (
-    Auth,
-    Authorize,
-    Cls,
-    Command,
-    Fin,
-    IdentifyCommand,
-    Mpub,
-    MpubRun,
-    Pub,
-    PubRun,
-    Rdy,
-    Req,
-    Sub,
-    Touch,
-)
 
 _FAILURES: Mapping[type[Command], tuple[type[NSQError], str]] = {
     IdentifyCommand: (IdentifyFailed, "IDENTIFY"),
@@ -41,6 +42,7 @@ _FAILURES: Mapping[type[Command], tuple[type[NSQError], str]] = {
     Sub: (SubFailed, "SUB"),
     Pub: (PubFailed, "PUB"),
     PubRun: (PubFailed, "PUB"),
+    DpubRun: (DpubFailed, "DPUB"),
     Mpub: (MpubFailed, "MPUB"),
     MpubRun: (MpubFailed, "MPUB"),
     Rdy: (Invalid, "RDY"),

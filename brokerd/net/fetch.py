@@ -1,4 +1,4 @@
-"""Asking another HTTP server for JSON, without the half second that importing a full HTTP client costs at start."""
+"""A small HTTP client for JSON, because importing a full one takes half a second at startup."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import httptools
 
-from nsqwire.decoding import decode_json
+from nsqwire.gojson import decode_json
 
 MAX_BODY_SIZE = 16 * 1024 * 1024
 
 
 class FetchFailed(Exception):
-    """The server could not be reached, or answered with something other than 200 and JSON."""
+    """The server could not be reached, or its answer is not a 200 with JSON."""
 
 
 class _Answer:
@@ -30,11 +30,11 @@ class _Answer:
         self.complete = True
 
 
-async def get_json(host: str, port: int, target: str, *, connect_timeout: float, request_timeout: float) -> Any:
-    """GET ``http://host:port`` + ``target`` and return the JSON value. Timeouts are in seconds; raises FetchFailed."""
+async def get_json(host: str, port: int, target: str, *, connect_timeout_s: float, request_timeout_s: float) -> Any:
+    """GET ``http://host:port`` + ``target`` and return the JSON value. Raises FetchFailed."""
     try:
-        async with asyncio.timeout(request_timeout):
-            async with asyncio.timeout(connect_timeout):
+        async with asyncio.timeout(request_timeout_s):
+            async with asyncio.timeout(connect_timeout_s):
                 reader, writer = await asyncio.open_connection(host, port)
             try:
                 authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -55,7 +55,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> Any:
     while not answer.complete:
         data = await reader.read(65536)
         if not data:
-            # The end of the stream is also how an answer without a length ends.
+            # an answer without a length ends with the stream
             break
         parser.feed_data(data)
         if len(answer.body) > MAX_BODY_SIZE:

@@ -1,4 +1,4 @@
-"""nsqd's HTTP interface: the table of endpoints, and those that only look."""
+"""nsqd's HTTP interface: the routes, and the endpoints that only read."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokerd.latency import LatencyWindows
+from brokerd.last_stats import previous_stats
+from brokerd.latency import RecentLatencies
 from brokerd.memory import CollectorPauses, memory_stats
 from brokerd.net.http_config import Config
 from brokerd.net.http_publish import Publishing
 from brokerd.net.http_topics import ChannelVerbs, TopicVerbs
-from brokerd.net.turns import in_portions
+from brokerd.net.portions import in_portions
 from brokerd.stats import Stats, StatsQuery, TopicStats, chosen_topics, health_of, producer_stats, topic_stats
 from brokerd.stats_text import stats_text
+from nsqdaemon.http import Request, Response, Router, empty, json_response, text_response
+from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.http.profiling import add_profiling
 from nsqwire.durations import nanoseconds
-from nsqwire.http import Request, Response, Router, empty, encode, encode_without_floats, json_response, text_response
-from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
-from nsqwire.http.profiling import add_profiling
+from nsqwire.gojson import encode, encode_without_floats
 from nsqwire.version import NSQ_VERSION, version_text
 
 if TYPE_CHECKING:
@@ -38,33 +40,32 @@ _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """Ports listened on: -1 for a Unix socket, 0 where nothing listens."""
+    """The listening ports: -1 for a Unix socket, 0 for none."""
 
     tcp: int
     http: int
 
 
-class Watching:
+class StatusEndpoints:
     """``/ping``, ``/info``, ``/stats`` and the debug endpoints."""
 
     def __init__(
-        self, broker: Broker, windows: LatencyWindows, ports: Ports, hostname: str, pauses: CollectorPauses
+        self, broker: Broker, latencies: RecentLatencies, ports: Ports, hostname: str, pauses: CollectorPauses
     ) -> None:
         self._broker = broker
-        self._windows = windows
+        self._latencies = latencies
         self._ports = ports
         self._hostname = hostname
         self._pauses = pauses
-        self._started_ns = time.monotonic_ns()
 
     def ping(self, request: Request) -> Response:
-        """Whether the disk takes what is written."""
-        if self._broker.health_error is None:
+        """OK if the disk accepts writes; otherwise 500 and the error."""
+        if self._broker.storage.health_error is None:
             return PING_OK
         return text_response(health_of(self._broker), 500, nsq=False)
 
     def info(self, request: Request) -> Response:
-        """Who this is and where it listens; intervals in nanoseconds."""
+        """The node's version, addresses and limits; intervals are nanoseconds."""
         settings = self._broker.settings
         return json_response(
             {
@@ -96,7 +97,9 @@ class Watching:
         )
         topics = chosen_topics(self._broker, query)
         if as_json:
-            return self._stats_json(query, await self._topics_json(topics, query), include_memory)
+            previous = query.include_histograms and _FLAG_WORDS.get(params.get("previous_boot", ""), False)
+            parts = await self._topics_json(topics, query)
+            return self._stats_json(query, parts, include_memory, include_previous=previous)
         stats: Stats = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -106,12 +109,16 @@ class Watching:
         }
         if include_memory:
             stats["memory"] = memory_stats(self._pauses)
-        uptime_ns = time.monotonic_ns() - self._started_ns
-        return text_response(stats_text(stats, product=version_text("nsqd"), now=time.time(), uptime_ns=uptime_ns))
+        product = version_text("nsqd")
+        return text_response(stats_text(stats, product=product, now=time.time(), uptime_ns=self._uptime_ns))
+
+    @property
+    def _uptime_ns(self) -> int:
+        return time.monotonic_ns() - self._broker.started_ns
 
     async def _rows(self, topics: list[Topic], query: StatsQuery) -> AsyncIterator[list[TopicStats]]:
         async for portion in self._alive(topics):
-            yield [topic_stats(topic, query, self._windows) for topic in portion]
+            yield [topic_stats(topic, query, self._latencies) for topic in portion]
 
     async def _alive(self, topics: list[Topic]) -> AsyncIterator[list[Topic]]:
         """The topics in portions, without those that were deleted meanwhile."""
@@ -119,10 +126,10 @@ class Watching:
             yield [topic for topic in portion if self._broker.topics.get(topic.name) is topic]
 
     async def _topics_json(self, topics: list[Topic] | None, query: StatsQuery) -> list[bytes]:
-        """The topics as JSON, in parts: with thousands of them they are megabytes."""
+        """The topics as JSON, in parts, because thousands of topics are megabytes."""
         if topics is None:
             return [b"null"]
-        # The quantiles are the only floats that there can be.
+        # only quantiles are floats
         encode_rows = encode if self._broker.settings.e2e_processing_latency_percentile else encode_without_floats
         parts = [b"["]
         async for rows in self._rows(topics, query):
@@ -130,8 +137,10 @@ class Watching:
                 parts += [encode_rows(rows)[1:-1], b","]
         return [*parts[:-1], b"]"] if len(parts) > 1 else [b"[]"]
 
-    def _stats_json(self, query: StatsQuery, topics: list[bytes], include_memory: bool) -> Response:
-        """The answer around topics that are JSON already."""
+    def _stats_json(
+        self, query: StatsQuery, topics: list[bytes], include_memory: bool, *, include_previous: bool
+    ) -> Response:
+        """The answer around topics that are already encoded."""
         head: dict[str, object] = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -143,14 +152,18 @@ class Watching:
         tail["producers"] = producer_stats(self._broker, query)
         if query.include_histograms:
             broker = self._broker
-            tail.update(node_id=broker.node_id, boot_id=broker.boot_id, lost_message_count=broker.lost_message_count)
-        parts = [encode(head)[:-1] + b',"topics":', *topics, b"," + encode(tail)[1:]]
+            tail.update(node_id=broker.node_id, boot_id=broker.boot_id, uptime_ns=self._uptime_ns)
+            tail["lost_message_count"] = broker.storage.lost_message_count
+        end = encode(tail)[1:]
+        if include_previous:
+            end = end[:-1] + b',"previous_boot":' + previous_stats(self._broker.data_path) + b"}"
+        parts = [encode(head)[:-1] + b',"topics":', *topics, b"," + end]
         return Response(200, parts if len(topics) > 3 else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus. The library is loaded by the first scrape, not by the start."""
+        """Prometheus metrics. The library is imported by the first scrape, because that takes time."""
         from brokerd.metrics import BrokerMetrics
-        from nsqwire.http.metrics import metrics_response, process_metrics
+        from nsqdaemon.http.metrics import metrics_response, process_metrics
 
         metrics = BrokerMetrics()
         metrics.add_node(self._broker)
@@ -160,12 +173,12 @@ class Watching:
         return await metrics_response([*metrics.families, *process_metrics("nsqd")])
 
     def free_memory(self, request: Request) -> Response:
-        """Collect garbage now. nsqd does so too, and then answers 500 by mistake."""
+        """Collect garbage. nsqd does so too, and then answers 500 by mistake."""
         gc.collect()
         return empty()
 
     def set_block_rate(self, request: Request) -> Response:
-        """Check the rate as nsqd does; Python has no blocking profiler that it could be told to."""
+        """Check the rate as nsqd does. Python has no block profiler, so it has no effect."""
         rate = request.params.get("rate", "")
         if not _GO_INT.fullmatch(rate):
             quoted = rate.replace("\\", "\\\\").replace('"', '\\"')
@@ -177,15 +190,15 @@ class Watching:
 def broker_router(
     broker: Broker,
     peers: LookupPeers,
-    windows: LatencyWindows,
+    latencies: RecentLatencies,
     *,
     ports: Ports,
     http_port: int,
     hostname: str,
     pauses: CollectorPauses,
 ) -> Router:
-    """All endpoints; ``http_port`` is the one told to lookup."""
-    watching = Watching(broker, windows, ports, hostname, pauses)
+    """The router of all endpoints; ``http_port`` is the one announced to nsqlookupd."""
+    status = StatusEndpoints(broker, latencies, ports, hostname, pauses)
     publishing = Publishing(broker, asyncio.get_running_loop().call_soon)
     topics = TopicVerbs(broker)
     channels = ChannelVerbs(broker)
@@ -193,11 +206,11 @@ def broker_router(
 
     max_msg_size, max_body_size = broker.settings.max_msg_size, broker.settings.max_body_size
     router = Router()
-    router.add("GET", "/ping", watching.ping)
-    router.add("GET", "/info", watching.info)
-    router.add("GET", "/stats", watching.stats)
-    router.add("GET", "/metrics", watching.metrics, quiet=True)
-    # The names before NSQ 1.0 cost nothing to keep, and scripts of that age are still about.
+    router.add("GET", "/ping", status.ping)
+    router.add("GET", "/info", status.info)
+    router.add("GET", "/stats", status.stats)
+    router.add("GET", "/metrics", status.metrics, quiet=True)
+    # The paths before NSQ 1.0, for old scripts.
     for path in ("/pub", "/put"):
         router.add("POST", path, publishing.pub, too_big="MSG_TOO_BIG", quiet=True, max_body_size=max_msg_size)
     for path in ("/mpub", "/mput"):
@@ -211,6 +224,6 @@ def broker_router(
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)
     add_profiling(router, index="/debug/pprof/")
-    router.add("POST", "/debug/freememory", watching.free_memory)
-    router.add("PUT", "/debug/setblockrate", watching.set_block_rate)
+    router.add("POST", "/debug/freememory", status.free_memory)
+    router.add("PUT", "/debug/setblockrate", status.set_block_rate)
     return router

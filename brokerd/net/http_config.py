@@ -1,4 +1,4 @@
-"""``/config/:opt``: reading any setting, and changing the two that may change while running."""
+"""``/config/:opt``: reads any setting, and changes the two that may change while the broker runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from brokerd.net.statsd import statsd_prefix
 from brokerd.settings import BrokerSettings
-from nsqwire import logs
-from nsqwire.decoding import decode_json
+from nsqdaemon import logs
+from nsqdaemon.http import HTTPError, Request, Response, json_response, text_response
+from nsqdaemon.logs import LogLevel
+from nsqdaemon.settings import file_keys
 from nsqwire.durations import nanoseconds
-from nsqwire.http import HTTPError, Request, Response, json_response, text_response
-from nsqwire.logs import LogLevel
-from nsqwire.settings import file_keys
+from nsqwire.gojson import decode_json
 
 if TYPE_CHECKING:
     from brokerd.net.peers import LookupPeers
@@ -25,7 +25,7 @@ _TLS_VERSIONS: Final = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 7
 
 
 class Config:
-    """The endpoint; ``http_port`` is the one told to lookup, which the statsd prefix contains."""
+    """The endpoint. ``http_port`` is the one announced to nsqlookupd, which the statsd prefix contains."""
 
     def __init__(self, settings: BrokerSettings, peers: LookupPeers, *, http_port: int) -> None:
         self._settings = settings
@@ -33,11 +33,11 @@ class Config:
         self._http_port = http_port
 
     def get(self, request: Request) -> Response:
-        """One setting's value in force; strings as they are, the rest as JSON, durations in nanoseconds."""
+        """The present value of one setting: strings as they are, others as JSON, durations in nanoseconds."""
         return self._answer(request.path_value)
 
     def put(self, request: Request) -> Response:
-        """Change a setting until the process ends, and answer its new value."""
+        """Change a setting until the process ends, and return its new value."""
         body, option = request.body, request.path_value
         if not 0 < len(body) <= self._settings.max_msg_size:
             raise HTTPError(413, "INVALID_VALUE")

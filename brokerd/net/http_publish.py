@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.kernel import pack_lines, scan_messages
+from nsqdaemon.http import Answer, HTTPError, Later, Request, error_response, refusal, text_response
 from nsqwire.errors import PublishFailed
-from nsqwire.http import Answer, HTTPError, Later, Request, error_response, refusal, text_response
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
 
@@ -25,7 +25,7 @@ OK: Final = text_response("OK")
 EXITING: Final = error_response(503, "EXITING")
 
 GATHERED_BYTES: Final = 16 * 1024
-"""Messages up to this size are published together; for a longer one it would save nothing."""
+"""Messages up to this size, in bytes, are published together; for longer ones that saves nothing."""
 
 _BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -33,7 +33,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 class Gathered(NamedTuple):
-    """Messages for one topic, the answer that all who sent them wait for, and the first of the requests."""
+    """Messages for one topic, the shared response of their requests, and the first request."""
 
     bodies: list[bytes]
     answer: Later
@@ -44,11 +44,11 @@ class Publishing:
     """The two endpoints over one broker."""
 
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """``call_soon`` runs a function once what has arrived has been read."""
+        """``call_soon`` runs a function in the next turn of the event loop."""
         self._broker = broker
         self._call_soon = call_soon
         self._gathered: dict[str, Gathered] = {}
-        syncer = broker.syncer
+        syncer = broker.storage.syncer
         self._syncer = syncer if syncer is not None and syncer.acknowledges else None
         self._max_msg_size = broker.settings.max_msg_size
         self._max_body_size = broker.settings.max_body_size
@@ -73,9 +73,9 @@ class Publishing:
         return self._kept()
 
     def _gather(self, request: Request, topic: str) -> Later:
-        """Publish the message together with what others send to the topic in the same turn of the event loop.
+        """Publish the message together with those of other requests for the topic in the same turn of the event loop.
 
-        Then all of them are answered. A batch costs the log little more than one message does.
+        All requests are answered then. A batch costs the log little more than one message.
         """
         gathered = self._gathered.get(topic)
         if gathered is None:
@@ -89,7 +89,7 @@ class Publishing:
         gathered, self._gathered = self._gathered, {}
         for name, (bodies, answer, request) in gathered.items():
             try:
-                # By its name: the topic may have been deleted since.
+                # by name, because the topic may have been deleted since
                 self._made(name).publish(bodies)
             except Exception as error:
                 answer.give(refusal(request, error))
@@ -97,7 +97,7 @@ class Publishing:
                 self._give_once_kept(answer)
 
     def _kept(self) -> Answer:
-        """OK to what was just published, at once or when it is on the disk."""
+        """OK for the messages just published, at once or after a sync."""
         if self._syncer is None:
             return OK
         answer = Later()
@@ -111,7 +111,7 @@ class Publishing:
             self._syncer.when_synced(lambda error: answer.give(OK if error is None else EXITING))
 
     def mpub(self, request: Request) -> Answer:
-        """The body is many messages: lines, or with ``binary`` the body of an MPUB."""
+        """The body is several messages: lines, or with ``binary`` the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
         topic = self._topic(request.params)
@@ -171,7 +171,7 @@ def parse_lines(body: bytes, *, max_msg_size: int) -> tuple[bytes, int]:
 def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> tuple[memoryview, int]:
     """The messages of a binary ``/mpub``, ``count i32``, then count × (``size i32 | message``), and their count.
 
-    Bytes behind the last message are left off, as nsqd ignores them. Raises HTTPError for everything else.
+    Bytes after the last message are ignored, as in nsqd. Raises HTTPError for everything else.
     """
     if len(body) < _LENGTH.size:
         raise HTTPError(413, "BAD_BODY")

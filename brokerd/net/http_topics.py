@@ -1,6 +1,6 @@
-"""Creating, deleting, emptying and pausing topics and channels over HTTP.
+"""The HTTP endpoints that create, delete, empty, pause and rewind topics and channels.
 
-Which endpoints check a name, and with which code, differs as it does in nsqd.
+Which endpoints check a name, and with which error, differs as in nsqd.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from brokerd.peek import PAGE, PeekState, peek
 from brokerd.rewind import rewind
-from nsqwire.http import Handler, HTTPError, Request, Response, empty, encode_without_floats
-from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
-from nsqwire.moments import past_ns
+from nsqdaemon.http import Handler, HTTPError, Request, Response, empty
+from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.moments import past_ns
+from nsqwire.gojson import encode_without_floats
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
@@ -43,22 +44,22 @@ class TopicVerbs:
         }
 
     def create(self, request: Request) -> Response:
-        """Make a topic; one that exists is as good."""
+        """Create a topic, unless it exists."""
         self._broker.topic(_checked_topic(request))
         return empty()
 
     def delete(self, request: Request) -> Response:
-        """Remove a topic with its channels and messages; their consumers are disconnected."""
+        """Delete a topic with its channels and messages; its consumers are disconnected."""
         self._broker.delete_topic(self._find(request).name)
         return empty()
 
     def empty(self, request: Request) -> Response:
-        """Drop what waits in the topic itself, not what its channels hold."""
+        """Drop the messages that wait in the topic itself, not those of its channels."""
         self._broker.find_topic(_checked_topic(request)).empty()
         return empty()
 
     def pause(self, request: Request) -> Response:
-        """Stop the flow from the topic to its channels."""
+        """Pause the routing of messages to the channels."""
         self._find(request).pause()
         return empty()
 
@@ -88,13 +89,13 @@ class ChannelVerbs:
         }
 
     def create(self, request: Request) -> Response:
-        """Make a channel of an existing topic; one that exists is as good."""
+        """Create a channel of an existing topic, unless it exists."""
         topic, channel = self._names(request)
         self._broker.find_topic(topic).channel(channel)
         return empty()
 
     def delete(self, request: Request) -> Response:
-        """Remove a channel with its messages; its consumers are disconnected."""
+        """Delete a channel with its messages; its consumers are disconnected."""
         topic_name, channel = self._names(request)
         topic = self._broker.find_topic(topic_name)
         topic.find_channel(channel)
@@ -102,12 +103,12 @@ class ChannelVerbs:
         return empty()
 
     def empty(self, request: Request) -> Response:
-        """Drop what waits, what is in flight and what is deferred."""
+        """Drop all messages: waiting, in flight and deferred."""
         self._find(request).empty()
         return empty()
 
     def pause(self, request: Request) -> Response:
-        """Stop the flow from the channel to its consumers."""
+        """Pause deliveries to the consumers."""
         self._find(request).pause()
         return empty()
 
@@ -117,7 +118,7 @@ class ChannelVerbs:
         return empty()
 
     def rewind(self, request: Request) -> Response:
-        """Deliver again what was published since a time, as far as the log reaches back."""
+        """Redeliver the messages published since a time, as far as the log reaches back."""
         channel = self._find(request)
         text = request.required("since", "MISSING_ARG_SINCE")
         try:
@@ -129,7 +130,7 @@ class ChannelVerbs:
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
     def peek(self, request: Request) -> Response:
-        """Show what waits, is in flight or deferred; nothing is changed by it."""
+        """Return messages that wait, are in flight or deferred. Changes nothing."""
         channel = self._find(request)
         try:
             state = PeekState(request.params.get("state", PeekState.READY))
@@ -160,7 +161,7 @@ class ChannelVerbs:
 
 
 def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
-    """A number from 0 to ``most``. Raises HTTPError 400 naming the parameter."""
+    """A number from 0 to ``most``. Raises HTTPError 400 with the parameter's name."""
     text = request.params.get(name)
     if text is None:
         return default

@@ -1,4 +1,4 @@
-"""The HTTPS face: a TLS conversation under an HTTP one."""
+"""HTTPS: a TLS conversation below an HTTP protocol."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from brokerd.net.layers import HANDSHAKE_SECONDS
+from nsqdaemon.http import Request, Response
+from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqwire.addresses import address_text
 from nsqwire.codec import StreamBroken
-from nsqwire.http import Request, Response
-from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
 
 if TYPE_CHECKING:
     from brokerd.net.tls import NewTLS, TLSConversation
@@ -23,7 +23,7 @@ logger = logging.getLogger("brokerd")
 
 
 def refuse_plain(https_port: int) -> Callable[[Request], Response]:
-    """What answers plain HTTP where TLS is required; the port is 0 where there is no HTTPS."""
+    """The handler of plain HTTP requests if TLS is required; the port is 0 without HTTPS."""
     body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
     response = Response(403, body, (JSON_HEADER, NSQ_HEADER))
 
@@ -35,7 +35,7 @@ def refuse_plain(https_port: int) -> Callable[[Request], Response]:
 
 
 class HTTPSProtocol(asyncio.Protocol):
-    """One connection; ``new_http`` makes the protocol that hears what was decrypted, once the handshake is done."""
+    """One connection. ``new_http`` creates the protocol that receives decrypted input, after the handshake."""
 
     def __init__(self, new_tls: NewTLS, new_http: Callable[[], asyncio.Protocol]) -> None:
         self._tls = new_tls()
@@ -105,7 +105,7 @@ class HTTPSProtocol(asyncio.Protocol):
 
 
 class _Encrypting(asyncio.Transport):
-    """As much of a transport as an HTTP protocol uses."""
+    """The part of a transport that an HTTP protocol uses."""
 
     def __init__(self, transport: asyncio.Transport, tls: TLSConversation) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""TLS and compression between a socket and the Connection of a client that asked for them.
+"""TLS and compression between a socket and a Connection.
 
-A connection without either never meets this module: Layers takes the Connection's place as the transport's protocol
-when IDENTIFY has granted something, and hands on what it unpacks.
+When IDENTIFY has granted either, Layers replaces the Connection as the protocol of the transport, and passes on the
+decrypted and decompressed input. Other connections do not use this module.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Layers(asyncio.BufferedProtocol):
         self._pieces: Iterator[bytes] = iter(())
 
     def add(self, terms: Terms) -> None:
-        """Begin what ``terms`` grant. Each layer answers OK through itself once it is there."""
+        """Begin the layers of ``terms``. The OK of each layer is sent through it."""
         self._terms = terms
         if terms.tls:
             assert self._connection.tls is not None, "TLS is granted only where there is a certificate"
@@ -56,7 +56,7 @@ class Layers(asyncio.BufferedProtocol):
             self._compress()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send through the layers. A channel that delivers never hears of a failure: the connection ends."""
+        """Send through the layers. A failure closes the connection and raises nothing."""
         if self._transport.is_closing():
             return
         if self._codec is not None:
@@ -72,21 +72,21 @@ class Layers(asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def end(self) -> None:
-        """Say the end of the stream, where a layer has a word for it."""
+        """Send the end of the TLS stream."""
         if self._tls is not None:
             self._tls.close()
             self._transport.write(self._tls.take_output())
 
     def go_on(self, deadline: float = 0.0) -> None:
-        """Unpack the rest of the input, until the connection is held or the deadline passes; 0 means the deadline of a
-        new slice."""
+        """Unpack the rest of the input, until reading is paused or the deadline passes; 0 means the deadline of a new
+        slice."""
         connection = self._connection
-        scheduler = connection.broker.scheduler
+        scheduler = connection.broker.runtime.scheduler
         deadline = deadline or scheduler.deadline()
         try:
             for piece in self._pieces:
                 connection.unpacked(piece, deadline)
-                if connection.session.closed or connection.holds:
+                if connection.session.closed or connection.read_pauses:
                     return
                 if scheduler.clock() >= deadline:
                     connection.go_on_later()
@@ -109,7 +109,7 @@ class Layers(asyncio.BufferedProtocol):
             if self.in_handshake and not self._shake_hands(self._tls):
                 return
         self._pieces = self._unpack(data)
-        if nbytes > SMALL_READ_BYTES and self._connection.broker.scheduler.is_spent():
+        if nbytes > SMALL_READ_BYTES and self._connection.broker.runtime.scheduler.is_spent():
             self._connection.go_on_later()
         else:
             self.go_on()
@@ -142,14 +142,14 @@ class Layers(asyncio.BufferedProtocol):
                 self._connection.eof_received()
                 return
             yield from self._decode(plain)
-        if answer := self._tls.take_output():  # such as to a change of keys
+        if answer := self._tls.take_output():  # such as the answer to a change of keys
             self._transport.write(answer)
 
     def _decode(self, data: bytes) -> Iterator[bytes]:
         return iter((data,)) if self._codec is None else self._codec.decode(data)
 
     def _shake_hands(self, tls: TLSConversation) -> bool:
-        """Go on with the handshake; True once TLS is there."""
+        """Continue the handshake. True once it is complete."""
         try:
             complete = tls.handshake()
         except StreamBroken as error:

@@ -1,4 +1,4 @@
-"""Keeping every nsqlookupd told of this broker's topics and channels, and asking them for a new topic's channels."""
+"""Registration of topics and channels with every nsqlookupd, and queries for the channels of new topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Connection:
         self._writer = writer
 
     async def exchange(self, commands: Sequence[bytes] = ()) -> None:
-        """Send commands behind what the session has to say already, and read until each is answered."""
+        """Send commands after those that the session has queued, and read until each is answered."""
         self.session.send(commands)
         self._writer.write(self.session.take_output())
         async with asyncio.timeout(REPLY_TIMEOUT_S):
@@ -53,8 +53,8 @@ class _Connection:
 class LookupPeer:
     """The connection to one nsqlookupd, and the task that owns it.
 
-    There is no retry timer: after a failure the next change or the next ping, whichever comes first, connects anew
-    and tells everything from the start. A change is therefore never lost, only late.
+    There is no retry timer: after a failure, the next change or the next ping connects again and registers everything.
+    A change is therefore never lost, only late.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class LookupPeer:
         registrations: Callable[[], list[bytes]],
         *,
         max_reply: int,
-        ping_interval: float = PING_INTERVAL_S,
+        ping_interval_s: float = PING_INTERVAL_S,
     ) -> None:
         self.address = address
         self.info: PeerInfo | None = None
-        """What the peer told of itself when it was last connected to."""
+        """The peer's reply to the last IDENTIFY."""
         self._identity = identity
         self._registrations = registrations
         self._max_reply = max_reply
-        self._ping_interval = ping_interval
+        self._ping_interval_s = ping_interval_s
         self._changes: list[bytes] = []
         self._woken = asyncio.Event()
         self._connection: _Connection | None = None
@@ -84,14 +84,14 @@ class LookupPeer:
         self._woken.set()
 
     async def close(self) -> None:
-        """Drop the connection; nothing is unregistered, the peer sees for itself."""
+        """Close the connection. Nothing is unregistered, because the peer notices the disconnection."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        next_ping = loop.time() + self._ping_interval
+        next_ping = loop.time() + self._ping_interval_s
         await self._attempt([])
         while True:
             try:
@@ -102,20 +102,20 @@ class LookupPeer:
             self._woken.clear()
             commands, self._changes = self._changes, []
             if loop.time() >= next_ping:
-                next_ping = loop.time() + self._ping_interval
+                next_ping = loop.time() + self._ping_interval_s
                 log.debug("LOOKUPD(%s): sending heartbeat", self.address)
                 commands.append(PING)
             await self._attempt(commands)
 
     async def _attempt(self, commands: list[bytes]) -> None:
-        """Send commands and read their replies, connecting first if need be; a failure is logged and disconnects."""
+        """Send commands and read their replies, connecting first if needed; a failure is logged and disconnects."""
         try:
             if self._connection is None:
-                # Connecting tells everything there is, and with it whatever the commands would have changed.
+                # A new connection registers everything, so the changes are included.
                 self._connection = await self._connect()
                 self._changes.clear()
                 commands = self._registrations()
-            await self._tell(self._connection, commands)
+            await self._send(self._connection, commands)
         except (OSError, PeerFailed, ValueError) as error:
             reason = "no reply in time" if isinstance(error, TimeoutError) else str(error)
             log.error("LOOKUPD(%s): %s", self.address, reason)
@@ -140,7 +140,7 @@ class LookupPeer:
             log.error("LOOKUPD(%s): no broadcast address", self.address)
         return connection
 
-    async def _tell(self, connection: _Connection, commands: Sequence[bytes]) -> None:
+    async def _send(self, connection: _Connection, commands: Sequence[bytes]) -> None:
         for start in range(0, len(commands), _COMMANDS_AT_ONCE):
             batch = commands[start : start + _COMMANDS_AT_ONCE]
             for command in batch:
@@ -169,14 +169,14 @@ class LookupPeers:
         return list(self._peers)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Connect to those that are new at once, and drop those that are no longer named."""
+        """Connect to new addresses at once, and disconnect from those that are not in ``addresses``."""
         wanted = list(dict.fromkeys(addresses))
         for address in self._peers.keys() - set(wanted):
             self._in_background(self._peers.pop(address).close())
         self._peers = {address: self._peers.get(address) or self._open(address) for address in wanted}
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Close every connection."""
         self._broker.observers.remove(self._observe)
         peers, self._peers = list(self._peers.values()), {}
         for task in self._tasks:
@@ -184,30 +184,30 @@ class LookupPeers:
         await asyncio.gather(*(peer.close() for peer in peers), *self._tasks, return_exceptions=True)
 
     async def _create_known_channels(self, topic: Topic, known: list[PeerInfo]) -> None:
-        """Give a new topic the channels it has elsewhere before its first message goes to any of them."""
+        """Create the channels that a new topic has on other nodes, before its first message is routed."""
         try:
             for name in sorted(await self._channels_of(topic.name, known)):
                 if self._broker.topics.get(topic.name) is topic:
                     topic.channel(name)
         finally:
-            topic.let_go()
+            topic.resume_routing()
 
     async def _channels_of(self, topic: str, known: list[PeerInfo]) -> set[str]:
-        """The channels that any nsqlookupd knows, without ephemeral ones; all are asked at the same time."""
-        answers = await asyncio.gather(*(self._ask(info, topic) for info in known))
+        """The channels that any nsqlookupd knows, without ephemeral ones. All are queried at the same time."""
+        answers = await asyncio.gather(*(self._query(info, topic) for info in known))
         if all(answer is None for answer in answers):
             log.warning("failed to query nsqlookupds for channels to pre-create for topic %s", topic)
         return {name for answer in answers for name in answer or () if not is_ephemeral(name)}
 
-    async def _ask(self, info: PeerInfo, topic: str) -> list[str] | None:
+    async def _query(self, info: PeerInfo, topic: str) -> list[str] | None:
         settings = self._broker.settings
         try:
             answer = await get_json(
                 info.broadcast_address,
                 info.http_port,
                 f"/channels?topic={quote(topic, safe='')}",
-                connect_timeout=settings.http_client_connect_timeout.total_seconds(),
-                request_timeout=settings.http_client_request_timeout.total_seconds(),
+                connect_timeout_s=settings.http_client_connect_timeout.total_seconds(),
+                request_timeout_s=settings.http_client_request_timeout.total_seconds(),
             )
         except FetchFailed as error:
             log.error("nsqlookupd %s:%d channels of %s: %s", info.broadcast_address, info.http_port, topic, error)
@@ -230,7 +230,7 @@ class LookupPeers:
             known = [info for peer in self._peers.values() if (info := peer.info) and info.broadcast_address]
             if known:
                 topic = self._broker.topics[change.topic]
-                topic.hold()
+                topic.suspend_routing()
                 self._in_background(self._create_known_channels(topic, known))
             else:
                 log.error("no available nsqlookupd to query for channels to pre-create for topic %s", change.topic)
@@ -241,7 +241,7 @@ class LookupPeers:
         task.add_done_callback(self._tasks.discard)
 
     def _registrations(self) -> list[bytes]:
-        """What a peer is told on connecting: every channel, and every topic that has none."""
+        """The commands for a new connection: every channel, and every topic without channels."""
         commands = []
         for topic in self._broker.topics.values():
             commands += [registration("register", topic.name, channel) for channel in topic.channels or [None]]

@@ -1,4 +1,4 @@
-"""Noticing that a client has reset its connection while nothing is read from it."""
+"""Detection of a connection reset while reading is paused."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import select
 from collections.abc import Callable
 
 HAS_EPOLL = hasattr(select, "epoll")
-"""Only Linux can be asked for resets alone; elsewhere the next heartbeat notices."""
+"""Only Linux can poll for resets alone; on other systems the next heartbeat detects them."""
 
 
 class ResetWatch:
     """Calls ``reset`` once if the connection of this descriptor breaks, until it is closed.
 
-    A client that only closed its sending side is none of its business: it may wait for its answer.
+    A client that only closed its sending side is left alone, because it may wait for a response.
     """
 
     def __init__(self, descriptor: int, reset: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
-        self._epoll.register(descriptor, 0)  # errors and hang-ups are always told
+        self._epoll.register(descriptor, 0)  # errors and hang-ups are always reported
         self._loop.add_reader(self._epoll.fileno(), self._happened, reset)
 
     def _happened(self, reset: Callable[[], None]) -> None:
@@ -27,7 +27,7 @@ class ResetWatch:
         reset()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if not self._epoll.closed:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()

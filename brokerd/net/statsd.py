@@ -1,4 +1,4 @@
-"""Pushing the broker's numbers to a statsd daemon, in nsqd's names."""
+"""Pushes the broker's figures to a statsd daemon, under nsqd's names."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from brokerd.memory import CollectorPauses, memory_stats
-from brokerd.net.turns import in_portions
+from brokerd.net.portions import in_portions
 from brokerd.stats import ChannelStats, StatsQuery, TopicStats, topic_stats
 from nsqwire.addresses import parse_host_port
 from nsqwire.names import is_ephemeral
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
-    from brokerd.latency import LatencyStats, LatencyWindows
+    from brokerd.latency import LatencyStats, RecentLatencies
     from brokerd.settings import BrokerSettings
 
 log = logging.getLogger("brokerd")
@@ -27,20 +27,20 @@ _QUIET_S: Final = 1.0
 
 
 def statsd_prefix(settings: BrokerSettings, http_port: int) -> str:
-    """What every name begins with: ``%s`` is ``broadcast_address:http_port``, with ``_`` where statsd has no
-    character."""
+    """The prefix of every name: ``%s`` is ``broadcast_address:http_port``, with ``_`` for characters that statsd does
+    not allow."""
     host_key = f"{settings.broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     prefix = settings.statsd_prefix.replace("%s", host_key)
     return prefix if not prefix or prefix.endswith(".") else prefix + "."
 
 
 class Statsd:
-    """One push per interval. Counters are sent as their increase since the last push, everything else as it is."""
+    """One push per interval. Counters are sent as their increase since the last push, other figures as they are."""
 
-    def __init__(self, broker: Broker, windows: LatencyWindows, pauses: CollectorPauses, *, http_port: int) -> None:
-        """``http_port`` is the one told to lookup."""
+    def __init__(self, broker: Broker, latencies: RecentLatencies, pauses: CollectorPauses, *, http_port: int) -> None:
+        """``http_port`` is the one announced to nsqlookupd."""
         self._broker = broker
-        self._windows = windows
+        self._latencies = latencies
         self._pauses = pauses
         self._settings = broker.settings
         self._prefix = statsd_prefix(broker.settings, http_port)
@@ -48,7 +48,7 @@ class Statsd:
         self._last_gc_runs = 0
 
     async def run(self) -> None:
-        """Push until cancelled; what is still to be sent then goes out at once."""
+        """Push until cancelled; the remaining datagrams are then sent at once."""
         interval = self._settings.statsd_interval.total_seconds()
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -61,7 +61,7 @@ class Statsd:
         address = self._settings.statsd_address
         loop = asyncio.get_running_loop()
         try:
-            # Resolved anew for each push: a daemon may move.
+            # resolved for each push, because the address of the daemon may change
             transport, _ = await loop.create_datagram_endpoint(_Sink, remote_addr=parse_host_port(address))
         except OSError as error:
             log.error("failed to create UDP socket to statsd(%s): %s", address, error)
@@ -81,7 +81,7 @@ class Statsd:
                 topic = self._broker.topics.get(name)
                 if topic is None:  # deleted meanwhile
                     continue
-                row = rows[name] = topic_stats(topic, _QUERY, self._windows)
+                row = rows[name] = topic_stats(topic, _QUERY, self._latencies)
                 if not self._left_out(name):
                     lines += self._topic_lines(row, self._last.get(name))
         self._last = rows
@@ -142,8 +142,8 @@ class Statsd:
 
 
 def packed(lines: Iterable[bytes], packet_size: int) -> list[bytes]:
-    """Whole lines, in order, as few datagrams of at most ``packet_size`` bytes as hold them; a line that is longer
-    goes alone."""
+    """Pack whole lines, in order, into datagrams of at most ``packet_size`` bytes; a longer line is a datagram of its
+    own."""
     datagrams: list[bytes] = []
     waiting = b""
     for line in lines:
@@ -171,4 +171,4 @@ async def _send_spread(transport: asyncio.DatagramTransport, datagrams: list[byt
 
 
 class _Sink(asyncio.DatagramProtocol):
-    """Nobody answers, and a daemon that is not there must not disturb: errors of the socket go unheard."""
+    """Ignores all socket errors: the daemon sends no answers and may be down."""

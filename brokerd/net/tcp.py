@@ -1,4 +1,4 @@
-"""The TCP face: a socket, a Session for its grammar, a Client for the broker's rules, and their timers."""
+"""The TCP protocol of the broker: a socket, its Session, its Client, and their timers."""
 
 from __future__ import annotations
 
@@ -15,52 +15,57 @@ from typing import TYPE_CHECKING, cast
 
 from brokerd import kernel
 from brokerd.client import Client
-from brokerd.net.dispatch import COMMANDS, Waits
+from brokerd.net.busy_polling import BusyPolling
+from brokerd.net.dispatch import COMMANDS, Wait
 from brokerd.net.dispatch_auth import COMMANDS_WITH_AUTH
 from brokerd.net.failures import failure
-from brokerd.net.hold import Hold
 from brokerd.net.layers import Layers
+from brokerd.net.read_pause import ReadPause
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
+from nsqdaemon.input_budget import LONG_BYTES, InputBudget
+from nsqwire.commands import DpubRun, Fin, Mpub, MpubRun, PubRun, Req, Touch
 from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
-from nsqwire.input_budget import LONG_BYTES, InputBudget
 from nsqwire.read_buffer import SCRATCH_BYTES
-from nsqwire.received import Fin, Mpub, MpubRun, PubRun, Req, Touch
+from nsqwire.scan import FIN_LINE_BYTES
 from nsqwire.session import HEARTBEAT_FRAME, OK, Session, SessionLimits
 from nsqwire.version import NSQ_VERSION
 
 if TYPE_CHECKING:
     from brokerd.broker import Broker
+    from brokerd.channel import Channel
     from brokerd.net.auth_client import AuthServers
     from brokerd.net.tls import NewTLS
     from brokerd.settings import BrokerSettings
-    from nsqwire.received import Command, MpubRun, PubRun
+    from nsqwire.commands import Command
 
 logger = logging.getLogger("brokerd")
 
 SMALL_READ_BYTES = 4 * 1024
-"""Reads of up to this size are handled at once, however long the turn has lasted."""
+"""Reads of up to this size are handled at once, however long the turn of the event loop has lasted."""
 
 _CHECKED_COMMANDS = 16  # single commands between two reads of the clock
-_LONG_COMMANDS = frozenset({PubRun, MpubRun, Mpub, Fin, Req, Touch})
+_ONE_LINE = (PubRun, MpubRun)  # all their commands have the same command line
+FIRST_OF_FIN = ord("F")
+_LONG_COMMANDS = frozenset({PubRun, DpubRun, MpubRun, Mpub, Fin, Req, Touch})
 
 WRITE_HIGH_WATER = 512 * 1024
-"""Bytes that may wait in a connection before its client is given no more messages."""
+"""Bytes that may wait in a connection's write buffer before its client is sent no more messages."""
 
 
 def session_limits(settings: BrokerSettings) -> SessionLimits:
-    """What the settings allow a client to ask for."""
+    """The limits of a session, from the settings."""
     return SessionLimits(
         identify=IdentifyLimits(
             version=NSQ_VERSION,
             max_rdy_count=settings.max_rdy_count,
-            max_heartbeat_interval=_ms(settings.max_heartbeat_interval),
+            max_heartbeat_interval_ms=_ms(settings.max_heartbeat_interval),
             max_output_buffer_size=settings.max_output_buffer_size,
-            min_output_buffer_timeout=_ms(settings.min_output_buffer_timeout),
-            max_output_buffer_timeout=_ms(settings.max_output_buffer_timeout),
-            output_buffer_timeout=_ms(settings.output_buffer_timeout),
-            msg_timeout=_ms(settings.msg_timeout),
-            max_msg_timeout=_ms(settings.max_msg_timeout),
+            min_output_buffer_timeout_ms=_ms(settings.min_output_buffer_timeout),
+            max_output_buffer_timeout_ms=_ms(settings.max_output_buffer_timeout),
+            output_buffer_timeout_ms=_ms(settings.output_buffer_timeout),
+            msg_timeout_ms=_ms(settings.msg_timeout),
+            max_msg_timeout_ms=_ms(settings.max_msg_timeout),
             max_deflate_level=settings.max_deflate_level,
             tls=settings.has_tls,
             deflate=settings.deflate,
@@ -73,7 +78,7 @@ def session_limits(settings: BrokerSettings) -> SessionLimits:
         max_msg_size=settings.max_msg_size,
         max_body_size=settings.max_body_size,
         max_rdy_count=settings.max_rdy_count,
-        max_req_timeout=_ms(settings.max_req_timeout),
+        max_req_timeout_ms=_ms(settings.max_req_timeout),
     )
 
 
@@ -82,7 +87,10 @@ def _ms(duration: timedelta) -> int:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One TCP connection. ``tls`` and ``auth`` are None where the broker has none."""
+    """One TCP connection. ``tls`` and ``auth`` are None if the broker is configured without them.
+
+    ``now`` returns monotonic seconds, ``now_ns`` Unix nanoseconds.
+    """
 
     def __init__(
         self,
@@ -90,12 +98,14 @@ class Connection(asyncio.BufferedProtocol):
         limits: SessionLimits,
         scratch: bytearray,
         budget: InputBudget,
+        polling: BusyPolling,
         tls: NewTLS | None,
         auth: AuthServers | None,
     ) -> None:
         self.broker = broker
         self._budget = budget
-        self._scheduler = broker.scheduler
+        self._polling = polling
+        self._scheduler = broker.runtime.scheduler
         self._is_counted = False  # in the budget
         self._line, self._published_to = b"", ""  # of the last read that was one run of publishes
         self._publish_limits = limits.max_msg_size, limits.max_body_size
@@ -104,9 +114,11 @@ class Connection(asyncio.BufferedProtocol):
         self.tls = tls
         self.auth = auth
         self.scratch = scratch
+        self.now = broker.runtime.now
         self.now_ns = time.time_ns
-        self.holds = Hold(0)
-        syncer = broker.syncer
+        self.channel: Channel | None = None
+        self.read_pauses = ReadPause(0)
+        syncer = broker.storage.syncer
         self._syncer = syncer if syncer is not None and syncer.acknowledges else None
         self._unsynced: deque[bytes] = deque()
         self._commands = COMMANDS if auth is None else COMMANDS_WITH_AUTH
@@ -122,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- asyncio's callbacks --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._write = transport.write
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         connected = transport.get_extra_info("socket")
@@ -145,16 +157,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         session = self.session
-        self._last_read = self.broker.now()
+        self._last_read = self.now()
         awaited_magic = session.awaits_magic
         session.received(nbytes)
         if nbytes <= SMALL_READ_BYTES:
-            if self._line and session.is_between_commands and self._publish_again(nbytes):
+            self._polling.input_arrived()
+            if session.is_between_commands and self._take_at_once(nbytes):
                 return
-            if (run := session.only_run()) is not None:
-                self._take_run(run)
-            else:
-                self.take_commands()
+            self.take_commands()
         elif self._scheduler.is_spent():
             self.go_on_later()
         else:
@@ -168,14 +178,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.client.blocked = True
-        self._blocked_since = self.broker.now()
+        self._blocked_since = self.now()
 
     def resume_writing(self) -> None:
         self.client.blocked = False
         self._blocked_since = None
-        self.release(Hold.OUTPUT)
-        if self.client.channel is not None:
-            self.client.channel.offer(self.client)
+        self.resume_reading(ReadPause.OUTPUT)
+        if self.channel is not None:
+            self.channel.offer(self.client)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.session.closed = True
@@ -186,11 +196,12 @@ class Connection(asyncio.BufferedProtocol):
         self._end_reset_watch()
         self._budget.forget(self)
         self.session.drop()
-        client, channel = self.client, self.client.channel
+        client, channel = self.client, self.channel
         self.broker.clients.discard(client)
         if channel is not None:
             channel.unsubscribe(client)
-            channel.topic.left(channel)
+            if (topic := self.broker.topics.get(channel.topic_name)) is not None:
+                topic.client_left(channel)
         logger.info("PROTOCOL(V2): [%s] closed%s", client.remote_address, f" - {exc}" if exc else "")
 
     # -- commands -------------------------------------------------------------------------------------------------
@@ -205,7 +216,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while (command := session.next_command()) is not None:
                 try:
-                    commands[type(command)](self, command)
+                    wait = commands[type(command)](self, command)
+                    if wait is not None:
+                        self._wait(wait, command)
+                        break
                 except NSQError as error:
                     session.refuse(error)
                 except OSError as error:
@@ -218,14 +232,48 @@ class Connection(asyncio.BufferedProtocol):
                     elif self._scheduler.clock() >= deadline and not session.closed:
                         self.go_on_later()
                         break
-        except Waits as waits:
-            assert command is not None
-            self._wait(waits, command)
         except Exception:
             self._broken()
         self.flush()
         if session.unfinished_bytes > LONG_BYTES or self._is_counted:
             self._count_unfinished()
+
+    def _take_at_once(self, nbytes: int) -> bool:
+        """Execute a read that is one run of FINs or publishes, as most small reads are.
+
+        False, with nothing done, for other input.
+        """
+        if self.scratch[0] == FIRST_OF_FIN:
+            return self._finish(nbytes)
+        if self._line and self._publish_again(nbytes):
+            return True
+        run = self.session.only_run()
+        if run is None:
+            return False
+        self._take_run(run)
+        return True
+
+    def _finish(self, nbytes: int) -> bool:
+        """Execute a read that has only FINs, on the fast path. False, with nothing done, for other input."""
+        client, session = self.client, self.session
+        count = kernel.fin_run(self.scratch, 0, nbytes)
+        if self.channel is None or count * FIN_LINE_BYTES != nbytes:
+            return False
+        lines = memoryview(self.scratch)[:nbytes]
+        session.taken()
+        try:
+            failures = self.channel.finish(client, lines, count, self.now_ns())
+        except OSError as error:
+            self._failed(Fin(lines, count), error)
+        except Exception:
+            self._broken()
+        else:
+            if not failures:
+                return True
+            for each in failures:
+                session.refuse(each)
+        self.flush()
+        return True
 
     def _publish_again(self, nbytes: int) -> bool:
         """Execute a read that has only publishes with the last command line, on the fast path.
@@ -251,11 +299,11 @@ class Connection(asyncio.BufferedProtocol):
             self.flush()
         return True
 
-    def _take_run(self, run: PubRun | MpubRun | Fin) -> None:
-        """Execute the only run of a read, and send the response."""
+    def _take_run(self, run: PubRun | DpubRun | MpubRun) -> None:
+        """Execute the publishes of a read, and send the response."""
         try:
             self._commands[type(run)](self, run)
-            if not isinstance(run, Fin):
+            if isinstance(run, _ONE_LINE):
                 self._line, self._published_to = bytes(run.commands[: run.line_bytes]), run.topic
         except NSQError as error:
             self.session.refuse(error)
@@ -267,36 +315,37 @@ class Connection(asyncio.BufferedProtocol):
 
     def go_on_later(self) -> None:
         """Pause reading, and queue the rest of the input with the scheduler."""
-        self.hold(Hold.TURN)
-        self.session.hold()
+        self.pause_reading(ReadPause.SLICE)
+        self.session.keep_unread()
         self._scheduler.later(self._continue)
 
     def _continue(self, deadline: float) -> None:
         if self.session.closed:
             return
-        self._last_read = self.broker.now()
-        self.holds &= ~Hold.TURN
+        self._last_read = self.now()
+        self.read_pauses &= ~ReadPause.SLICE
         self.take_commands(deadline)
-        if not self.holds:
-            self.release(Hold.TURN, deadline)
+        if not self.read_pauses:
+            self.resume_reading(ReadPause.SLICE, deadline)
 
     def unpacked(self, plain: bytes, deadline: float) -> None:
-        """Take what a layer made of the bytes that arrived."""
-        self._last_read = self.broker.now()
+        """Handle input that was decrypted and decompressed."""
+        self._last_read = self.now()
         self.session.feed(plain)
         self.take_commands(deadline)
 
-    def upgrade(self) -> None:
-        """Begin TLS or compression as the session's terms have it, right behind the answer that is queued."""
+    def upgrade(self) -> Wait | None:
+        """Begin the TLS or compression of the session's terms after the queued response, or wait for a sync first."""
         self.session.drop_unread()
         if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
-            # Answers before it wait for the disk, and so does its own; none of them may go through what it begins.
-            raise Waits(self._answers_sent(), self._begin_layers)
+            # Responses up to this one wait for the disk, and must be sent without TLS or compression.
+            return Wait(self._responses_sent, self._begin_layers)
         self._begin_layers()
+        return None
 
-    async def _answers_sent(self) -> None:
+    async def _responses_sent(self) -> None:
         assert self._syncer is not None
-        with suppress(OSError):  # which has ended the connection already
+        with suppress(OSError):  # which has closed the connection already
             await self._syncer.synced()
 
     def _begin_layers(self) -> None:
@@ -307,22 +356,22 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_protocol(self._layers)
         self._layers.add(self.session.terms)
 
-    def _wait(self, waits: Waits, command: Command) -> None:
-        self.hold(Hold.COMMAND)
-        self.session.hold()
+    def _wait(self, wait: Wait, command: Command) -> None:
+        self.pause_reading(ReadPause.COMMAND)
+        self.session.keep_unread()
         connected = self._transport.get_extra_info("socket")
         if HAS_EPOLL and connected is not None and self._reset_watch is None and not self._transport.is_closing():
             self._reset_watch = ResetWatch(connected.fileno(), self._transport.abort)
-        self._waiting = asyncio.ensure_future(waits.until)
-        self._waiting.add_done_callback(partial(self._go_on, command, waits.then))
+        self._waiting = asyncio.ensure_future(wait.until())
+        self._waiting.add_done_callback(partial(self._go_on, command, wait.then))
 
-    def _go_on(self, command: Command, then: Callable[[], None], done: asyncio.Future[None]) -> None:
+    def _go_on(self, command: Command, then: Callable[[], object], done: asyncio.Future[None]) -> None:
         self._waiting = None
         self._end_reset_watch()
         failure = None if done.cancelled() else done.exception()
         if self.session.closed:
             return
-        self._last_read = self.broker.now()
+        self._last_read = self.now()
         try:
             if failure is not None:
                 raise failure
@@ -335,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broken()
         self.take_commands()
         if self._waiting is None:
-            self.release(Hold.COMMAND)
+            self.resume_reading(ReadPause.COMMAND)
 
     def _end_reset_watch(self) -> None:
         if self._reset_watch is not None:
@@ -347,25 +396,25 @@ class Connection(asyncio.BufferedProtocol):
         self.session.refuse(failure(command, error))
 
     def _broken(self) -> None:
-        logger.exception("PROTOCOL(V2): [%s] a command could not be carried out", self.client.remote_address)
+        logger.exception("PROTOCOL(V2): [%s] a command could not be executed", self.client.remote_address)
         self.session.closed = True
 
     # -- input and output -----------------------------------------------------------------------------------------
 
-    def hold(self, reason: Hold) -> None:
-        """Read no more from the client for now."""
-        self.holds |= reason
+    def pause_reading(self, reason: ReadPause) -> None:
+        """Pause reading from the client, for ``reason``."""
+        self.read_pauses |= reason
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def release(self, reason: Hold, deadline: float = 0.0) -> None:
-        """Read on if there is no other reason not to."""
-        self.holds &= ~reason
-        if self.holds or self._transport.is_closing():
+    def resume_reading(self, reason: ReadPause, deadline: float = 0.0) -> None:
+        """Clear ``reason``, and resume reading if no other reason is left."""
+        self.read_pauses &= ~reason
+        if self.read_pauses or self._transport.is_closing():
             return
         if self._layers is not None:
             self._layers.go_on(deadline)
-        if not self.holds and not self._transport.is_closing():
+        if not self.read_pauses and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _count_unfinished(self) -> None:
@@ -375,16 +424,16 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.update(self, held, is_new=session.is_new_unfinished)
 
     def wait_for_memory(self) -> None:
-        self.hold(Hold.MEMORY)
+        self.pause_reading(ReadPause.MEMORY)
 
     def memory_is_free(self) -> None:
-        if self.holds & Hold.MEMORY:
+        if self.read_pauses & ReadPause.MEMORY:
             asyncio.get_running_loop().call_soon(self._after_memory)
 
     def _after_memory(self) -> None:
         if not self._budget.waits(self):
-            self._last_read = self.broker.now()
-            self.release(Hold.MEMORY)
+            self._last_read = self.now()
+            self.resume_reading(ReadPause.MEMORY)
 
     def out_of_memory(self) -> None:
         text = "PROTOCOL(V2): [%s] closed: %d bytes of an unfinished command kept other clients waiting"
@@ -392,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def flush(self) -> None:
-        """Send the answers, and close if the session is over."""
+        """Send the responses, and close the connection if the session is closed."""
         output = self.session.take_output()
         if output:
             if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
@@ -405,18 +454,18 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, output: bytes) -> None:
         self._write(output)
         if self.client.blocked and not self.session.closed:
-            # Messages alone do not silence it, for its FINs are what lets them stop.
-            self.hold(Hold.OUTPUT)
+            # Unread messages alone are no reason: its FINs have to be read.
+            self.pause_reading(ReadPause.OUTPUT)
 
     def _send_when_synced(self, output: bytes) -> None:
-        """Hold answers back until what they acknowledge is on the disk, and all behind them in their order."""
+        """Send responses once what they acknowledge is on the disk, and all later responses after them."""
         assert self._syncer is not None
         self._unsynced.append(output)
         self._syncer.when_synced(self._synced)
 
     def _synced(self, error: OSError | None) -> None:
         if not self._unsynced or self._transport.is_closing():
-            return  # an error before this one ended the connection
+            return  # an earlier error closed the connection
         output = self._unsynced.popleft()
         if error is None:
             self._send(output)
@@ -428,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _hang_up(self) -> None:
-        """The broker is done with the client: its topic or channel is gone, or the broker stops."""
+        """Close the connection: the client's topic or channel was deleted, or the broker stops."""
         self.session.closed = True
         self._close()
 
@@ -440,52 +489,51 @@ class Connection(asyncio.BufferedProtocol):
     # -- heartbeats and deadlines ---------------------------------------------------------------------------------
 
     def restart_heartbeat(self) -> None:
-        """Send heartbeats at the agreed interval from now on, or none."""
+        """Send heartbeats at the negotiated interval from now on, or none."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             self._heartbeat = None
-        interval = self.session.terms.heartbeat_interval / 1000
         if self.session.awaits_magic:
             return
-        if interval:
-            self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
+        if interval_s := self.session.terms.heartbeat_interval_ms / 1000:
+            self._heartbeat = asyncio.get_running_loop().call_later(interval_s, self._send_heartbeat, interval_s)
         else:
-            limit = 2 * self.session.limits.identify.max_heartbeat_interval / 1000
-            self._heartbeat = asyncio.get_running_loop().call_later(limit, self._end_unfinished, limit)
+            limit_s = 2 * self.session.limits.identify.max_heartbeat_interval_ms / 1000
+            self._heartbeat = asyncio.get_running_loop().call_later(limit_s, self._end_unfinished, limit_s)
 
-    def _end_unfinished(self, limit: float) -> None:
+    def _end_unfinished(self, limit_s: float) -> None:
         """Close a connection that is silent within a command; without heartbeats nothing else notices it."""
-        silent = self.broker.now() - self._last_read
-        if self.session.unfinished_bytes and silent >= limit and self._waiting is None and not self.holds:
-            logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent)
+        silent_s = self.now() - self._last_read
+        if self.session.unfinished_bytes and silent_s >= limit_s and self._waiting is None and not self.read_pauses:
+            logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent_s)
             self._transport.abort()
             return
-        self._heartbeat = asyncio.get_running_loop().call_later(limit / 2, self._end_unfinished, limit)
+        self._heartbeat = asyncio.get_running_loop().call_later(limit_s / 2, self._end_unfinished, limit_s)
 
-    def _beat(self, interval: float) -> None:
-        if self._layers is None or not self._layers.in_handshake:  # that has a deadline of its own
-            if reason := self._given_up():
+    def _send_heartbeat(self, interval_s: float) -> None:
+        if self._layers is None or not self._layers.in_handshake:  # the handshake has a deadline of its own
+            if reason := self._failure():
                 logger.error("PROTOCOL(V2): [%s] %s", self.client.remote_address, reason)
                 self._transport.abort()
                 return
             if self._blocked_since is None:
                 self._write(HEARTBEAT_FRAME)
-        self._heartbeat = asyncio.get_running_loop().call_later(interval, self._beat, interval)
+        self._heartbeat = asyncio.get_running_loop().call_later(interval_s, self._send_heartbeat, interval_s)
 
-    def _given_up(self) -> str:
-        """Why the client is taken to be gone; empty while it is not."""
-        now = self.broker.now()
-        limit = self.session.terms.heartbeat_interval / 1000
-        silent = now - self._last_read
-        if limit and silent > 2 * limit and self._waiting is None and not self.holds & Hold.MEMORY:
-            return f"silent for {silent:.1f} s"
-        if limit and self._blocked_since is not None and now - self._blocked_since > limit:
-            return f"has not read for {limit:.1f} s"
+    def _failure(self) -> str:
+        """Why the connection has failed; empty if it has not."""
+        now = self.now()
+        limit_s = self.session.terms.heartbeat_interval_ms / 1000
+        silent_s = now - self._last_read
+        if limit_s and silent_s > 2 * limit_s and self._waiting is None and not self.read_pauses & ReadPause.MEMORY:
+            return f"silent for {silent_s:.1f} s"
+        if limit_s and self._blocked_since is not None and now - self._blocked_since > limit_s:
+            return f"has not read for {limit_s:.1f} s"
         return ""
 
 
 def _shown(peer: object) -> str:
-    """A peer's ``host:port``; ``@`` for one on a Unix socket, as nsqd shows it."""
+    """A peer's ``host:port``; ``@`` for one on a Unix socket, as in nsqd."""
     if not isinstance(peer, tuple):
         return "@"
     host, port = peer[:2]
@@ -499,9 +547,10 @@ async def serve_tcp(
     limits = session_limits(broker.settings)
     scratch = bytearray(SCRATCH_BYTES)
     loop = asyncio.get_running_loop()
+    polling = BusyPolling(loop.call_soon)
 
     def connection() -> Connection:
-        return Connection(broker, limits, scratch, budget, tls, auth)
+        return Connection(broker, limits, scratch, budget, polling, tls, auth)
 
     if listening.family == socket.AF_UNIX:
         return await loop.create_unix_server(connection, sock=listening, backlog=4096)

@@ -1,6 +1,6 @@
-"""TLS without the socket: the settings' context, and one conversation's two streams.
+"""TLS without a socket: the context from the settings, and the two streams of one conversation.
 
-pyOpenSSL and not the standard library's ``ssl``, which cannot ask for a client's certificate without verifying it, as
+It uses pyOpenSSL, because the standard library's ``ssl`` cannot request a client certificate without verifying it, as
 ``--tls-client-auth-policy=require`` does.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
+from brokerd.client import TLSInfo
 from nsqwire.codec import StreamBroken
 
 if TYPE_CHECKING:
@@ -32,20 +32,20 @@ _VERSIONS: Final = {
 
 
 class TLSConfigFailed(Exception):
-    """The certificate, the key or the authorities cannot be used; the text names the file."""
+    """The certificate, the key or the authorities cannot be used; the text has the file."""
 
 
 def server_context(settings: BrokerSettings) -> SSL.Context:
-    """What the settings say of TLS. Raises TLSConfigFailed."""
+    """The TLS context of the settings. Raises TLSConfigFailed."""
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     context.set_min_proto_version(_VERSIONS[settings.tls_min_version])
     if settings.tls_min_version in ("", "tls1.0", "tls1.1"):
-        # OpenSSL's default level has no hash that the old versions could sign with.
+        # OpenSSL's default level excludes the hashes that old TLS versions sign with
         context.set_cipher_list(b"DEFAULT:@SECLEVEL=0")
     context.set_options(SSL.OP_NO_RENEGOTIATION)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_session_id(b"nsqd")  # without one, a client that resumes and has a certificate is refused
-    context.set_passwd_cb(lambda *_: b"")  # else OpenSSL asks for the key's passphrase on the terminal
+    context.set_passwd_cb(lambda *_: b"")  # otherwise OpenSSL prompts for the key's passphrase on the terminal
     _load(settings.tls_cert, context.use_certificate_chain_file)
     _load(settings.tls_key, context.use_privatekey_file)
     _load(settings.tls_key, lambda _: context.check_privatekey())
@@ -74,18 +74,9 @@ def _load(path: str, into: Callable[[str], object]) -> None:
 
 
 def _reason(error: SSL.Error) -> str:
-    """OpenSSL's own words for the first of its errors."""
+    """OpenSSL's text of its first error."""
     queue = error.args[0] if error.args else None
     return str(queue[0][-1]) if isinstance(queue, list) and queue else str(error) or type(error).__name__
-
-
-@dataclass(frozen=True, kw_only=True)
-class TLSInfo:
-    """What was agreed on, in the words of ``/stats``; ``common_name`` is that of the client's certificate."""
-
-    version: str
-    cipher_suite: str
-    common_name: str
 
 
 class TLSConversation:
@@ -100,7 +91,7 @@ class TLSConversation:
         self._connection.bio_write(data)
 
     def handshake(self) -> bool:
-        """Go on with the handshake; True once it is complete. Raises StreamBroken, with an alert to be sent."""
+        """Continue the handshake; True once it is complete. Raises StreamBroken, with an alert to be sent."""
         try:
             self._connection.do_handshake()
         except SSL.WantReadError:
@@ -133,11 +124,11 @@ class TLSConversation:
             raise StreamBroken(_reason(error)) from None
 
     def close(self) -> None:
-        """Say the end of our stream."""
+        """Send the end of our stream."""
         try:
             self._connection.shutdown()
         except SSL.Error:
-            pass  # there was no handshake, or it failed: nothing to be ended
+            pass  # there was no handshake, or it failed
 
     def take_output(self) -> bytes:
         """Return, once, the ciphertext to send."""
@@ -149,7 +140,7 @@ class TLSConversation:
             return output[0] if len(output) == 1 else b"".join(output)
 
     def info(self) -> TLSInfo:
-        """What was agreed on; only after the handshake."""
+        """The negotiated parameters. Only valid after the handshake."""
         return TLSInfo(
             version=_VERSION_NAMES.get(self._connection.get_protocol_version(), ""),
             cipher_suite=_cipher_suite(self._connection.get_cipher_name() or ""),
@@ -166,7 +157,7 @@ class TLSConversation:
 
 
 NewTLS = Callable[[], TLSConversation]
-"""Begins a conversation in the broker's context."""
+"""Creates a conversation in the broker's context."""
 
 _OUTPUT_BYTES: Final = 64 * 1024
 _VERSION_NAMES: Final = {769: "TLS1.0", 770: "TLS1.1", 771: "TLS1.2", 772: "TLS1.3"}
@@ -185,7 +176,7 @@ _NAMED_SUITES: Final = {
     "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 }
-"""The cipher suites nsqd has a name for; it shows all others by number."""
+"""The cipher suites that nsqd knows by name; it shows all others by number."""
 
 
 def _cipher_suite(name: str) -> str:
@@ -194,7 +185,7 @@ def _cipher_suite(name: str) -> str:
 
 @cache
 def _suite_numbers() -> dict[str, int]:
-    """The registered number of every cipher suite, by OpenSSL's name; pyOpenSSL does not tell."""
+    """The registered number of every cipher suite, by OpenSSL's name. pyOpenSSL has no function for it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:@SECLEVEL=0")
     return {cipher["name"]: cipher["id"] & 0xFFFF for cipher in context.get_ciphers()}

@@ -17,7 +17,7 @@ from nsqwire.identify import Terms
 
 MSG_TIMEOUT_S = 60.0
 START_S = 1000.0
-TERMS = Terms(output_buffer_timeout=250, msg_timeout=int(MSG_TIMEOUT_S * 1000), deflate_level=6)
+TERMS = Terms(output_buffer_timeout_ms=250, msg_timeout_ms=int(MSG_TIMEOUT_S * 1000), deflate_level=6)
 
 
 class Handle:
@@ -43,8 +43,8 @@ class Delivery(NamedTuple):
 class Node:
     """One data path and the broker over it. Clocks are in seconds: monotonic ``now``, Unix ``wall``."""
 
-    def __init__(self, data_path: Path, **settings: object) -> None:
-        self.now, self.wall = START_S, time.time()
+    def __init__(self, data_path: Path, *, wall: float | None = None, **settings: object) -> None:
+        self.now, self.wall = START_S, time.time() if wall is None else wall
         self.fired = 0
         self._order = itertools.count()
         self._calls: list[tuple[float, int, Handle]] = []
@@ -59,6 +59,13 @@ class Node:
     def kill(self) -> None:
         """End it as SIGKILL does: what it wrote is there, and nothing else happens. A broker is opened next."""
         self.broker._data_path.close()
+
+    @property
+    def journal_is_complete(self) -> bool:
+        """True if checkpoint and journals contain every change."""
+        journal = self.broker.storage.journal
+        assert journal is not None
+        return journal.is_complete
 
     def wall_ns(self) -> int:
         return int(self.wall * 1e9)

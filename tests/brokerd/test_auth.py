@@ -20,11 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd.auth import BadGrant, read_grant
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 RESPONSE, ERROR = 0, 1
-DEADLINE_S = 10.0
 Connect = Callable[..., Any]
-Eventually = Callable[[Callable[[], Any]], Any]
 
 EVERYTHING = {"topic": ".*", "channels": [".*"], "permissions": ["subscribe", "publish"]}
 
@@ -477,9 +476,8 @@ def test_an_answer_that_cannot_be_used_is_no_answer(server, guarded, connect, st
 
 def wait_past_ttl() -> None:
     """Let one second, the shortest ttl there is, pass."""
-    deadline = time.monotonic() + 1.1
-    while time.monotonic() < deadline:
-        time.sleep(0.05)
+    passed = time.monotonic() + 1.1
+    wait_until(lambda: time.monotonic() > passed)
 
 
 def test_an_answer_is_used_until_its_ttl_has_passed(server, guarded, connect) -> None:
@@ -564,7 +562,7 @@ def test_commands_wait_for_the_server_in_their_order_and_nobody_else_does(server
     assert [peer.message()[2] for _ in range(len(bodies) + 2)] == [b"0", *bodies, b"body"]
 
 
-def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guarded, connect, eventually) -> None:
+def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guarded, connect) -> None:
     """The broker goes on."""
     server.allow(EVERYTHING, ttl=1)
     peer = connect(guarded)
@@ -583,9 +581,7 @@ def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guard
 
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="without epoll the next heartbeat notices")
-def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(
-    server, guarded, connect, eventually
-) -> None:
+def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(server, guarded, connect) -> None:
     """A reset, and no heartbeat to find it by; one that only said all that it has to say gets its answer."""
     server.gate.clear()
     leaving, staying = connect(guarded), connect(guarded)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from brokerd.client import Client
+from brokerd.file_header import HEADER_BYTES
+from brokerd.kernel.commit import RECORD_BYTES
 from tests.brokerd.clockwork import START_S, Delivery, Node
 
 BATCHES, IN_A_BATCH = 20, 10
-COMMIT_BYTES = 48
 Damage = Callable[[Path], None]
 
 
@@ -40,13 +41,15 @@ def finish(node: Node, client: Client, message_ids: list[bytes]) -> list[str]:
     """Send a run of FINs; returns the texts of the errors."""
     lines = memoryview(b"".join(b"FIN %b\n" % each for each in message_ids))
     channel = node.broker.topic("t").channel("c")
-    return [str(error) for error in channel.answers.finish(client, lines, len(message_ids), node.wall_ns())]
+    return [str(error) for error in channel.finish(client, lines, len(message_ids), node.wall_ns())]
 
 
 def flip(at: int) -> Damage:
+    """Flip a bit of byte ``at`` behind the header."""
+
     def damage(segment: Path) -> None:
         data = bytearray(segment.read_bytes())
-        data[at] ^= 1
+        data[HEADER_BYTES + at] ^= 1
         segment.write_bytes(data)
 
     return damage
@@ -97,9 +100,9 @@ def test_messages_of_every_node_id_that_a_node_has_had_are_answered(tmp_path: Pa
     assert [int(each[:6], 16) >> 14 for each in ids] == [1] * 20 + [2] * 20 + [3] * 20
     channel = node.broker.topic("t").channel("c")
     touches = memoryview(b"".join(b"TOUCH %b\n" % each for each in ids[::7]))
-    assert not channel.answers.touch(client, touches, len(ids[::7]), node.now)
+    assert not channel.touch(client, touches, len(ids[::7]), node.now)
     for message_id in ids[1::7]:
-        assert not channel.answers.requeue(client, memoryview(b"REQ %b 0\n" % message_id), 1, 0, node.now)
+        assert not channel.requeue(client, memoryview(b"REQ %b 0\n" % message_id), 1, 0, node.now)
     node.pass_until(START_S + 1)
     assert [each.message_id for each in got[60:]] == ids[1::7]
     wrong = b"%06x%b" % (9 << 14, ids[0][6:])
@@ -117,7 +120,7 @@ def test_a_commit_record_of_another_node_id_is_read_from_its_frames(tmp_path: Pa
 
     def damage(segment: Path) -> None:
         flip(20)(segment)
-        flip(2 * COMMIT_BYTES - 1)(segment.with_suffix(".idx"))
+        flip(2 * RECORD_BYTES - 1)(segment.with_suffix(".idx"))
 
     killed(node, damage)
     client, got = deliver(node)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from brokerd.settings import BrokerSettings
-from nsqwire.settings import markdown
+from nsqdaemon.settings import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 

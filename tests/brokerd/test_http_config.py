@@ -10,7 +10,7 @@ from socket import gethostname
 import pytest
 
 from brokerd.settings import BrokerSettings
-from nsqwire.settings import file_keys
+from nsqdaemon.settings import file_keys
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,8 @@ import socket
 
 import pytest
 
+from tests.harness.waiting import DEADLINE_S
+
 HOST = b"Host: x\r\n"
 MALFORMED = [
     # what goes out, how the answer begins, what else it contains
@@ -81,7 +83,7 @@ MALFORMED = [
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:
     """Send the bytes, end our side, and return everything that comes back."""
-    with socket.create_connection(address, 10) as connection:
+    with socket.create_connection(address, DEADLINE_S) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -104,7 +106,7 @@ def fill(connection: socket.socket, request: bytes) -> None:
 
 def test_each_malformed_request_gets_its_error_and_disturbs_nobody(broker, connect):
     """A producer on a kept-alive connection and a consumer keep working through all of it."""
-    producer = http.client.HTTPConnection(*broker.http, timeout=10)
+    producer = http.client.HTTPConnection(*broker.http, timeout=DEADLINE_S)
     consumer = connect(broker)
     consumer.ok(b"SUB t c\n")
     consumer.send(b"RDY 1\n")
@@ -146,7 +148,7 @@ def test_a_client_that_reads_nothing_does_not_hold_up_others(broker):
     """A slow reader of large answers waits alone."""
     for number in range(200):
         broker.request("POST", f"/topic/create?topic=topic-{number}")
-    slow = socket.create_connection(broker.http, 10)
+    slow = socket.create_connection(broker.http, DEADLINE_S)
     try:
         slow.setblocking(False)
         fill(slow, b"GET /stats?format=json HTTP/1.1\r\n" + HOST + b"\r\n")

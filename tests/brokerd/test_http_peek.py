@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Connect = Callable[..., Any]
-Eventually = Callable[..., Any]
 
 
 def peek(broker: Any, *, topic: str = "t", channel: str = "c", **query: object) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def test_what_is_in_flight_is_shown_with_its_consumer_and_deadline(channel: Any,
         assert (message["state"], message["due"]) == ("in_flight", None)
 
 
-def test_what_is_deferred_is_shown_by_its_due_time(channel: Any, connect: Connect, eventually: Eventually) -> None:
+def test_what_is_deferred_is_shown_by_its_due_time(channel: Any, connect: Connect) -> None:
     """Published so or requeued so; a message that came back before keeps its attempts."""
     publish(channel, b"late", query="&defer=600000")
     publish(channel, b"soon", query="&defer=60000")
@@ -111,7 +112,7 @@ def test_what_is_deferred_is_shown_by_its_due_time(channel: Any, connect: Connec
     consumer.send(b"RDY 1\n")
     message_id, _, _ = consumer.message()
     consumer.send(b"REQ " + message_id + b" 120000\n")
-    page = eventually(lambda: (found := peek(channel, state="deferred"))["total"] == 3 and found)
+    page = wait_until(lambda: (found := peek(channel, state="deferred"))["total"] == 3 and found)
     assert bodies(page) == [b"soon", b"back", b"late"]
     assert [message["attempts"] for message in page["messages"]] == [0, 1, 0]
     due_in_s = [(message["due"] - time.time_ns()) / 1e9 for message in page["messages"]]

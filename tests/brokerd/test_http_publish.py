@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd.net.http_publish import parse_binary, parse_lines
-from nsqwire.http import HTTPError
+from nsqdaemon.http import HTTPError
+from tests.harness.waiting import DEADLINE_S
 
 LIMIT_FLAGS = ("--max-msg-size=100", "--max-body-size=1000")
 
@@ -170,7 +171,7 @@ def test_every_acknowledged_message_of_many_publishers_is_there_once(shared, con
     bodies = [f"{publisher}-{number}".encode() for publisher in range(16) for number in range(20)]
 
     def publish(publisher):
-        connection = http.client.HTTPConnection(*shared.http, timeout=10)
+        connection = http.client.HTTPConnection(*shared.http, timeout=DEADLINE_S)
         for number in range(20):
             connection.request("POST", f"/pub?topic=together{publisher % 2}", f"{publisher}-{number}".encode())
             answer = connection.getresponse()
@@ -193,7 +194,7 @@ def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
     stop = threading.Event()
 
     def publish():
-        connection = http.client.HTTPConnection(*broker.http, timeout=10)
+        connection = http.client.HTTPConnection(*broker.http, timeout=DEADLINE_S)
         while not stop.is_set():
             connection.request("POST", "/pub?topic=fleeting", b"x")
             answer = connection.getresponse()

@@ -9,6 +9,8 @@ from socket import gethostname
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 CLIENT_KEYS = [
     "client_id",
     "hostname",
@@ -61,7 +63,7 @@ IDENTIFY = b'{"client_id":"me","hostname":"my.host","user_agent":"<ua>/1 & \xc3\
 
 
 @pytest.fixture
-def consumed(broker, connect, eventually):
+def consumed(broker, connect):
     """A broker with topic t, whose channel c has a consumer that holds one message, finished one and requeued one."""
     producer = connect(broker)
     producer.ok(b"PUB t\n\x00\x00\x00\x02p1")
@@ -77,7 +79,7 @@ def consumed(broker, connect, eventually):
     second, _, _ = consumer.message()
     consumer.send(b"REQ " + second + b" 0\n")
     consumer.message()
-    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["requeue_count"] == 1)
+    wait_until(lambda: broker.stats()["topics"][0]["channels"][0]["requeue_count"] == 1)
     return broker
 
 
@@ -219,7 +221,7 @@ def test_text_is_the_answer_to_any_other_format(consumed):
     assert bare.endswith("\nProducers: None\n")
 
 
-def test_histograms_come_only_when_asked_for(consumed, eventually):
+def test_histograms_come_only_when_asked_for(consumed):
     """With include_histograms the cumulative latencies, ages and the process's identity are added."""
     plain = consumed.stats()
     assert "boot_id" not in plain
@@ -255,6 +257,48 @@ def test_the_boot_id_is_new_after_each_start(start_broker):
     told = first.stats(include_histograms="true")["boot_id"]
     first.terminate()
     assert start_broker(data_path=first.data_path).stats(include_histograms="true")["boot_id"] != told
+
+
+def test_the_uptime_grows_whatever_the_clock_does(broker):
+    """A reader can put readings of one process in order."""
+    first, second = (broker.stats(include_histograms="true")["uptime_ns"] for _ in range(2))
+    assert 0 < first < second
+    assert "uptime_ns" not in broker.stats()
+
+
+def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
+    """With previous_boot=true: all that was finished until the end, even if nobody asked for it in time."""
+    first = start_broker()
+    assert first.request("POST", "/mpub?topic=t", b"a\nb\nc").status == 200
+    boot = first.stats(include_histograms="true")["boot_id"]
+    client = connect(first)
+    client.ok(b"SUB t c\n")
+    client.send(b"RDY 3\n")
+    for _ in range(3):
+        client.send(b"FIN " + client.message()[0] + b"\n")
+    client.ok(b"PUB t\n\x00\x00\x00\x01d")  # its answer says that what was sent before it is handled
+    assert first.terminate() == 0
+    second = start_broker(data_path=first.data_path)
+    assert "previous_boot" not in second.stats(include_histograms="true")
+    told = second.stats(include_histograms="true", previous_boot="true")
+    assert told["boot_id"] != boot
+    previous = told["previous_boot"]
+    assert previous["boot_id"] == boot
+    assert previous["uptime_ns"] > 0
+    (topic,) = previous["topics"]
+    assert topic["message_count"] == 4
+    histogram = topic["channels"][0]["latency_histogram"]
+    assert histogram["zero_count"] + sum(histogram["counts"]) == 3
+
+
+def test_a_killed_broker_is_not_answered_for(start_broker):
+    """Nor is an older one, whose figures a reader has long had."""
+    broker = start_broker()
+    broker.terminate()
+    broker = start_broker(data_path=broker.data_path)
+    broker.kill()
+    broker = start_broker(data_path=broker.data_path)
+    assert broker.stats(include_histograms="true", previous_boot="true")["previous_boot"] is None
 
 
 def test_debug_endpoints_do_their_work_and_say_so(broker):

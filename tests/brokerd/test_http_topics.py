@@ -5,11 +5,14 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.harness import web
+from tests.harness.waiting import wait_until
+
 
 @pytest.fixture
 def http(broker):
     """A client of a running broker."""
-    with httpx.Client(base_url=broker.url, trust_env=False) as client:
+    with web.client(base_url=broker.url, trust_env=False) as client:
         yield client
 
 
@@ -118,7 +121,7 @@ def test_emptying_a_topic_leaves_its_channels_alone(http):
     assert (topic["depth"], topic["channels"][0]["depth"]) == (0, 1)
 
 
-def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, broker, connect, eventually):
+def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, broker, connect):
     """Afterwards the channel is as new, and an id that was in flight is unknown."""
     http.post("/topic/create?topic=t")
     http.post("/channel/create?topic=t&channel=c")
@@ -130,7 +133,7 @@ def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, 
     consumer.send(b"RDY 1\n")
     message_id, _, _ = consumer.message()
     consumer.send(b"RDY 0\n")
-    held = eventually(lambda: (c := channel_of(http))["clients"][0]["ready_count"] == 0 and c)
+    held = wait_until(lambda: (c := channel_of(http))["clients"][0]["ready_count"] == 0 and c)
     assert (held["depth"], held["in_flight_count"], held["deferred_count"]) == (2, 1, 1)
     done(http.post("/channel/empty?topic=t&channel=c"))
     emptied = channel_of(http)
@@ -140,7 +143,7 @@ def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, 
 
 
 @pytest.mark.parametrize("target", ["/channel/delete?topic=t&channel=c", "/topic/delete?topic=t"])
-def test_deleting_disconnects_the_consumers_and_nobody_else(http, broker, connect, eventually, target):
+def test_deleting_disconnects_the_consumers_and_nobody_else(http, broker, connect, target):
     """Consumers are closed without an error frame; another topic's consumer keeps receiving."""
     for topic in ("t", "other"):
         http.post(f"/topic/create?topic={topic}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.waiting import DEADLINE_S, wait_until
+
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's /proc")
 
 MEGABYTE = 1_048_576
@@ -34,13 +36,13 @@ def anonymous_memory(broker) -> int:
 
 
 def connected(stack: ExitStack, address: tuple[str, int], data: bytes) -> socket.socket:
-    opened = stack.enter_context(socket.create_connection(address, 10))
+    opened = stack.enter_context(socket.create_connection(address, DEADLINE_S))
     opened.sendall(data)
     return opened
 
 
 @pytest.mark.parametrize("command", HEADERS)
-def test_a_size_that_is_announced_takes_no_memory(broker, eventually, command):
+def test_a_size_that_is_announced_takes_no_memory(broker, command):
     """150 connections that send a header and ten bytes of 1 to 5 MB cost kilobytes each, not megabytes."""
     before = anonymous_memory(broker)
     address = broker.http if command.startswith("HTTP") else broker.tcp
@@ -48,22 +50,22 @@ def test_a_size_that_is_announced_takes_no_memory(broker, eventually, command):
         opened = [connected(stack, address, HEADERS[command]) for _ in range(CONNECTIONS)]
         for each in opened:
             each.sendall(b"x" * 10)
-        eventually(lambda: unread_bytes(address) == 0)
+        wait_until(lambda: unread_bytes(address) == 0)
         assert broker.request("GET", "/ping").status == 200
         assert anonymous_memory(broker) - before < 30 * MEGABYTE
 
 
-def test_memory_goes_back_to_the_system_when_the_connections_close(broker, eventually):
+def test_memory_goes_back_to_the_system_when_the_connections_close(broker):
     """What unfinished commands took is given back at once, not kept for the next."""
     before = anonymous_memory(broker)
     with ExitStack() as stack:
         for _ in range(60):
             connected(stack, broker.tcp, HEADERS["PUB"] + b"x" * (MEGABYTE - 1))
-        eventually(lambda: anonymous_memory(broker) - before > 50 * MEGABYTE)
-    eventually(lambda: anonymous_memory(broker) - before < 10 * MEGABYTE)
+        wait_until(lambda: anonymous_memory(broker) - before > 50 * MEGABYTE)
+    wait_until(lambda: anonymous_memory(broker) - before < 10 * MEGABYTE)
 
 
-def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_broker, connect, eventually):
+def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_broker, connect):
     """All of them are carried out in the end, over TCP and HTTP, and short commands do not wait meanwhile."""
     broker = start_broker(f"--max-unfinished-size={MEGABYTE}")
     body = bytes(MEGABYTE)
@@ -82,7 +84,7 @@ def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_brok
         assert all(request.recv(4096).startswith(b"HTTP/1.1 200") for request in requests)
 
 
-def test_an_unfinished_command_is_not_kept_for_ever_without_heartbeats(start_broker, connect, eventually):
+def test_an_unfinished_command_is_not_kept_for_ever_without_heartbeats(start_broker, connect):
     """A client that asked for no heartbeats may be silent between commands, but not within one."""
     broker = start_broker("--max-heartbeat-interval=1s")
     quiet, stuck = connect(broker), connect(broker)

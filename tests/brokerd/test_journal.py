@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from xxhash import xxh3_64_hexdigest
 
+from brokerd.file_header import HEADER_BYTES, JOURNAL, WRITTEN
 from brokerd.journal import journal as journal_module
 from brokerd.journal import records
 from brokerd.journal.journal import Journal, NotCheckpointed
@@ -107,6 +108,23 @@ def test_a_number_of_a_topic_that_left_nothing_else_is_not_given_again(tmp_path:
     assert (state.next_topic, sorted(state.topics)) == (7, [3, 6])
 
 
+def test_a_number_that_any_record_mentions_is_known_to_be_taken(tmp_path: Path) -> None:
+    """If the topic's files are lost, no later message gets an id that a consumer has seen, whatever came after it."""
+    journal = written(tmp_path)
+
+    def known_end() -> int:
+        state = recover(tmp_path).state
+        return max([state.topics[3].next_seq, *(channel.known_end for channel in state.channels.values())])
+
+    journal.append(records.finished(7, [(500, 3)]))
+    assert known_end() == 503
+    journal.append(records.channel_rewound(7, 20, [(20, 500)]))
+    assert known_end() == 503
+    journal.append(records.skipped(7, 600, 10))
+    journal.append(records.channel_deleted(7, 50))
+    assert known_end() == 610
+
+
 def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) -> None:
     """Many ranges take several records; a message's last record decides."""
     journal = written(tmp_path)
@@ -142,8 +160,9 @@ def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> 
     written(tmp_path)
     [file] = (path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0"))
     data = bytearray(file.read_bytes())
-    chance = random.Random(seed)
-    at = chance.randrange(len(data.rstrip(b"\0")))
+    chance, newest = random.Random(seed), recover(tmp_path).newest
+    assert newest is not None
+    at = chance.choice([*range(HEADER_BYTES), *range(newest.offset, len(data.rstrip(b"\0")))])  # what is read
     data[at] ^= 1 << chance.randrange(8)
     file.write_bytes(data)
     state, oddities = recover(tmp_path).state, recover(tmp_path).oddities
@@ -394,7 +413,7 @@ def test_a_journal_that_is_full_of_nothing_is_used_first(tmp_path: Path, monkeyp
     journal = opened(tmp_path, lambda: state, loop=loop)
     for head in range(1, 100):
         journal.append(records.delivered(7, head))
-    assert (tmp_path / "journal.2").read_bytes() == bytes(4096), "a spare one"
+    assert (tmp_path / "journal.2").read_bytes() == WRITTEN[JOURNAL.kind].ljust(4096, b"\0"), "a spare one"
     errors: list[OSError] = []
     with pytest.MonkeyPatch.context() as disk:
         disk.setattr(Journal, "_allocate", refuse)
@@ -453,8 +472,8 @@ def test_a_start_on_a_full_disk_needs_no_byte_of_a_journal_whose_reserve_is_full
         lambda journals: journals[1].unlink(),
         lambda journals: journals[1].write_bytes(bytes(4096)),
         lambda journals: journals[1].write_bytes(b""),
-        lambda journals: os.truncate(journals[1], 2000),
-        lambda journals: journals[1].write_bytes(journals[1].read_bytes()[:2000] + bytes(2096)),
+        lambda journals: os.truncate(journals[1], 2048),
+        lambda journals: journals[1].write_bytes(journals[1].read_bytes()[:2048] + bytes(2048)),
     ],
     ids=["missing", "zeroed", "emptied", "cut", "zeroed at its end"],
 )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import struct
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from brokerd.kernel import frames
-from brokerd.log.commits import Commit
+from brokerd.kernel import deferred, frames
+from brokerd.log.commits import Commit, CommitRecords
 from nsqwire.frame import MESSAGE, FrameReader, decode_message
 
 compiled = pytest.importorskip("brokerd.kernel._frames", reason="the kernel is not compiled: no C compiler was found")
+compiled_deferred = pytest.importorskip("brokerd.kernel._deferred", reason="no compiler built it here")
 
 ID_HEAD = b"9a4001"
 bodies = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=12)
@@ -55,19 +58,28 @@ def test_records_are_the_frames_a_consumer_reads(
     assert {(message.timestamp, message.attempts) for _, message in read} == {(timestamp, 1)}
 
 
-fin_lines = st.builds(
-    lambda count, tail: b"FIN 0123456789abcdef\n" * count + tail, st.integers(0, 4), st.binary(max_size=25)
+ids = st.sampled_from(
+    [
+        b"0123456789abcdef",
+        b"0123456789abcde\n",
+        b"01234567 9abcdef",
+        b" 123456789abcdef",
+        b"0123456789abcde\r",
+        b"0123456789\0bcd\r\xff",
+        bytes(range(16, 32)),
+        b"\x80\x8a\xa0\xff\x0b\x09\x21\x1f" * 2,
+    ]
 )
+fin_lines = st.lists(ids.map(lambda message_id: b"FIN %b\n" % message_id), max_size=4).map(b"".join)
 
 
-@given(st.binary(max_size=60) | fin_lines)
+@given(st.binary(max_size=60) | st.builds(operator.add, fin_lines, st.binary(max_size=25)))
 def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
     """Whatever stands in the buffer, both kernels see the same FIN lines in a row."""
     buffer = bytearray(b"x" + data)
     assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
 
 
-ids = st.sampled_from([b"0123456789abcdef", b"0123456789abcde\n", b"01234567 9abcdef", b"0123456789\0bcd\r\xff"])
 req_lines = st.builds(
     lambda message_id, rest: b"REQ " + message_id + rest,
     ids,
@@ -237,6 +249,59 @@ def test_publishes_are_appended_and_committed_alike(
         assert commit.matches(memoryview(log))
 
 
+dpub_lines = st.builds(
+    lambda name, delay: b"DPUB %b %b\n" % (name, delay),
+    st.sampled_from([b"t", b"t", b"t", b"tt", b"n" * 64, b"n" * 65, b"", b"t\r"]),
+    st.sampled_from([b"1", b"5", b"5", b"05", b"0", b"600", b"601", b"", b"-1", b"5\r", b"9" * 18, b"9" * 19]),
+)
+
+
+@given(
+    st.lists(st.tuples(dpub_lines, st.binary(max_size=31)), max_size=8), st.integers(0, 40), st.sampled_from([0, 600])
+)
+def test_runs_of_dpub_are_counted_alike(commands: list[tuple[bytes, bytes]], cut: int, max_ms: int) -> None:
+    """Both kernels see the same DPUBs to one topic in a row, and leave odd ones to the grammar."""
+    sent = b"".join(line + body_of_mpub([body]) for line, body in commands)
+    buffer = bytearray((b"x" + sent)[: -cut or None] or b"x")
+    results = [kernel.dpub_run(buffer, 1, len(buffer), 30, max_ms) for kernel in (deferred, compiled_deferred)]
+    assert results[0] == results[1]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 5, 5, 4_000_000_000]), st.binary(min_size=1, max_size=40)), min_size=1),
+    st.integers(0, 2**41),
+    st.integers(0, 9),
+    st.integers(0, 2**30),
+)
+def test_deferred_publishes_are_appended_and_committed_alike(
+    messages: list[tuple[int, bytes]], seq: int, offset: int, behind: int
+) -> None:
+    """Both kernels write the same frames, a commit record for each batch of equal delays, and the delays."""
+    commands = b"".join(b"DPUB t %d\n" % ms + body_of_mpub([body]) for ms, body in messages)
+    nbytes = sum(34 + len(body) for _, body in messages)
+    results = []
+    for kernel in (deferred, compiled_deferred):
+        log = bytearray(offset + nbytes + 5)
+        found = kernel.append_deferred(log, offset, commands, len(messages), 7, ID_HEAD, seq, behind + offset)
+        results.append((bytes(log), *found))
+    assert results[0] == results[1]
+    log, records, delays = results[0]
+    expected = bytearray(len(log))
+    frames.append_bodies(expected, offset, [body for _, body in messages], 7, ID_HEAD, seq)
+    assert log == expected
+    assert memoryview(delays).cast("I").tolist() == [ms for ms, _ in messages]
+    found = CommitRecords(memoryview(records))
+    commits = [commit for _, commit in found.sound()]
+    assert not found.damaged()
+    at = [ms for commit in commits for ms in [commit.defer_ms] * commit.messages]
+    assert at == [ms for ms, _ in messages]
+    assert all(first.defer_ms != second.defer_ms for first, second in pairwise(commits))
+    assert [commit.first_seq for commit in commits[1:]] == [commit.next_seq for commit in commits[:-1]]
+    assert (commits[0].first_seq, commits[0].start, commits[-1].end) == (seq, behind + offset, behind + offset + nbytes)
+    moved = [commit._replace(end=commit.end - behind) for commit in commits]
+    assert all(commit.matches(memoryview(log)) for commit in moved)
+
+
 @given(st.binary(min_size=1, max_size=300) | st.binary(min_size=1, max_size=9000), st.integers(0, 20))
 def test_records_of_the_journal_are_written_alike(record: bytes, offset: int) -> None:
     """Both kernels write the same head and hash, whatever the length; neither writes where there is no room."""
@@ -314,10 +379,10 @@ class WindowMachine(RuleBasedStateMachine):
             return
         plain, fast = self.windows
         assert (plain.head, plain.floor, plain.in_flight_count) == (fast.head, fast.floor, fast.in_flight_count)
-        assert plain.holders(plain.head) == fast.holders(fast.head)
+        assert plain.in_flight_below(plain.head) == fast.in_flight_below(fast.head)
         assert plain.latencies() == fast.latencies()
         for seq in range(max(0, plain.floor - 3), plain.head + 3):
-            assert plain.holder(seq) == fast.holder(seq)
+            assert plain.client_of(seq) == fast.client_of(seq)
 
 
 WindowMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from brokerd.journal.records import WAITING_RANGE
 from brokerd.kernel import aside, frames, runs
+from brokerd.kernel.commit import pack_record
 
 compiled_frames = pytest.importorskip("brokerd.kernel._frames", reason="no compiler built it here")
 compiled_aside = pytest.importorskip("brokerd.kernel._aside", reason="no compiler built it here")
@@ -99,7 +101,7 @@ class SetAsideMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def take_over(self, data: st.DataObject) -> None:
-        held = self.windows[0].holders(self.published)
+        held = self.windows[0].in_flight_below(self.published)
         if held:
             seq, client = data.draw(st.sampled_from(held))
             self.both("take_over", seq, client, self.now, self.now + 7, windows=True)
@@ -113,31 +115,46 @@ class SetAsideMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.integers(1, 30), nbytes=st.integers(1, 900), client=CLIENTS)
     def deliver_scattered(self, data: st.DataObject, limit: int, nbytes: int, client: int) -> None:
-        """From a segment of batches of several sizes, of which some are missing."""
-        log, index, batches = bytearray(b"xy"), bytearray(), 0
-        seq = behind = self.published - data.draw(st.sampled_from([1500, 60, 20]))
-        for messages in data.draw(st.lists(st.sampled_from([1, 1, 7, 40]), min_size=1, max_size=4)):
-            frames_of_batch = b"".join(frame_of(each) for each in range(seq, seq + messages))
-            log += frames_of_batch
-            if messages != 7 or batches == 0:
-                index += aside.COMMIT.pack(seq, len(log), 0, 0, messages, 0, len(frames_of_batch)) + bytes(4)
-                batches += 1
-            seq += messages
-        first = behind + data.draw(st.sampled_from([0, 0, 5]))
-        arguments = (bytes(log), bytes(index), batches, first, seq, limit, nbytes, client, self.now, self.now + 15)
-        self.both("deliver_from", *arguments)
-        for at in range(first - 3, seq + 3, 9):
-            assert aside.find_batch(index, batches, at) == compiled_aside.find_batch(index, batches, at)
+        """From segments with batches of several sizes, of which some are missing; some segments cannot be opened."""
+        places: list[aside.Place] = []
+        seq = self.published - data.draw(st.sampled_from([1500, 60, 20]))
+        for sizes in data.draw(st.lists(st.lists(st.sampled_from([1, 1, 7, 40]), min_size=1, max_size=4), max_size=20)):
+            log, index, batches, first = bytearray(b"xy"), bytearray(), 0, seq
+            for messages in sizes:
+                frames_of_batch = b"".join(frame_of(each) for each in range(seq, seq + messages))
+                log += frames_of_batch
+                if messages != 7 or batches == 0:
+                    index += pack_record(seq, len(log), 0, 0, messages, 0, len(frames_of_batch))
+                    batches += 1
+                seq += messages
+            for at in range(first - 3, seq + 3, 9):
+                assert aside.find_batch(index, batches, at) == compiled_aside.find_batch(index, batches, at)
+            places.append((bytes(log), bytes(index), batches, first + (seq - first > 40), seq))
+        broken = data.draw(st.sampled_from([None, None, *places]))
+
+        def place_of(seq: int) -> aside.Place | None:
+            found = next((each for each in places if each[3] <= seq < each[4]), None)
+            if found is not None and found is broken:
+                raise OSError("out of descriptors")
+            return found
+
+        results = []
+        for each in self.asides:
+            try:
+                results.append(each.deliver_from(place_of, limit, nbytes, client, self.now, self.now + 15))
+            except OSError as error:
+                results.append(str(error))
+        assert results[0] == results[1]
 
     @precondition(lambda self: self.plain.requeued_count)
     @rule()
     def drop_next(self) -> None:
         self.both("drop_next")
 
-    @rule(behind=st.integers(1, 2000), count=st.integers(1, 20), later=TIMES)
-    def defer(self, behind: int, count: int, later: float) -> None:
+    @rule(behind=st.integers(1, 2000), delays=st.lists(st.sampled_from([1, 900, 900, 7001, 40_000]), min_size=1))
+    def defer(self, behind: int, delays: list[int]) -> None:
         """Also far apart, and below what is there; never what is in flight: the cursor steps over deferred ones."""
-        due = self.now + later + 1
+        count = len(delays)
         first = min(self.published + behind - 1500, self.published)
         if first == self.published:
             for window in self.windows:
@@ -145,8 +162,8 @@ class SetAsideMachine(RuleBasedStateMachine):
             self.published += count
         else:
             count = min(count, self.published - first)
-        if all(self.windows[0].holder(seq) < 0 for seq in range(first, first + count)):
-            self.both("defer", first, count, due, int(due * 1e9))
+        if all(self.windows[0].client_of(seq) < 0 for seq in range(first, first + count)):
+            self.both("defer", first, array("I", delays[:count]).tobytes(), self.now, 17)
 
     @rule(later=TIMES, limit=st.integers(1, 50))
     def expire(self, later: float, limit: int) -> None:
@@ -199,7 +216,7 @@ class SetAsideMachine(RuleBasedStateMachine):
         ]
         assert packed[0] == packed[1]
         assert self.windows[0].in_flight_ranges() == self.windows[1].in_flight_ranges()
-        assert self.windows[0].holders(self.published) == self.windows[1].holders(self.published)
+        assert self.windows[0].in_flight_below(self.published) == self.windows[1].in_flight_below(self.published)
         assert self.windows[0].latencies() == self.windows[1].latencies()
 
 

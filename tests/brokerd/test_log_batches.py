@@ -9,7 +9,7 @@ import psutil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brokerd.kernel import append_bodies
+from brokerd.log.batch import BodyBatch
 from brokerd.log.log import Log
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 
@@ -23,8 +23,7 @@ batches = st.lists(
 
 
 def append(log: Log, bodies: list[bytes]) -> None:
-    nbytes = sum(MESSAGE_HEAD_BYTES + len(body) for body in bodies)
-    log.append(nbytes, len(bodies), 5, lambda buffer, at, seq: append_bodies(buffer, at, bodies, 5, ID_HEAD, seq))
+    log.append(BodyBatch(bodies, ID_HEAD, 5))
 
 
 @settings(max_examples=25, deadline=None)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.kernel import append_bodies
+from brokerd.file_header import HEADER_BYTES
+from brokerd.log.batch import BodyBatch
 from brokerd.log.log import Log
 
 ID_HEAD = b"9a4001"
@@ -34,12 +35,9 @@ class Written:
         log.close()
 
     def _append(self, log: Log, timestamp: int, bodies: list[bytes]) -> None:
-        def write(map_: memoryview, offset: int, first_seq: int) -> int:
-            self.batches.append(range(first_seq, first_seq + len(bodies)))
-            self.bodies.update(enumerate(bodies, first_seq))
-            return append_bodies(map_, offset, bodies, timestamp, ID_HEAD, first_seq)
-
-        log.append(sum(map(len, bodies)) + 34 * len(bodies), len(bodies), timestamp, write)
+        first_seq, _ = log.append(BodyBatch(bodies, ID_HEAD, timestamp))
+        self.batches.append(range(first_seq, first_seq + len(bodies)))
+        self.bodies.update(enumerate(bodies, first_seq))
 
     def batch_of(self, seq: int) -> range:
         return next(batch for batch in self.batches if seq in batch)
@@ -107,7 +105,7 @@ def test_a_cut_file_costs_what_was_cut(written: Written, tmp_path: Path) -> None
         if file.suffix == ".idx":
             assert not lost, (file.name, at)
         else:
-            kept, seq = 0, int(file.stem)
+            kept, seq = HEADER_BYTES, int(file.stem)
             while seq in written.bodies and kept + 34 + len(written.bodies[seq]) <= at:
                 kept += 34 + len(written.bodies[seq])
                 assert seq not in lost, (file.name, at, seq)

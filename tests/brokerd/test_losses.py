@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from brokerd.client import Client
+from brokerd.file_header import HEADER_BYTES
+from brokerd.kernel.commit import RECORD_BYTES
 from brokerd.log import log as log_module
 from tests.brokerd.clockwork import Delivery, Node
 
@@ -53,7 +55,7 @@ class Story:
     def finish(self, channel: str, client: Client, got: list[Delivery]) -> None:
         lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
         found = self.node.broker.topic("t").channel(channel)
-        assert found.answers.finish(client, lines, len(got), self.node.wall_ns()) == []
+        assert found.finish(client, lines, len(got), self.node.wall_ns()) == []
 
     def files(self, suffix: str = ".log") -> list[Path]:
         return sorted(self.data_path.glob(f"topics/t.*/*{suffix}"))
@@ -65,7 +67,7 @@ class Story:
         self.node.open()
 
     def lost(self) -> int:
-        return self.node.broker.lost_message_count
+        return self.node.broker.storage.lost_message_count
 
     def check_new_ids(self, before: list[Delivery]) -> None:
         """A new message has an id that no earlier one had."""
@@ -104,11 +106,11 @@ def test_a_damaged_message_that_was_delivered_before_is_counted_and_logged(
         client, got = story.consume(channel)
         if requeued:
             for each in got:
-                story.node.broker.topic("t").channel(channel).answers.requeue(
+                story.node.broker.topic("t").channel(channel).requeue(
                     client, memoryview(b"REQ %b 9\n" % each.message_id), 1, 1000, story.node.now
                 )
     damaged = story.files()[0]
-    story.restart(lambda: [overwrite(damaged, at * (34 + BODY_BYTES) + 50, b"?") for at in (2, 4)])
+    story.restart(lambda: [overwrite(damaged, HEADER_BYTES + at * (34 + BODY_BYTES) + 50, b"?") for at in (2, 4)])
     story.node.pass_until(story.node.now + 2000)
     for channel in ("a", "b"):
         client, got = story.consume(channel)
@@ -205,7 +207,7 @@ def test_a_cut_segment_is_counted(story: Story, caplog: pytest.LogCaptureFixture
     """The newest log cut behind its second message: its commit records tell how many there were."""
     story.create("c")
     story.publish(IN_A_SEGMENT + 5)
-    story.restart(lambda: story.files()[-1].open("r+b").truncate(2 * (34 + BODY_BYTES)))
+    story.restart(lambda: story.files()[-1].open("r+b").truncate(HEADER_BYTES + 2 * (34 + BODY_BYTES)))
     _, got = story.consume("c")
     assert numbers(got) == list(range(IN_A_SEGMENT + 2))
     assert story.lost() == 3
@@ -289,7 +291,7 @@ def test_damage_that_nobody_waits_for_is_no_loss(story: Story) -> None:
     story.node.broker.topic("t").publish([b"%06d" % number for number in range(10)])
     client, got = story.consume("c", 7)
     story.finish("c", client, got)
-    story.restart(lambda: overwrite(story.files()[0], 36, b"?"))
+    story.restart(lambda: overwrite(story.files()[0], HEADER_BYTES + 36, b"?"))
     assert story.lost() == 3
     assert story.node.broker.topic("t").lost_message_count == 3
     assert story.node.broker.topic("t").channel("c").depth == 0
@@ -330,6 +332,20 @@ def flip(path: Path, at: int, bits: int = 1) -> None:
     overwrite(path, at, bytes([path.read_bytes()[at] ^ bits]))
 
 
+def test_a_deferred_message_of_a_paused_topic_comes_although_the_index_is_lost(story: Story) -> None:
+    """Its delay is lost with the record. A consumer that waited when it was published is no reason to skip it."""
+    story.create("c")
+    story.consume("c")
+    story.node.broker.topic("t").pause()
+    story.publish(1, defer_ms=60_000)
+    story.consume("c")
+    story.restart(lambda: [index.unlink() for index in story.files(".idx")])
+    story.node.broker.topic("t").unpause()
+    _, got = story.consume("c")
+    assert numbers(got) == [0]
+    assert story.lost() == 0
+
+
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("field", ["size", "type", "timestamp", "attempts", "node id", "number"])
 @pytest.mark.parametrize("message", [0, 34, 40, 119])
@@ -346,7 +362,7 @@ def test_without_an_index_damage_to_a_frames_head_costs_that_message(
 
     def damage() -> None:
         story.files(".idx")[0].unlink()
-        flip(story.files()[0], message * FRAME_BYTES + at, 4 if field == "size" else 1)
+        flip(story.files()[0], HEADER_BYTES + message * FRAME_BYTES + at, 4 if field == "size" else 1)
 
     story.restart(damage)
     _, got = story.consume("c")
@@ -375,7 +391,8 @@ def test_without_an_index_a_zeroed_page_costs_the_messages_in_it(page: int, stor
 
     story.restart(damage)
     _, got = story.consume("c")
-    hit = range(page * 4096 // FRAME_BYTES, ((page + 1) * 4096 - 1) // FRAME_BYTES + 1)
+    start, end = max(0, page * 4096 - HEADER_BYTES), (page + 1) * 4096 - HEADER_BYTES
+    hit = range(start // FRAME_BYTES, (end - 1) // FRAME_BYTES + 1)
     assert set(numbers(got)) == set(range(story.published)) - set(hit)
     assert story.lost() == len(hit)
     story.check_new_ids(got)
@@ -394,7 +411,7 @@ def test_without_indexes_each_topic_loses_what_its_own_damage_hits(story: Story)
     def damage() -> None:
         for log, message in ((story.files()[0], 15), (other, 0)):
             log.with_suffix(".idx").unlink()
-            flip(log, message * FRAME_BYTES)
+            flip(log, HEADER_BYTES + message * FRAME_BYTES)
 
     story.restart(damage)
     assert numbers(story.consume("c")[1]) == [number for number in range(story.published) if number != 15]
@@ -414,8 +431,8 @@ def test_damage_to_records_and_to_a_frame_of_them_costs_one_batch_at_most(record
 
     def damage() -> None:
         for record in range(4, 4 + records):
-            flip(story.files(".idx")[0], record * 48 + 5)
-        flip(story.files()[0], 34 * FRAME_BYTES)
+            flip(story.files(".idx")[0], HEADER_BYTES + record * RECORD_BYTES + 5)
+        flip(story.files()[0], HEADER_BYTES + 34 * FRAME_BYTES)
 
     story.restart(damage)
     _, got = story.consume("c")
@@ -435,8 +452,20 @@ def test_numbers_that_a_rebuilt_index_lacks_are_missing_from_a_file_that_exists(
     def damage() -> None:
         story.files(".idx")[0].unlink()
         with story.files()[0].open("r+b") as file:
-            file.truncate(100 * FRAME_BYTES)
+            file.truncate(HEADER_BYTES + 100 * FRAME_BYTES)
 
     story.restart(damage)
     assert story.lost() == 20
     assert f"20 messages are lost: numbers 100 to 119 are missing from {story.files()[0]}" in caplog.text
+
+
+def test_no_id_is_given_again_after_a_rewind_and_the_loss_of_all_files(story: Story) -> None:
+    """The channel begins anew at the first message, but the journal still knows how many there were."""
+    story.create("c")
+    story.publish(5)
+    client, got = story.consume("c")
+    story.finish("c", client, got)
+    client.ready_count = 0
+    story.node.broker.topic("t").channel("c").go_back(0)
+    story.restart(lambda: shutil.rmtree(story.data_path / "topics"))
+    story.check_new_ids(got)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
-Eventually = Callable[..., Any]
 
 
 def sized(data: bytes) -> bytes:
@@ -41,7 +42,6 @@ def test_nothing_is_accepted_until_the_directory_is_back(
     start_broker: Start,
     connect: Connect,
     tmp_path: Path,
-    eventually: Eventually,
 ) -> None:
     """503, error frames and an unhealthy /ping meanwhile; every acknowledged message is there in the end."""
     path, moved = tmp_path / "data", tmp_path / "moved"
@@ -69,7 +69,7 @@ def test_nothing_is_accepted_until_the_directory_is_back(
         shutil.rmtree(path)
 
     moved.rename(path)
-    eventually(lambda: broker.request("GET", "/ping").status == 200)
+    wait_until(lambda: broker.request("GET", "/ping").status == 200)
     assert (publish(broker, "t"), publish(broker, "new")) == (200, 200)
     broker.kill()
     depths = {topic["topic_name"]: topic["depth"] for topic in start_broker(data_path=path).stats()["topics"]}
@@ -77,7 +77,7 @@ def test_nothing_is_accepted_until_the_directory_is_back(
 
 
 def test_with_sync_every_1_nothing_is_acknowledged_from_the_rename_on(
-    start_broker: Start, connect: Connect, tmp_path: Path, eventually: Eventually
+    start_broker: Start, connect: Connect, tmp_path: Path
 ) -> None:
     """The files cannot be found to be synced. Consumers still subscribe, and publishing works once the path is back."""
     path, moved = tmp_path / "data", tmp_path / "moved"
@@ -92,7 +92,7 @@ def test_with_sync_every_1_nothing_is_acknowledged_from_the_rename_on(
     assert broker.request("GET", "/ping").status == 500
     assert other.command(b"SUB t c\n") == (0, b"OK")
     moved.rename(path)
-    eventually(lambda: broker.request("GET", "/ping").status == 200)
+    wait_until(lambda: broker.request("GET", "/ping").status == 200)
     assert publish(broker, "t") == 200
     assert broker.terminate() == 0
 

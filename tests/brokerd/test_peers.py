@@ -15,6 +15,7 @@ import pytest
 
 from brokerd.lookup_session import Identity, LookupSession, PeerFailed, registration
 from brokerd.net.peers import LookupPeer
+from tests.harness.waiting import wait_until
 
 OK = b"OK"
 
@@ -101,10 +102,10 @@ def lookup(lookups) -> FakeLookup:
     return lookups()
 
 
-def test_it_introduces_itself_with_the_addresses_to_be_reached_at(start_broker, lookup, eventually):
+def test_it_introduces_itself_with_the_addresses_to_be_reached_at(start_broker, lookup):
     """The identity has nsqd's keys; ports are those listened on unless others are to be told."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--broadcast-address=me", "--topology-zone=z")
-    eventually(lambda: lookup.identities)
+    wait_until(lambda: lookup.identities)
     assert lookup.identities[0] == {
         "broadcast_address": "me",
         "hostname": socket.gethostname(),
@@ -115,14 +116,14 @@ def test_it_introduces_itself_with_the_addresses_to_be_reached_at(start_broker, 
         "version": "1.3.0",
     }
     start_broker(f"--lookupd-tcp-address={lookup.address}", "--broadcast-tcp-port=1", "--broadcast-http-port=2")
-    eventually(lambda: len(lookup.identities) == 2)
+    wait_until(lambda: len(lookup.identities) == 2)
     assert (lookup.identities[1]["tcp_port"], lookup.identities[1]["http_port"]) == (1, 2)
 
 
-def test_topics_and_channels_are_registered_as_they_come_and_go(start_broker, lookup, eventually):
+def test_topics_and_channels_are_registered_as_they_come_and_go(start_broker, lookup):
     """Each creation and deletion is told at once, ephemeral ones too."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
-    eventually(lambda: "IDENTIFY" in lookup.said)
+    wait_until(lambda: "IDENTIFY" in lookup.said)
     for target in (
         "/topic/create?topic=t",
         "/channel/create?topic=t&channel=c",
@@ -139,47 +140,47 @@ def test_topics_and_channels_are_registered_as_they_come_and_go(start_broker, lo
         "UNREGISTER t e#ephemeral",
         "UNREGISTER t",
     ]
-    eventually(lambda: len(lookup.said) == 1 + len(expected))
+    wait_until(lambda: len(lookup.said) == 1 + len(expected))
     assert lookup.said == ["IDENTIFY", *expected]
 
 
-def test_what_was_there_before_is_registered_on_connecting(start_broker, lookup, eventually):
+def test_what_was_there_before_is_registered_on_connecting(start_broker, lookup):
     """A restarted broker tells every channel, and topics that have none."""
     first = start_broker()
     for target in ("/topic/create?topic=bare", "/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
         first.request("POST", target)
     first.terminate()
     start_broker(f"--lookupd-tcp-address={lookup.address}", data_path=first.data_path)
-    eventually(lambda: len(lookup.said) == 3)
+    wait_until(lambda: len(lookup.said) == 3)
     assert sorted(lookup.said) == ["IDENTIFY", "REGISTER bare", "REGISTER t c"]
 
 
-def test_thousands_of_topics_are_registered_in_one_go(start_broker, lookup, eventually):
+def test_thousands_of_topics_are_registered_in_one_go(start_broker, lookup):
     """More registrations than fit one batch all arrive, each once."""
     first = start_broker()
     for number in range(700):
         first.request("POST", f"/topic/create?topic=t{number}")
     first.terminate()
     start_broker(f"--lookupd-tcp-address={lookup.address}", data_path=first.data_path)
-    eventually(lambda: len(lookup.said) == 701)
+    wait_until(lambda: len(lookup.said) == 701)
     assert sorted(lookup.said[1:]) == sorted(f"REGISTER t{number}" for number in range(700))
 
 
-def test_after_a_lost_connection_the_next_change_tells_everything_anew(start_broker, lookup, eventually):
+def test_after_a_lost_connection_the_next_change_tells_everything_anew(start_broker, lookup):
     """A reconnection begins with IDENTIFY and repeats what exists."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
     broker.request("POST", "/topic/create?topic=a")
-    eventually(lambda: "REGISTER a" in lookup.said)
+    wait_until(lambda: "REGISTER a" in lookup.said)
     lookup.drop_connections()
     lookup.said.clear()
     broker.request("POST", "/topic/create?topic=b")
     broker.wait_for_log(rf"ERROR: LOOKUPD\({lookup.address}\): ")
     broker.request("POST", "/topic/create?topic=c")
-    eventually(lambda: len(lookup.said) == 4)
+    wait_until(lambda: len(lookup.said) == 4)
     assert (lookup.said[0], sorted(lookup.said[1:])) == ("IDENTIFY", ["REGISTER a", "REGISTER b", "REGISTER c"])
 
 
-def test_a_registry_that_is_down_delays_nobody(start_broker, lookup, eventually):
+def test_a_registry_that_is_down_delays_nobody(start_broker, lookup):
     """One that refuses connections and one that never answers leave publishing and the other registry alone."""
     silent = socket.create_server(("127.0.0.1", 0))
     refusing = socket.create_server(("127.0.0.1", 0))
@@ -187,7 +188,7 @@ def test_a_registry_that_is_down_delays_nobody(start_broker, lookup, eventually)
     refusing.close()
     broker = start_broker(*(f"--lookupd-tcp-address={address}" for address in [*addresses, lookup.address]))
     assert broker.request("POST", "/pub?topic=t", b"x").text == "OK"
-    eventually(lambda: "REGISTER t" in lookup.said)
+    wait_until(lambda: "REGISTER t" in lookup.said)
     broker.wait_for_log(rf"ERROR: LOOKUPD\({addresses[1]}\): ")
     broker.wait_for_log(rf"ERROR: LOOKUPD\({addresses[0]}\): no reply in time")
     silent.close()
@@ -198,7 +199,7 @@ def test_a_registry_that_is_down_delays_nobody(start_broker, lookup, eventually)
     "reply",
     [b"E_INVALID", b"E_BAD_BODY IDENTIFY missing fields", b"OK", b"[1]", b'{"tcp_port":"x"}', b"\xff\x00"],
 )
-def test_a_peer_that_refuses_the_introduction_is_told_nothing_more(start_broker, lookup, eventually, reply):
+def test_a_peer_that_refuses_the_introduction_is_told_nothing_more(start_broker, lookup, reply):
     """The connection is dropped and the reason logged; the broker serves on."""
     lookup.identify_reply = reply
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
@@ -207,29 +208,29 @@ def test_a_peer_that_refuses_the_introduction_is_told_nothing_more(start_broker,
     assert broker.request("GET", "/ping").text == "OK"
 
 
-def test_an_error_reply_is_logged_and_the_connection_made_anew(start_broker, lookup, eventually):
+def test_an_error_reply_is_logged_and_the_connection_made_anew(start_broker, lookup):
     """The next change starts over."""
     lookup.answer = lambda line: b"E_BAD_TOPIC REGISTER topic name 't' is not valid" if line == "REGISTER t" else OK
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
-    eventually(lambda: lookup.said)
+    wait_until(lambda: lookup.said)
     broker.request("POST", "/topic/create?topic=t")
     broker.wait_for_log(r"ERROR: LOOKUPD\(.*REGISTER t answered with E_BAD_TOPIC")
     lookup.answer = lambda line: OK
     broker.request("POST", "/topic/create?topic=u")
-    eventually(lambda: {"REGISTER t", "REGISTER u"} <= set(lookup.said[2:]))
+    wait_until(lambda: {"REGISTER t", "REGISTER u"} <= set(lookup.said[2:]))
     assert lookup.connections == 2
 
 
-def test_lookups_can_be_replaced_while_running(start_broker, lookups, eventually):
+def test_lookups_can_be_replaced_while_running(start_broker, lookups):
     """The new one is told everything at once, the old one loses its connection."""
     old, new = lookups(), lookups()
     broker = start_broker(f"--lookupd-tcp-address={old.address}")
     broker.request("POST", "/topic/create?topic=t")
-    eventually(lambda: "REGISTER t" in old.said)
+    wait_until(lambda: "REGISTER t" in old.said)
     broker.request("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps([new.address]).encode())
-    eventually(lambda: new.said == ["IDENTIFY", "REGISTER t"])
+    wait_until(lambda: new.said == ["IDENTIFY", "REGISTER t"])
     broker.request("POST", "/topic/create?topic=u")
-    eventually(lambda: "REGISTER u" in new.said)
+    wait_until(lambda: "REGISTER u" in new.said)
     assert "REGISTER u" not in old.said
 
 
@@ -307,17 +308,17 @@ def test_a_stream_that_is_not_nsqlookupds_is_given_up(stream, complaint):
         session.received(stream)
 
 
-async def test_the_peer_is_pinged_so_that_it_counts_the_broker_as_alive(lookup, eventually):
+async def test_the_peer_is_pinged_so_that_it_counts_the_broker_as_alive(lookup):
     """PING comes at each interval, and after a lost connection it is what connects anew."""
     peer = LookupPeer(
-        lookup.address, IDENTITY, lambda: [registration("register", "t", None)], max_reply=1000, ping_interval=0.05
+        lookup.address, IDENTITY, lambda: [registration("register", "t", None)], max_reply=1000, ping_interval_s=0.05
     )
     try:
-        await asyncio.to_thread(eventually, lambda: lookup.said.count("PING") >= 2)
+        await asyncio.to_thread(wait_until, lambda: lookup.said.count("PING") >= 2)
         assert lookup.said[:3] == ["IDENTIFY", "REGISTER t", "PING"]
         assert lookup.connections == 1
         lookup.drop_connections()
-        await asyncio.to_thread(eventually, lambda: lookup.said.count("REGISTER t") == 2)
+        await asyncio.to_thread(wait_until, lambda: lookup.said.count("REGISTER t") == 2)
         assert lookup.connections == 2
     finally:
         await peer.close()

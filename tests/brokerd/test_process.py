@@ -16,13 +16,15 @@ import httpx
 import pytest
 
 from brokerd.settings import BrokerSettings
-from nsqwire.settings import declarations
+from nsqdaemon.settings import declarations
+from tests.harness import web
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 
 def run(*flags: str, **options) -> subprocess.CompletedProcess[str]:
     """Run a broker that is expected to end by itself."""
     command = [sys.executable, "-m", "brokerd", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **options)
 
 
 def test_version_and_help_end_at_once():
@@ -189,7 +191,7 @@ def test_a_signal_ends_it_cleanly_whoever_is_connected(broker, connect, number):
     half.close()
 
 
-def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages(start_broker, connect, eventually):
+def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages(start_broker, connect):
     """What was sent into its full connection is delivered after the restart, to someone who reads."""
     broker = start_broker()
     deaf = connect(broker)
@@ -197,7 +199,7 @@ def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages
     deaf.send(b"RDY 100\n")
     for _ in range(100):
         assert broker.request("POST", "/pub?topic=t", b"x" * 200_000).text == "OK"
-    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["in_flight_count"] > 0)
+    wait_until(lambda: broker.stats()["topics"][0]["channels"][0]["in_flight_count"] > 0)
     assert broker.terminate() == 0
     again = start_broker(data_path=broker.data_path)
     (channel,) = again.stats()["topics"][0]["channels"]
@@ -352,7 +354,7 @@ def test_one_damaged_checkpoint_costs_nothing(start_broker, connect):
 def test_a_data_path_that_cannot_be_written_is_named(tmp_path):
     """Exit status 1 and one line, before anything is listened on."""
     command = f"ulimit -f 1; exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --data-path={tmp_path}"
-    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
     assert "FATAL: failed to instantiate nsqd - cannot use data-path: " in ended.stderr.splitlines()[-1]
     assert "listening" not in ended.stderr
@@ -363,7 +365,7 @@ def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
     tcp, http = tmp_path / "t.sock", tmp_path / "h.sock"
     broker = start_broker(f"--tcp-address={tcp}", f"--http-address={http}")
     assert (broker.tcp_address, broker.http_address) == (str(tcp), str(http))
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(http))) as client:
+    with web.client(transport=httpx.HTTPTransport(uds=str(http))) as client:
         assert client.post("http://x/pub?topic=t", content=b"by path").text == "OK"
         told = client.get("http://x/info").json()
         assert (told["tcp_port"], told["http_port"]) == (-1, -1)
@@ -400,26 +402,26 @@ def test_http_can_be_switched_off(start_broker, connect):
 
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
-def test_closed_standard_streams_do_no_harm(tmp_path, closed, eventually):
+def test_closed_standard_streams_do_no_harm(tmp_path, closed):
     """Harnesses start it with either stream closed."""
     redirection = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[closed]
     sock = tmp_path / "h.sock"
     command = f"exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --http-address={sock} --data-path={tmp_path}"
     process = subprocess.Popen(["sh", "-c", f"{command} {redirection}"])
     try:
-        eventually(sock.exists)
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(sock))) as client:
+        wait_until(sock.exists)
+        with web.client(transport=httpx.HTTPTransport(uds=str(sock))) as client:
             assert client.get("http://x/ping").text == "OK"
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(DEADLINE_S) == 0
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(DEADLINE_S)
 
 
 def test_it_runs_without_django_and_under_uvloop():
     """The broker's own imports are small: it starts in a fraction of a second."""
-    code = "import sys, brokerd.__main__; print(*sorted(n for n in sys.modules if n.split('.')[0] in sys.argv[1:]))"
+    code = "import sys, brokerd.process; print(*sorted(n for n in sys.modules if n.split('.')[0] in sys.argv[1:]))"
     heavy = ["django", "channels", "celery", "pyarrow", "pyspark", "httpx", "redis"]
     root = str(Path(__file__).parents[2])
     ended = subprocess.run(
@@ -432,5 +434,5 @@ def test_the_console_script_is_the_process_itself(start_broker):
     """A supervisor's SIGKILL to the pid it started must hit the broker."""
     script = Path(sys.executable).parent / "nsqd"
     assert "brokerd.__main__" in script.read_text()
-    version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=20)
+    version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert version.stdout.startswith("nsqd v1.3.0 ")

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.kernel import append_bodies
 from brokerd.log import log as log_module
 from brokerd.log import segment as segment_module
+from brokerd.log.batch import BodyBatch
 from brokerd.log.log import Log
 from brokerd.log.segment import RETIRED
+from tests.harness.waiting import DEADLINE_S
 
 ID_HEAD = b"9a4001"
 BODY = b"x" * 1000
@@ -28,9 +29,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
 def append(log: Log, count: int) -> None:
     for _ in range(count):
         body = b"%06d" % log.next_seq + BODY
-        log.append(
-            34 + len(body), 1, 5, lambda map_, at, seq, body=body: append_bodies(map_, at, [body], 5, ID_HEAD, seq)
-        )
+        log.append(BodyBatch([body], ID_HEAD, 5))
 
 
 def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_what_a_socket_still_sends_outlives_the_pages_that_are_given_back(
     log.drop_below(21)
     for thread in threading.enumerate():
         if thread.name == "unmap":
-            thread.join(10)
+            thread.join(DEADLINE_S)
     assert unused is not None
     assert unused.closed
     assert bytes(frame) == before

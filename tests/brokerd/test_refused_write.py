@@ -43,8 +43,8 @@ def node(tmp_path: Path) -> Node:
 
 
 def refused_write(node: Node) -> RefusedWrite:
-    assert node.broker.refused_write is not None
-    return node.broker.refused_write
+    assert node.broker.storage.refused_write is not None
+    return node.broker.storage.refused_write
 
 
 def test_space_for_less_than_was_refused_is_not_enough(node: Node, disk: Disk) -> None:
@@ -53,36 +53,36 @@ def test_space_for_less_than_was_refused_is_not_enough(node: Node, disk: Disk) -
     disk.largest = SEGMENT_BYTES
     with pytest.raises(PublishFailed, match="No space left"):
         topic.publish([bytes(2 * SEGMENT_BYTES - 1000)])
-    node.broker.storage_failed(FULL)
+    node.broker.storage.write_failed(FULL)
     with pytest.raises(OSError, match="No space left"):
         refused_write(node).retry()
     disk.largest = 2 * SEGMENT_BYTES + 4096
     refused = refused_write(node)
     refused.retry()
-    node.broker.write_succeeds(refused)
-    assert node.broker.health_error is None
+    node.broker.storage.write_succeeds(refused)
+    assert node.broker.storage.health_error is None
     topic.publish([bytes(2 * SEGMENT_BYTES - 1000)])
 
 
 def test_a_retry_leaves_no_files(node: Node, tmp_path: Path) -> None:
     """Neither those of the data path nor those of a topic that was not created."""
-    node.broker.storage_failed(FULL, new_directory=tmp_path / "topics" / "t.0")
+    node.broker.storage.write_failed(FULL, new_directory=tmp_path / "topics" / "t.0")
     refused_write(node).retry()
     assert list((tmp_path / "topics").iterdir()) == []
 
 
 def test_a_write_that_is_refused_during_a_retry_remains_an_error(node: Node) -> None:
     """The retry runs in a thread; its success says nothing about the later write."""
-    node.broker.storage_failed(FULL)
+    node.broker.storage.write_failed(FULL)
     refused = refused_write(node)
-    node.broker.storage_failed(FULL)
-    node.broker.write_succeeds(refused)
-    assert node.broker.health_error == str(FULL)
+    node.broker.storage.write_failed(FULL)
+    node.broker.storage.write_succeeds(refused)
+    assert node.broker.storage.health_error == str(FULL)
 
 
 def test_a_failed_sync_remains_an_error(node: Node) -> None:
     """Space on the disk says nothing about what the failed fsync lost."""
-    node.broker.storage_failed(FULL)
-    node.broker.sync_failed(OSError(errno.EIO, os.strerror(errno.EIO)))
-    node.broker.write_succeeds(refused_write(node))
-    assert node.broker.health_error == "[Errno 5] Input/output error"
+    node.broker.storage.write_failed(FULL)
+    node.broker.storage.sync_failed(OSError(errno.EIO, os.strerror(errno.EIO)))
+    node.broker.storage.write_succeeds(refused_write(node))
+    assert node.broker.storage.health_error == "[Errno 5] Input/output error"

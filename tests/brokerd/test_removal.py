@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Start = Callable[..., Any]
-Eventually = Callable[..., Any]
 
 SLOW = """
 import os, time
@@ -40,9 +41,7 @@ def folders(broker: Any) -> list[str]:
     return sorted(path.name for path in broker.data_path.glob("topics/*"))
 
 
-def test_others_do_not_wait_while_a_deleted_topic_is_removed(
-    slow: Path, start_broker: Start, eventually: Eventually
-) -> None:
+def test_others_do_not_wait_while_a_deleted_topic_is_removed(slow: Path, start_broker: Start) -> None:
     """The topic is made again at once; the old folder goes when the disk allows it."""
     broker = start_broker()
     assert broker.request("POST", "/pub?topic=t", b"x").status == 200
@@ -50,12 +49,12 @@ def test_others_do_not_wait_while_a_deleted_topic_is_removed(
     assert broker.request("POST", "/pub?topic=t", b"x").status == 200
     assert folders(broker) == ["t.0.deleted", "t.1"]
     slow.unlink()
-    eventually(lambda: folders(broker) == ["t.1"])
+    wait_until(lambda: folders(broker) == ["t.1"])
 
 
 @pytest.mark.parametrize("end", ["terminate", "kill"])
 def test_what_was_not_removed_at_the_end_is_removed_by_the_next_start(
-    end: str, slow: Path, start_broker: Start, eventually: Eventually
+    end: str, slow: Path, start_broker: Start
 ) -> None:
     """Neither the end nor the start waits for it."""
     broker = start_broker()
@@ -68,4 +67,4 @@ def test_what_was_not_removed_at_the_end_is_removed_by_the_next_start(
     assert again.stats()["topics"] == []
     assert folders(again) == ["a.0.deleted", "b.1.deleted"]
     slow.unlink()
-    eventually(lambda: folders(again) == [])
+    wait_until(lambda: folders(again) == [])

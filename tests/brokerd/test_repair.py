@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from brokerd import repair as repair_module
+from brokerd.file_header import HEADER_BYTES
 from brokerd.journal import records
 from brokerd.journal.recovery import scan
+from tests.harness.waiting import DEADLINE_S
 
 Start = Callable[..., Any]
 
@@ -25,7 +27,9 @@ BODIES = [b"one", b"two", b"three"]
 def repair(*arguments: str | Path) -> tuple[int, str]:
     """The command's exit status and what it printed."""
     command = [sys.executable, "-c", "import sys; from brokerd.repair import main; sys.exit(main(sys.argv[1:]))"]
-    ended = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.returncode, ended.stdout + ended.stderr
 
@@ -77,13 +81,28 @@ def test_a_sound_data_path_is_reported_and_not_changed(left: Path) -> None:
 
 def test_a_damaged_message_is_named_and_nothing_is_changed(left: Path) -> None:
     """Its segment, its number, and exit status 1."""
-    flip(segment(left, ".log"), 35)
+    flip(segment(left, ".log"), HEADER_BYTES + 35)
     before = contents(left)
     status, told = repair(left)
     assert status == 1
     assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 0 on" in told
     assert "t: 2 messages" in told
     assert contents(left) == before
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "missing"])
+def test_damage_is_found_although_the_index_is_lost(damage: str, left: Path, start_broker: Start) -> None:
+    """As far as the messages' frames show it; a start loses as many."""
+    index = segment(left, ".idx")
+    index.write_bytes(bytes(4096)) if damage == "zeroed" else index.unlink()
+    flip(segment(left, ".log"), HEADER_BYTES + 34 + len(BODIES[0]) + 20)  # the second message's id
+    before = contents(left)
+    status, told = repair(left)
+    assert status == 1
+    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 1 on" in told
+    assert "2 messages" in told
+    assert contents(left) == before
+    assert start_broker(data_path=left).stats(format="json", include_histograms="true")["lost_message_count"] == 1
 
 
 @pytest.mark.parametrize("damage", ["zeroed", "missing", "flipped"])
@@ -95,7 +114,7 @@ def test_an_index_is_rebuilt_from_its_log(damage: str, left: Path, start_broker:
     elif damage == "missing":
         index.unlink()
     else:
-        flip(index, 60)
+        flip(index, HEADER_BYTES + 60)
     status, told = repair(left)
     assert status == 1
     assert f"{index.name}: " in told
@@ -203,7 +222,7 @@ def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
     """Exit status 2; one line names the file, the reason and what to do."""
     failed = segment(left, ".idx")
 
-    def fail(directory: Path) -> None:
+    def fail(directory: Path, id_head: bytes) -> None:
         raise OSError(number, os.strerror(number), str(failed))
 
     monkeypatch.setattr(repair_module, "inspect_log", fail)

@@ -18,10 +18,10 @@ import brokerd.journal.journal as journal_module
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
+from tests.harness.waiting import wait_until
 
 Connect = Callable[..., Any]
 Start = Callable[..., Any]
-Eventually = Callable[..., Any]
 
 ERROR = 1
 HOUR = timedelta(hours=1)
@@ -69,13 +69,13 @@ def channel(start_broker: Start) -> Any:
     return broker
 
 
-def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect, eventually: Eventually) -> None:
+def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect) -> None:
     """As for the first time, in the same order, and what was not delivered yet comes behind it."""
     before = time.time_ns()
     publish(channel, b"1", b"2", b"3")
     consumer = consumer_of(connect, channel)
     assert take(consumer, 3) == [b"1", b"2", b"3"]
-    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
     consumer.send(b"RDY 0\n")
     assert consumer.is_silent()
     publish(channel, b"4")
@@ -89,7 +89,7 @@ def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect, ev
     assert {attempts for _, attempts, _ in again} == {1}
 
 
-def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect, eventually: Eventually) -> None:
+def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect) -> None:
     """The time is given as it is written anywhere, with its zone; other channels go on where they were."""
     assert channel.request("POST", "/channel/create?topic=t&channel=other").status == 200
     publish(channel, b"before")
@@ -97,7 +97,7 @@ def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect,
     publish(channel, b"after")
     consumer = consumer_of(connect, channel)
     assert take(consumer, 2) == [b"before", b"after"]
-    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
     assert rewind(channel, since.isoformat())["messages"] == 1
     assert take(consumer, 1) == [b"after"]
     assert rewind(channel, datetime.now(UTC).isoformat()) == {"messages": 0, "oldest_timestamp": None, "complete": True}
@@ -119,34 +119,32 @@ def test_what_is_in_flight_comes_again_and_its_old_answer_is_refused(channel: An
     assert take(consumer_of(connect, channel), 1) == [b"x"]
 
 
-def test_deferred_messages_come_again_once_their_time_was(
-    channel: Any, connect: Connect, eventually: Eventually
-) -> None:
+def test_deferred_messages_come_again_once_their_time_was(channel: Any, connect: Connect) -> None:
     """One that was finished does so at once; one that is still to come waits for its time, once."""
     publish(channel, b"soon", query="&defer=50")
     publish(channel, b"late", query="&defer=3000000")
     consumer = consumer_of(connect, channel)
     assert take(consumer, 1) == [b"soon"]
-    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
     assert rewind(channel, "1h")["messages"] == 1
     assert take(consumer, 1) == [b"soon"]
-    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
     assert (channel_of(channel)["depth"], channel_of(channel)["deferred_count"]) == (0, 1)
 
 
 def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
-    channel: Any, start_broker: Start, connect: Connect, eventually: Eventually
+    channel: Any, start_broker: Start, connect: Connect
 ) -> None:
     """It was delivered before older messages that still wait; rewinding redelivers it, also after a kill."""
     publish(channel, b"1", b"2")
     publish(channel, b"early", query="&defer=1")
-    eventually(lambda: channel_of(channel)["deferred_count"] == 0)
+    wait_until(lambda: channel_of(channel)["deferred_count"] == 0)
     consumer = consumer_of(connect, channel, ready_count=1)  # what was requeued has the first turn
     assert take(consumer, 1) == [b"early"]
     consumer.send(b"RDY 0\n")
-    eventually(lambda: channel_of(channel)["clients"][0]["ready_count"] == 0)
+    wait_until(lambda: channel_of(channel)["clients"][0]["ready_count"] == 0)
     consumer.socket.close()
-    eventually(lambda: (channel_of(channel)["depth"], channel_of(channel)["client_count"]) == (2, 0))
+    wait_until(lambda: (channel_of(channel)["depth"], channel_of(channel)["client_count"]) == (2, 0))
     done = rewind(channel, "1h")
     assert (done["complete"], channel_of(channel)["depth"]) == (True, 3)
     channel.kill()
@@ -154,13 +152,11 @@ def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
     assert sorted(take(consumer_of(connect, again), 3)) == [b"1", b"2", b"early"]
 
 
-def test_a_rewound_channel_stays_so_after_a_kill(
-    channel: Any, start_broker: Start, connect: Connect, eventually: Eventually
-) -> None:
+def test_a_rewound_channel_stays_so_after_a_kill(channel: Any, start_broker: Start, connect: Connect) -> None:
     """The answer is given when it is kept."""
     publish(channel, b"1", b"2")
     take(consumer_of(connect, channel), 2)
-    eventually(lambda: channel_of(channel)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
     rewind(channel, "1h")
     channel.kill()
     again = start_broker("--retention=1h", data_path=channel.data_path)
@@ -176,7 +172,7 @@ LARGE = [b"%03d" % number + bytes(100_000) for number in range(30)]
     [(["--retention=1h"], True), ([], False), (["--retention=1h", "--retention-bytes=1500000"], False)],
 )
 def test_as_far_back_as_the_log_is_kept(
-    flags: list[str], is_complete: bool, start_broker: Start, connect: Connect, eventually: Eventually
+    flags: list[str], is_complete: bool, start_broker: Start, connect: Connect
 ) -> None:
     """By age and size; without either some of the newest are still there. It is told that older ones are gone."""
     broker = start_broker(*flags)
@@ -186,9 +182,9 @@ def test_as_far_back_as_the_log_is_kept(
     for body in LARGE:
         publish(broker, body)
         assert take(consumer, 1) == [body]
-    eventually(lambda: channel_of(broker)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(broker)["in_flight_count"] == 0)
     if len(flags) == 2:
-        eventually(lambda: segments_of(broker) == 1)  # it is looked at now and then; the newest stays
+        wait_until(lambda: segments_of(broker) == 1)  # it is looked at now and then; the newest stays
     assert rewind(broker, "1h")["complete"] is is_complete
     assert (take(consumer, 1) == LARGE[:1]) is is_complete
 
@@ -244,7 +240,7 @@ def fill(node: Node, messages: int) -> None:
     client = node.subscribe("t", "c", messages, lambda each: got.append(each.message_id))
     node.pass_until(node.now)
     lines = b"".join(b"FIN " + message_id + b"\n" for message_id in got)
-    assert not channel.answers.finish(client, memoryview(lines), len(got), node.wall_ns())
+    assert not channel.finish(client, memoryview(lines), len(got), node.wall_ns())
     channel.unsubscribe(client)
 
 
@@ -255,10 +251,10 @@ def test_what_is_kept_goes_when_its_time_is_over(node: Node, tmp_path: Path) -> 
     kept = sorted(tmp_path.rglob("*.log"))
     assert len(kept) > 2
     node.pass_until(node.now + HOUR.total_seconds() - 10)
-    topic.rest()
+    topic.unmap_if_idle()
     assert sorted(tmp_path.rglob("*.log")) == kept
     node.pass_until(node.now + 20)
-    topic.rest()
+    topic.unmap_if_idle()
     assert [path.name for path in tmp_path.rglob("*.log")] == [f"{topic.log.next_seq:020d}.log"]
 
 
@@ -280,12 +276,12 @@ def test_on_a_full_disk_what_is_kept_to_be_read_again_goes_first(
     monkeypatch.setattr(os, "posix_fallocate", full)
     while topic.log.first_seq == 0:
         topic.publish([bytes(1_000_000)])
-    assert node.broker.health_error is None
+    assert node.broker.storage.health_error is None
     assert 0 < topic.log.first_seq < 30
     refusals = [str(error) for _ in range(50) if (error := refusal(topic, bytes(1_000_000))) is not None]
     assert refusals
     assert {"No space left on device" in each for each in refusals} == {True}
-    assert node.broker.health_error is not None
+    assert node.broker.storage.health_error is not None
     assert topic.log.first_seq <= 30
     assert topic.channel("c").depth == topic.message_count - 30
 
@@ -308,9 +304,9 @@ def test_what_was_in_flight_at_a_checkpoint_comes_once_after_a_rewind_and_a_kill
     first = node.subscribe("t", "c", 60, got.append)
     node.pass_until(node.now)
     for each in got[::2]:
-        channel.answers.requeue(first, memoryview(b"REQ %b 0\n" % each.message_id), 1, 0, node.now)
+        channel.requeue(first, memoryview(b"REQ %b 0\n" % each.message_id), 1, 0, node.now)
     node.pass_until(node.now)
-    node.broker.checkpoint()
+    node.broker.storage.checkpoint()
     channel.go_back(20)
     node.pass_until(node.now)
     channel.unsubscribe(first)
@@ -323,7 +319,7 @@ def test_what_was_in_flight_at_a_checkpoint_comes_once_after_a_rewind_and_a_kill
     node.pass_until(node.now)
     assert sorted(int(each.body) for each in got) == list(range(100))
     lines = b"".join(b"FIN %b\n" % each.message_id for each in got)
-    assert not channel.answers.finish(client, memoryview(lines), len(got), node.wall_ns())
+    assert not channel.finish(client, memoryview(lines), len(got), node.wall_ns())
     node.kill()
     node.open()
     assert node.broker.topic("t").channel("c").depth == 0
@@ -341,7 +337,7 @@ def test_what_is_finished_after_a_rewind_stays_finished(tmp_path: Path, monkeypa
         client = node.subscribe("t", "c", 100, got.append)
         node.pass_until(node.now)
         lines = b"".join(b"FIN %b\n" % each.message_id for each in got)
-        assert not channel.answers.finish(client, memoryview(lines), 10, node.wall_ns())
+        assert not channel.finish(client, memoryview(lines), 10, node.wall_ns())
         channel.unsubscribe(client)
         if is_rewound:
             channel.go_back(0)

@@ -1,9 +1,11 @@
-"""A broker starts quickly: what most brokers never use is imported when it is asked for."""
+"""A broker starts quickly: rarely used modules are imported on demand, and the start does no work twice."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from typing import Any
 
 RARELY_USED = {
     "ctypes",
@@ -19,6 +21,33 @@ RARELY_USED = {
 
 def test_a_broker_imports_nothing_that_it_may_never_use() -> None:
     """Each of these costs a start some thousandths of a second."""
-    program = f"import sys, brokerd.__main__; print(*({RARELY_USED!r} & sys.modules.keys()))"
+    program = f"import sys, brokerd.process; print(*({RARELY_USED!r} & sys.modules.keys()))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
+
+
+def test_the_collector_of_garbage_runs_only_after_the_start() -> None:
+    """A start makes no garbage, and each collection would walk over all that was imported."""
+    program = (
+        "import gc, sys, brokerd.__main__, brokerd.process\n"
+        "before = sum(each['collections'] for each in gc.get_stats())\n"
+        "def serve(settings):\n"
+        "    print(gc.isenabled(), sum(each['collections'] for each in gc.get_stats()) - before)\n"
+        "    sys.exit()\n"
+        "brokerd.process.serve = serve\n"
+        "brokerd.__main__.main([])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["False", "0"]
+
+
+def test_the_collector_of_garbage_runs_in_a_broker(broker: Any) -> None:
+    """The start ends with it switched on: /stats counts its runs."""
+
+    def runs() -> Any:
+        return broker.stats(format="json")["memory"]["gc_total_runs"]
+
+    before = runs()
+    deadline = time.monotonic() + 10
+    while runs() == before:
+        assert time.monotonic() < deadline, "no collection"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
 
@@ -24,7 +26,7 @@ def channel_of(broker: Any, topic: str = "t") -> dict[str, Any]:
 
 @pytest.mark.parametrize("target", ["channel", "topic"])
 def test_what_was_due_in_something_deleted_does_not_keep_the_broker_from_starting(
-    target: str, start_broker: Start, eventually: Callable[..., Any]
+    target: str, start_broker: Start
 ) -> None:
     """Its deferred message falls due after the deletion; then comes a kill."""
     broker = start_broker()
@@ -34,7 +36,7 @@ def test_what_was_due_in_something_deleted_does_not_keep_the_broker_from_startin
     published(broker, topic="clock", query="&defer=300")
     assert broker.request("POST", "/channel/create?topic=clock&channel=c").status == 200
     assert broker.request("POST", f"/{target}/delete?topic=t&channel=c").status == 200
-    eventually(lambda: channel_of(broker, "clock")["depth"] == 1)
+    wait_until(lambda: channel_of(broker, "clock")["depth"] == 1)
     broker.kill()
     again = start_broker(data_path=broker.data_path)
     assert ("t" in {topic["topic_name"] for topic in again.stats()["topics"]}) == (target == "channel")
@@ -54,9 +56,7 @@ def test_an_empty_newest_segment_takes_a_batch_that_does_not_fit_it(start_broker
     assert start_broker(data_path=tmp_path).stats()["topics"][0]["depth"] == 3
 
 
-def test_messages_of_before_a_change_of_node_id_can_be_finished(
-    start_broker: Start, connect: Connect, eventually: Callable[..., Any]
-) -> None:
+def test_messages_of_before_a_change_of_node_id_can_be_finished(start_broker: Start, connect: Connect) -> None:
     """A container that comes back under another name has another default id; its messages keep theirs."""
     broker = start_broker("--node-id=1")
     published(broker)
@@ -68,7 +68,7 @@ def test_messages_of_before_a_change_of_node_id_can_be_finished(
     message_id, _, _ = consumer.message()
     assert message_id.startswith(b"004")
     consumer.send(b"FIN " + message_id + b"\n")
-    eventually(lambda: channel_of(again)["in_flight_count"] == 0)
+    wait_until(lambda: channel_of(again)["in_flight_count"] == 0)
     assert channel_of(again)["depth"] == 0
 
 
@@ -95,9 +95,7 @@ def test_deferred_messages_of_a_paused_topic_survive_its_end(start_broker: Start
     )
 
 
-def test_a_topic_of_deferred_messages_only_gives_its_segments_back(
-    start_broker: Start, connect: Connect, eventually: Callable[..., Any]
-) -> None:
+def test_a_topic_of_deferred_messages_only_gives_its_segments_back(start_broker: Start, connect: Connect) -> None:
     """What was delivered and finished does not stay on the disk for want of an ordinary message."""
     broker = start_broker()
     consumer = connect(broker)
@@ -110,7 +108,7 @@ def test_a_topic_of_deferred_messages_only_gives_its_segments_back(
     for _ in range(12):
         message_id, _, _ = consumer.message()
         consumer.send(b"FIN " + message_id + b"\n")
-    eventually(lambda: len(list(broker.data_path.glob("topics/*/*.log"))) == 1)
+    wait_until(lambda: len(list(broker.data_path.glob("topics/*/*.log"))) == 1)
 
 
 def open_files(process_id: int, directory: Path) -> list[str]:

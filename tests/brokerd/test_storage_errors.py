@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
-Eventually = Callable[[Callable[[], Any]], Any]
 
 FAULTY = """
 import errno, os, time
@@ -154,7 +155,7 @@ def test_a_topic_whose_folder_cannot_be_filled_is_published_to_once_there_is_roo
 
 @pytest.mark.parametrize("call", ["mkdir", "posix_fallocate"])
 def test_the_health_recovers_although_nobody_publishes(
-    call: str, disk: Disk, start_broker: Start, connect: Connect, eventually: Eventually
+    call: str, disk: Disk, start_broker: Start, connect: Connect
 ) -> None:
     """A load balancer that follows /ping sends no publish; the broker tries by itself what the disk refused."""
     broker = start_broker()
@@ -162,10 +163,10 @@ def test_the_health_recovers_although_nobody_publishes(
     kind, told = connect(broker).command(b"PUB t\n" + sized(b"refused"))
     assert (kind, told[:12]) == (1, b"E_PUB_FAILED")
     tried = disk.failures(call)
-    eventually(lambda: disk.failures(call) >= tried + 2)
+    wait_until(lambda: disk.failures(call) >= tried + 2)
     assert broker.request("GET", "/ping").status == 500
     disk.work()
-    eventually(lambda: broker.request("GET", "/ping").text == "OK")
+    wait_until(lambda: broker.request("GET", "/ping").text == "OK")
     assert broker.stats()["health"] == "OK"
     connect(broker).ok(b"PUB t\n" + sized(b"taken"))
     [directory] = (broker.data_path / "topics").iterdir()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 Start = Callable[..., Any]
 Connect = Callable[..., Any]
 
@@ -186,9 +188,7 @@ def test_an_import_keeps_its_hands_off_topics_that_no_record_is_left_of(left: Pa
     assert depths(broker) == {"t": 1, "from-go": 0}
 
 
-def test_what_a_deletion_left_is_removed_at_the_next_start(
-    left: Path, start_broker: Start, eventually: Callable[..., Any]
-) -> None:
+def test_what_a_deletion_left_is_removed_at_the_next_start(left: Path, start_broker: Start) -> None:
     """A kill came between the renaming of the folder and its removal."""
     broker = start_broker(data_path=left)
     folder = left / "topics" / "t.0"
@@ -199,5 +199,5 @@ def test_what_a_deletion_left_is_removed_at_the_next_start(
     (left / "topics" / "t.0.deleted").mkdir()
     (left / "topics" / "t.0.deleted" / SEGMENT).write_bytes(segment)
     broker = start_broker(data_path=left)
-    eventually(lambda: not list((left / "topics").iterdir()))
+    wait_until(lambda: not list((left / "topics").iterdir()))
     assert depths(broker) == {}

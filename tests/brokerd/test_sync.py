@@ -21,8 +21,9 @@ from brokerd.log.segment import Segment
 from brokerd.net.tcp import serve_tcp
 from brokerd.settings import BrokerSettings
 from brokerd.syncer import Syncer
-from nsqwire.input_budget import InputBudget
-from nsqwire.listening import listen
+from nsqdaemon.input_budget import InputBudget
+from nsqdaemon.listening import listen
+from tests.harness.waiting import DEADLINE_S
 
 
 class Disk:
@@ -34,10 +35,10 @@ class Disk:
         self.begun = threading.Event()
         self.synced: list[set[str]] = []
 
-    def sync(self, segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
+    def sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
         self.synced.append({path.parent.name.partition(".")[0] for path in segments})
         self.begun.set()
-        assert self.release.wait(10)
+        assert self.release.wait(DEADLINE_S)
         if self.error is not None:
             raise self.error
 
@@ -55,22 +56,23 @@ async def address(tmp_path: Path, disk: Disk) -> AsyncIterator[tuple[str, int]]:
     loop = asyncio.get_running_loop()
     settings = BrokerSettings(data_path=str(tmp_path), sync_every=1)
     broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=loop.call_at)
-    broker.syncer = Syncer(
+    broker.storage.syncer = Syncer(
         every=1,
         timeout=timedelta(hours=1),
-        journal=lambda: broker.journal_paths,
-        check_directory=broker.require_data_path,
-        failed=broker.sync_failed,
+        journal=lambda: broker.storage.journal_paths,
+        check_directory=broker.storage.require_data_path,
+        failed=broker.storage.sync_failed,
     )
     listener = listen("127.0.0.1:0")
     budget = InputBudget(2**30, now=loop.time, call_later=loop.call_later)
     server = await serve_tcp(broker, listener.socket, budget, None, None)
     yield listener.socket.getsockname()
     server.close()
-    broker.close_clients()
+    for client in list(broker.clients):
+        client.hang_up()
     disk.release.set()
     disk.error = None
-    await broker.syncer.close()
+    await broker.storage.syncer.close()
     broker.close()
 
 
@@ -142,43 +144,154 @@ async def test_a_failed_sync_acknowledges_nothing_and_is_final(address: tuple[st
     assert len(disk.synced) == 1
 
 
+class Recording:
+    """Stands in for the disk: each sync waits for ``release``, and is recorded with its segments and directories."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.release = threading.Event()
+        self.release.set()
+        self.begun = threading.Semaphore(0)
+        self.syncs: list[tuple[set[str], set[Path]]] = []
+        self.errors: list[OSError] = []
+        monkeypatch.setattr(syncer_module, "sync", self._sync)
+
+    def _sync(self, segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
+        self.syncs.append(({path.name for path in segments}, set(directories)))
+        self.begun.release()
+        assert self.release.wait(10)
+
+    def syncer(self, every: int, timeout: timedelta = timedelta(hours=1), **given: Any) -> Syncer:
+        given = {"journal": list, "check_directory": lambda: None, "failed": self.errors.append} | given
+        return Syncer(every=every, timeout=timeout, **given)
+
+    async def next(self) -> None:
+        """Wait until the next sync begins."""
+        assert await asyncio.to_thread(self.begun.acquire, timeout=10)
+
+
 async def test_files_that_were_moved_away_are_synced_once_they_are_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgement fails, and the next sync includes what this one could not find."""
+    """The acknowledgement fails, and the next sync includes the files and directories that this one did not find."""
     segments = [Segment.create(tmp_path, first_seq, 4096) for first_seq in (0, 10)]
-    synced: list[set[str]] = []
-    errors: list[OSError] = []
     is_moved = True
-
-    def sync(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
-        synced.append({path.name for path in new})
 
     def check() -> None:
         if is_moved:
             raise DataPathMoved(tmp_path)
 
-    monkeypatch.setattr(syncer_module, "sync", sync)
-    syncer = Syncer(every=1, timeout=timedelta(hours=1), journal=list, check_directory=check, failed=errors.append)
+    disk = Recording(monkeypatch)
+    syncer = disk.syncer(1, check_directory=check)
     syncer.wrote(segments[0], 1)
     with pytest.raises(DataPathMoved):
         await syncer.synced()
-    assert [type(error) for error in errors] == [DataPathMoved]
+    assert [type(error) for error in disk.errors] == [DataPathMoved]
     is_moved = False
     syncer.wrote(segments[1], 1)
     await syncer.synced()
     names = [f"{first_seq:020d}.log" for first_seq in (0, 10)]
-    assert synced == [{names[0]}, set(names)]
+    directories = set(tmp_path.joinpath("x").parents[:3])
+    assert disk.syncs == [({names[0]}, directories), (set(names), directories)]
     await syncer.close()
-    assert len(synced) == 2
+    assert len(disk.syncs) == 2
 
 
-def test_a_real_disk_is_synced_with_its_side_files(tmp_path: Path) -> None:
-    """Files that are gone were consumed meanwhile; everything else must be there to be synced."""
+async def test_messages_that_arrive_during_a_sync_are_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins when the first one ends if they are enough for one, although nothing more is published."""
+    segment = Segment.create(tmp_path, 0, 4096)
+    disk = Recording(monkeypatch)
+    disk.release.clear()
+    syncer = disk.syncer(2)
+    syncer.wrote(segment, 2)
+    await disk.next()
+    syncer.wrote(segment, 2)
+    disk.release.set()
+    await disk.next()
+    await syncer.close()
+    assert [names for names, _ in disk.syncs] == [{f"{0:020d}.log"}] * 2
+
+
+@pytest.mark.parametrize("during_a_sync", [False, True])
+async def test_fewer_messages_are_synced_within_the_timeout(
+    during_a_sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that arrived while a sync was running that took longer than that."""
+    segment = Segment.create(tmp_path, 0, 4096)
+    disk = Recording(monkeypatch)
+    syncer = disk.syncer(100, timedelta(milliseconds=20))
+    if during_a_sync:
+        disk.release.clear()
+        syncer.wrote(segment, 100)
+        await disk.next()
+        syncer.wrote(segment, 1)
+        asyncio.get_running_loop().call_later(0.05, disk.release.set)
+    else:
+        syncer.wrote(segment, 1)
+    await disk.next()
+    await syncer.close()
+
+
+async def test_the_journal_is_synced_within_the_timeout_without_a_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once after each change: a consumer's FINs are on the disk although nobody publishes."""
+    written = [0]
+    disk = Recording(monkeypatch)
+    syncer = disk.syncer(1, timedelta(milliseconds=20), journal_bytes=lambda: sum(written))
+    for _ in range(2):
+        written.append(100)
+        await disk.next()
+    await syncer.close()
+    assert disk.syncs == [(set(), set())] * 2
+
+
+async def test_the_directory_of_a_segment_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again for another segment of the same name."""
+    disk = Recording(monkeypatch)
+    syncer = disk.syncer(1)
+    for _ in range(2):
+        segment = Segment.create(tmp_path, 0, 4096)
+        for _ in range(2):
+            syncer.wrote(segment, 1)
+            await syncer.synced()
+        segment.remove()
+    directories = set(tmp_path.joinpath("x").parents[:3])
+    assert [found for _, found in disk.syncs] == [directories, set()] * 2
+    await syncer.close()
+
+
+async def test_the_directory_of_a_new_journal_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a journal is in it."""
+    journals = [tmp_path / "journal.1"]
+    disk = Recording(monkeypatch)
+    syncer = disk.syncer(1, journal=lambda: list(journals))
+    for name in ("journal.2", "journal.3"):
+        await syncer.synced()
+        await syncer.synced()
+        journals.append(tmp_path / name)
+    await syncer.close()
+    assert disk.syncs == [(set(), {tmp_path}), (set(), set())] * 2
+
+
+def test_each_file_is_synced_with_its_side_file_and_each_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that no longer exist were consumed in the meantime."""
     segment, journal = tmp_path / "0.log", tmp_path / "journal.1"
-    for path in (segment, segment.with_suffix(".idx"), journal):
+    files = [segment, segment.with_suffix(".idx"), journal]
+    for path in files:
         path.write_bytes(b"x")
-    syncer_module.sync([segment, tmp_path / "gone.log"], [segment], [journal])
+    calls: list[tuple[str, str]] = []
+    for name in ("fdatasync", "fsync"):
+        call = getattr(os, name)
+
+        def recorded(fd: int, name: str = name, call: Any = call) -> None:
+            calls.append((name, os.readlink(f"/proc/self/fd/{fd}")))
+            call(fd)
+
+        monkeypatch.setattr(os, name, recorded)
+    syncer_module.sync([segment, tmp_path / "gone.log"], {tmp_path}, [journal])
+    assert calls == [*(("fdatasync", str(path)) for path in files), ("fsync", str(tmp_path))]
 
 
 @pytest.mark.parametrize("has_syncfs", [True, False])
@@ -195,7 +308,7 @@ def test_the_files_of_very_many_topics_are_synced_in_one_call_where_there_is_one
     monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append(os.readlink(f"/proc/self/fd/{fd}")))
     monkeypatch.setattr(os, "fsync", lambda fd: calls.append(os.readlink(f"/proc/self/fd/{fd}")))
     monkeypatch.setattr(file_systems, "_syncfs", lambda: (lambda fd: calls.append("all")) if has_syncfs else None)
-    syncer_module.sync(segments, segments[1:], [])
+    syncer_module.sync(segments, [path.parent for path in segments[1:]], [])
     if has_syncfs:
         assert calls == ["all"]
     else:

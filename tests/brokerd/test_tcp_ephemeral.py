@@ -9,11 +9,12 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 
+from tests.harness import web
+from tests.harness.waiting import wait_until
+
 Connect = Callable[..., Any]
-Eventually = Callable[[Callable[[], Any]], Any]
 
 
 def pub(topic: str, body: bytes) -> bytes:
@@ -27,21 +28,19 @@ def tree(broker: Any) -> dict[str, list[str]]:
 
 
 def post(broker: Any, path: str) -> int:
-    return httpx.post(broker.url + path, trust_env=False).status_code
+    return web.post(broker.url + path, trust_env=False).status_code
 
 
-def test_an_ephemeral_channel_goes_with_its_last_consumer(
-    broker: Any, connect: Connect, eventually: Eventually
-) -> None:
+def test_an_ephemeral_channel_goes_with_its_last_consumer(broker: Any, connect: Connect) -> None:
     """Not with the first of two; a new one of that name starts empty."""
     first, second = connect(broker), connect(broker)
     first.ok(b"SUB t c#ephemeral\n")
     second.ok(b"SUB t c#ephemeral\n")
     connect(broker).ok(pub("t", b"old"))
     first.socket.close()
-    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 1)
+    wait_until(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 1)
     second.socket.close()
-    eventually(lambda: tree(broker) == {"t": []})
+    wait_until(lambda: tree(broker) == {"t": []})
     third = connect(broker)
     third.ok(b"SUB t c#ephemeral\n")
     third.send(b"RDY 10\n")
@@ -49,7 +48,7 @@ def test_an_ephemeral_channel_goes_with_its_last_consumer(
     assert third.message()[2] == b"new"
 
 
-def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Connect, eventually: Eventually) -> None:
+def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Connect) -> None:
     """Its ephemeral channel's consumer leaves, so the channel goes, so the topic goes."""
     peer = connect(broker)
     peer.ok(b"SUB t#ephemeral c#ephemeral\n")
@@ -58,7 +57,7 @@ def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Con
     kinds = sorted(peer.frame()[0] for _ in range(2))
     assert kinds == [0, 2]
     peer.socket.close()
-    eventually(lambda: tree(broker) == {})
+    wait_until(lambda: tree(broker) == {})
 
 
 def test_an_ephemeral_topic_without_channels_stays(broker: Any, connect: Connect) -> None:
@@ -72,22 +71,18 @@ def test_an_ephemeral_topic_without_channels_stays(broker: Any, connect: Connect
     assert peer.message()[2] == b"x"
 
 
-def test_an_ephemeral_topic_stays_while_it_has_a_lasting_channel(
-    broker: Any, connect: Connect, eventually: Eventually
-) -> None:
+def test_an_ephemeral_topic_stays_while_it_has_a_lasting_channel(broker: Any, connect: Connect) -> None:
     """Deleting that channel deletes the topic."""
     peer = connect(broker)
     peer.ok(b"SUB t#ephemeral lasting\n")
     peer.socket.close()
-    eventually(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 0)
+    wait_until(lambda: broker.stats()["topics"][0]["channels"][0]["client_count"] == 0)
     assert tree(broker) == {"t#ephemeral": ["lasting"]}
     assert post(broker, "/channel/delete?topic=t%23ephemeral&channel=lasting") == 200
-    eventually(lambda: tree(broker) == {})
+    wait_until(lambda: tree(broker) == {})
 
 
-def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(
-    broker: Any, connect: Connect, eventually: Eventually
-) -> None:
+def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(broker: Any, connect: Connect) -> None:
     """It lives until one came and left."""
     assert post(broker, "/topic/create?topic=t") == 200
     assert post(broker, "/channel/create?topic=t&channel=c%23ephemeral") == 200
@@ -98,7 +93,7 @@ def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(
     peer.send(b"RDY 1\n")
     assert peer.message()[2] == b"x"
     peer.socket.close()
-    eventually(lambda: tree(broker) == {"t": []})
+    wait_until(lambda: tree(broker) == {"t": []})
 
 
 def test_nothing_ephemeral_is_on_disk_or_survives(start_broker: Callable[..., Any], connect: Connect) -> None:
@@ -144,7 +139,7 @@ def test_no_id_of_an_ephemeral_topic_is_given_again_after_a_restart(
 
 
 def test_an_ephemeral_channel_keeps_the_newest_of_what_nobody_takes(
-    start_broker: Callable[..., Any], connect: Connect, eventually: Eventually
+    start_broker: Callable[..., Any], connect: Connect
 ) -> None:
     """No more than ``--mem-queue-size``, while a lasting channel of the same topic keeps all."""
     broker = start_broker("--mem-queue-size=10")

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 
-from bench.server import Server, start_brokerd
+from tests.harness import web
+from tests.harness.daemon import Broker
+from tests.harness.waiting import wait_until
 
 RESPONSE = 0
 Connect = Callable[..., Any]
-Eventually = Callable[[Callable[[], Any]], Any]
 
 
 def identify(**fields: object) -> bytes:
@@ -30,19 +30,19 @@ def negotiated(peer: Any, **fields: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = start_brokerd(tmp_path_factory.mktemp("identify"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = Broker(tmp_path_factory.mktemp("identify")).launch()
     yield server
     server.stop()
 
 
-def clients(server: Server, topic: str) -> list[dict[str, Any]]:
+def clients(server: Broker, topic: str) -> list[dict[str, Any]]:
     url = "http://{}:{}/stats".format(*server.http)
-    stats = httpx.get(url, params={"format": "json", "topic": topic}, trust_env=False).json()
+    stats = web.get(url, params={"format": "json", "topic": topic}, trust_env=False).json()
     return list(stats["topics"][0]["channels"][0]["clients"])
 
 
-def test_negotiation_answers_with_every_setting_in_nsqds_order(shared: Server, connect: Connect) -> None:
+def test_negotiation_answers_with_every_setting_in_nsqds_order(shared: Broker, connect: Connect) -> None:
     """Byte for byte what nsqd says, but for the version."""
     kind, data = connect(shared.tcp).command(identify(feature_negotiation=True))
     version = json.loads(data)["version"]
@@ -83,14 +83,14 @@ def test_settings_of_the_server_are_told(start_broker: Callable[..., Any], conne
     assert {key: told[key] for key in expected} == expected
 
 
-def test_what_is_asked_for_within_bounds_is_granted(shared: Server, connect: Connect) -> None:
+def test_what_is_asked_for_within_bounds_is_granted(shared: Broker, connect: Connect) -> None:
     """Message timeout, buffering and sampling come back as given."""
     asked = {"msg_timeout": 5000, "output_buffer_size": 128, "output_buffer_timeout": 50, "sample_rate": 42}
     told = negotiated(connect(shared.tcp), **asked)
     assert {key: told[key] for key in asked} == asked
 
 
-def test_minus_one_turns_buffering_off(shared: Server, connect: Connect) -> None:
+def test_minus_one_turns_buffering_off(shared: Broker, connect: Connect) -> None:
     """output_buffer_size -1 is reported as 1 and leaves nothing to flush later."""
     told = negotiated(connect(shared.tcp), output_buffer_size=-1, output_buffer_timeout=1000)
     assert (told["output_buffer_size"], told["output_buffer_timeout"]) == (1, 0)
@@ -107,7 +107,7 @@ def test_what_the_broker_cannot_do_is_answered_as_off(connect: Connect, start_br
     peer.ok(b"PUB plain\n" + struct.pack(">i", 1) + b"x")
 
 
-def test_a_second_identify_updates_what_is_told(shared: Server, connect: Connect) -> None:
+def test_a_second_identify_updates_what_is_told(shared: Broker, connect: Connect) -> None:
     """Allowed until SUB; the later one counts, and absent names become empty."""
     peer = connect(shared.tcp)
     negotiated(peer, client_id="first", hostname="host", msg_timeout=2000)
@@ -117,7 +117,7 @@ def test_a_second_identify_updates_what_is_told(shared: Server, connect: Connect
     assert (client["client_id"], client["hostname"], client["user_agent"]) == ("", "", "second/1")
 
 
-def test_a_client_shows_in_stats_as_it_identified_itself(shared: Server, connect: Connect) -> None:
+def test_a_client_shows_in_stats_as_it_identified_itself(shared: Broker, connect: Connect) -> None:
     """Names, sampling and topology of the client; version, state and counters of the broker's own."""
     peer = connect(shared.tcp)
     peer.ok(
@@ -152,7 +152,7 @@ def test_a_client_shows_in_stats_as_it_identified_itself(shared: Server, connect
     assert {key: client[key] for key in expected} == expected
 
 
-def test_a_client_that_never_identifies_is_known_by_its_address(shared: Server, connect: Connect) -> None:
+def test_a_client_that_never_identifies_is_known_by_its_address(shared: Broker, connect: Connect) -> None:
     """client_id and hostname are the remote IP, the user agent is empty."""
     peer = connect(shared.tcp)
     peer.ok(b"SUB identify-none c\n")
@@ -160,7 +160,7 @@ def test_a_client_that_never_identifies_is_known_by_its_address(shared: Server, 
     assert (client["client_id"], client["hostname"], client["user_agent"]) == ("127.0.0.1", "127.0.0.1", "")
 
 
-def test_states_show_as_numbers(shared: Server, connect: Connect, eventually: Eventually) -> None:
+def test_states_show_as_numbers(shared: Broker, connect: Connect) -> None:
     """3 while subscribed, 4 after CLS; a client that closed is gone."""
     peer = connect(shared.tcp)
     peer.ok(b"SUB identify-states c\n")
@@ -168,10 +168,10 @@ def test_states_show_as_numbers(shared: Server, connect: Connect, eventually: Ev
     assert peer.command(b"CLS\n") == (RESPONSE, b"CLOSE_WAIT")
     assert clients(shared, "identify-states")[0]["state"] == 4
     peer.socket.close()
-    eventually(lambda: clients(shared, "identify-states") == [])
+    wait_until(lambda: clients(shared, "identify-states") == [])
 
 
-def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Server, connect: Connect) -> None:
+def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Broker, connect: Connect) -> None:
     """A second instead of the server's minute."""
     peer = connect(shared.tcp)
     peer.ok(identify(msg_timeout=1000))
@@ -184,7 +184,7 @@ def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Server, co
     assert time.monotonic() - sent >= 0.9
 
 
-def test_sampling_drops_about_what_was_asked(shared: Server, connect: Connect) -> None:
+def test_sampling_drops_about_what_was_asked(shared: Broker, connect: Connect) -> None:
     """sample_rate 19 delivers about a fifth; what is not delivered is gone, not left in the queue."""
     peer = connect(shared.tcp)
     peer.ok(identify(sample_rate=19))
@@ -194,12 +194,11 @@ def test_sampling_drops_about_what_was_asked(shared: Server, connect: Connect) -
     connect(shared.tcp).ok(b"MPUB identify-sample\n" + struct.pack(">i", len(batch)) + batch)
     peer.send(b"RDY 2500\n")
     url = "http://{}:{}/stats".format(*shared.http)
-    deadline = time.monotonic() + 10
-    while True:
-        stats = httpx.get(url, params={"format": "json", "topic": "identify-sample"}, trust_env=False).json()
-        channel = stats["topics"][0]["channels"][0]
-        if channel["depth"] == 0 and channel["in_flight_count"]:
-            break
-        assert time.monotonic() < deadline, channel
-        time.sleep(0.01)
+
+    def delivered() -> dict[str, Any] | None:
+        stats = web.get(url, params={"format": "json", "topic": "identify-sample"}).json()
+        channel: dict[str, Any] = stats["topics"][0]["channels"][0]
+        return channel if channel["depth"] == 0 and channel["in_flight_count"] else None
+
+    channel = wait_until(delivered, "every message is delivered or dropped")
     assert 280 <= channel["in_flight_count"] <= 540  # 400 expected; seven standard deviations

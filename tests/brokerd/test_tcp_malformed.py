@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.server import Server, start_brokerd
+from bench.processes import anonymous_bytes
+from tests.harness.daemon import Broker
+from tests.harness.waiting import DEADLINE_S
 
 Connect = Callable[..., Any]
 MIB = 1 << 20
@@ -31,9 +33,9 @@ def mpub(topic: bytes, bodies: list[bytes]) -> bytes:
 class Bystander:
     """A producer and a consumer that mind their own business on one connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Broker) -> None:
         self.server = server
-        self.socket = socket.create_connection(server.tcp, 10)
+        self.socket = socket.create_connection(server.tcp, DEADLINE_S)
         self.rest = b""
         self.socket.sendall(b"  V2SUB bystander c\nRDY 1\n")
         assert self.frame() == (0, b"OK")
@@ -59,19 +61,19 @@ class Bystander:
         [(_, message)] = [each for each in frames if each[0] == 2]
         assert message[26:] == body
         self.socket.sendall(b"FIN " + message[10:26] + b"\n")
-        assert not [line for line in self.server.last_words if "Traceback" in line or "Error" in line]
+        assert not [line for line in self.server.log if "Traceback" in line or "Error" in line]
         return True
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = start_brokerd(tmp_path_factory.mktemp("malformed"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = Broker(tmp_path_factory.mktemp("malformed")).launch()
     yield server
     server.stop()
 
 
 @pytest.fixture(scope="module")
-def bystander(shared: Server) -> Iterator[Bystander]:
+def bystander(shared: Broker) -> Iterator[Bystander]:
     peer = Bystander(shared)
     with peer.socket:
         yield peer
@@ -138,10 +140,10 @@ conversations = st.lists(st.one_of(good, commands, st.binary(max_size=60)), max_
     abrupt=st.booleans(),
 )
 def test_no_bytes_disturb_another_client(
-    shared: Server, bystander: Bystander, data: bytes, magic: bytes, piece: int, abrupt: bool
+    shared: Broker, bystander: Bystander, data: bytes, magic: bytes, piece: int, abrupt: bool
 ) -> None:
     """Whatever one client sends and however it leaves, the next is served as before."""
-    with socket.create_connection(shared.tcp, 10) as peer:
+    with socket.create_connection(shared.tcp, DEADLINE_S) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         everything = magic + data
         with contextlib.suppress(OSError):  # refused already: reset, broken pipe, or not connected any more
@@ -158,9 +160,9 @@ def test_no_bytes_disturb_another_client(
 
 @settings(max_examples=40, deadline=None)
 @given(data=conversations)
-def test_every_frame_sent_back_is_whole(shared: Server, data: bytes) -> None:
+def test_every_frame_sent_back_is_whole(shared: Broker, data: bytes) -> None:
     """Answers to nonsense are frames too: sizes add up, types are known, nothing follows a fatal error."""
-    with socket.create_connection(shared.tcp, 10) as peer:
+    with socket.create_connection(shared.tcp, DEADLINE_S) as peer:
         answer = b""
         with contextlib.suppress(OSError):
             peer.sendall(b"  V2" + data)
@@ -179,13 +181,13 @@ def test_every_frame_sent_back_is_whole(shared: Server, data: bytes) -> None:
 
 
 def test_a_consumer_that_never_reads_costs_bounded_memory(
-    shared: Server, bystander: Bystander, connect: Connect
+    shared: Broker, bystander: Bystander, connect: Connect
 ) -> None:
     """160 MB are in flight to it, and stay in the log's mapped files: the process itself hardly grows."""
     publisher = connect(shared.tcp)
     publisher.ok(b"SUB unread c\n")
     body = bytes(65536)
-    before = shared.anonymous_bytes()
+    before = anonymous_bytes(shared.process.pid)
     assert before is not None
     deaf = connect(shared.tcp)
     deaf.ok(b"SUB unread c\n")
@@ -193,18 +195,18 @@ def test_a_consumer_that_never_reads_costs_bounded_memory(
     for _ in range(50):
         publisher.ok(mpub(b"unread", [body] * 50))
     assert bystander.is_undisturbed()
-    after = shared.anonymous_bytes()
+    after = anonymous_bytes(shared.process.pid)
     assert after is not None
     assert after - before < 64 * MIB
 
 
 def test_a_client_that_never_reads_its_errors_is_not_read_any_further(
-    shared: Server, bystander: Bystander, connect: Connect
+    shared: Broker, bystander: Bystander, connect: Connect
 ) -> None:
     """Each unknown FIN is answered at three times its length: the broker stops reading before its memory fills."""
     deaf = connect(shared.tcp)
     deaf.ok(b"SUB deaf c\n")
-    before = shared.anonymous_bytes()
+    before = anonymous_bytes(shared.process.pid)
     assert before is not None
     deaf.socket.settimeout(2)
     flood = b"FIN 0123456789abcdef\n" * 50_000
@@ -212,12 +214,12 @@ def test_a_client_that_never_reads_its_errors_is_not_read_any_further(
         for _ in range(24):
             deaf.send(flood)
             assert bystander.is_undisturbed()
-    after = shared.anonymous_bytes()
+    after = anonymous_bytes(shared.process.pid)
     assert after is not None
     assert after - before < 24 * MIB
 
 
-def test_a_crowd_that_says_nothing_is_no_burden(shared: Server, bystander: Bystander, connect: Connect) -> None:
+def test_a_crowd_that_says_nothing_is_no_burden(shared: Broker, bystander: Bystander, connect: Connect) -> None:
     """Two hundred connections, half of them in the middle of a command."""
     crowd = [connect(shared.tcp, magic=b"  V2PUB half\n\x00\x00" if i % 2 else b" ") for i in range(200)]
     assert bystander.is_undisturbed()

@@ -7,17 +7,19 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import uvloop
 
 from bench import lateness, wire
 from bench.measure import create
-from bench.server import start_brokerd
-from brokerd.timers import NEVER, Timers
+from brokerd.timers import NEVER, Timers, never_early
 from tests.brokerd.clockwork import MSG_TIMEOUT_S, START_S, Handle, Node
+from tests.harness.daemon import Broker
 
 HOUR_S = 3600
 
@@ -146,7 +148,7 @@ def test_after_a_reboot_the_wall_clock_says_what_is_due(
 def test_a_real_broker_with_many_channels_is_never_early(tmp_path: Path) -> None:
     """Two thousand channels with deferrals, thirty of them watched; how late they come is printed, not judged."""
     topics, names = [f"t{i}" for i in range(20)], [f"c{i}" for i in range(100)]
-    server = start_brokerd(tmp_path)
+    server = Broker(tmp_path).launch()
     try:
         create(server, dict.fromkeys(topics, names))
         watched = [(topic, name) for name in names for topic in topics][:30]
@@ -244,8 +246,33 @@ def test_a_message_in_flight_costs_nothing_for_what_is_stepped_over_behind_it(no
     node.pass_until(START_S + 1)
     topic.publish([b"second"])
     node.pass_until(START_S + 1)
-    window = topic.channel("c").window
+    window = topic.channel("c").in_flight.window
     assert window.head - window.floor < 70_000
     node.pass_until(START_S + MSG_TIMEOUT_S)
     assert [(attempts, body) for _, attempts, body in got] == [(1, b"first"), (1, b"second"), (2, b"first")]
     assert [at for at, _, _ in got] == pytest.approx([START_S, START_S + 1, START_S + MSG_TIMEOUT_S])
+
+
+def test_no_timer_fires_before_its_time() -> None:
+    """The event loop rounds to milliseconds. Firing early, a timer is armed again and again, and the loop spins."""
+    loop = uvloop.new_event_loop()
+    try:
+        start = loop.time()
+        times = [start + 0.02 + at * 0.00013 for at in range(40)] + [start + at / 1000 for at in range(20, 40)]
+        early: list[float] = []
+        left = len(times)
+
+        def fired(when: float) -> None:
+            nonlocal left
+            left -= 1
+            if loop.time() < when:
+                early.append(when - loop.time())
+            if not left:
+                loop.stop()
+
+        for when in times:
+            never_early(loop.call_at)(when, partial(fired, when))
+        loop.run_forever()
+    finally:
+        loop.close()
+    assert not early

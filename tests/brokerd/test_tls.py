@@ -19,8 +19,9 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from tests.harness.waiting import DEADLINE_S
+
 RESPONSE, ERROR = 0, 1
-DEADLINE_S = 10.0
 Connect = Callable[..., Any]
 
 

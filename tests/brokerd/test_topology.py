@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 EXPERIMENT = "--enable-experiment=topology-aware-consumption"
 COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 
@@ -34,8 +36,8 @@ def counts(broker: Any) -> list[int]:
     return [channel.get(key, 0) for key in COUNTS]
 
 
-def ready(broker: Any, clients: int, eventually: Callable[..., Any]) -> None:
-    eventually(
+def ready(broker: Any, clients: int) -> None:
+    wait_until(
         lambda: (
             [c["ready_count"] for c in broker.stats(topic="t")["topics"][0]["channels"][0]["clients"]] == [5] * clients
         )
@@ -48,14 +50,14 @@ def publish(broker: Any, messages: int) -> None:
 
 
 def test_the_zone_comes_first_then_the_region_then_anybody(
-    start_broker: Callable[..., Any], consume: Callable[..., Any], eventually: Callable[..., Any]
+    start_broker: Callable[..., Any], consume: Callable[..., Any]
 ) -> None:
     """Each takes what its RDY allows before the next one gets any."""
     broker = start_broker(EXPERIMENT, "--topology-region=north", "--topology-zone=n1")
     far = consume(broker, region="south", zone="s1")
     region = consume(broker, region="north", zone="n2")
     zone = consume(broker, region="elsewhere", zone="n1")
-    ready(broker, 3, eventually)
+    ready(broker, 3)
     for taker, expected in ((zone, [5, 0, 0]), (region, [5, 5, 0]), (far, [5, 5, 5])):
         publish(broker, 5)
         for _ in range(5):
@@ -64,12 +66,12 @@ def test_the_zone_comes_first_then_the_region_then_anybody(
 
 
 def test_without_the_experiment_all_are_equally_far(
-    start_broker: Callable[..., Any], consume: Callable[..., Any], eventually: Callable[..., Any]
+    start_broker: Callable[..., Any], consume: Callable[..., Any]
 ) -> None:
     """The same zone brings nothing, and every delivery counts as global."""
     broker = start_broker("--topology-region=north", "--topology-zone=n1")
     consumers = [consume(broker, region="north", zone="n1"), consume(broker, region="south", zone="s1")]
-    ready(broker, 2, eventually)
+    ready(broker, 2)
     publish(broker, 10)
     for consumer in consumers:
         for _ in range(5):
@@ -77,15 +79,19 @@ def test_without_the_experiment_all_are_equally_far(
     assert counts(broker) == [0, 0, 10]
 
 
-def test_consumers_equally_near_take_turns(
-    start_broker: Callable[..., Any], consume: Callable[..., Any], eventually: Callable[..., Any]
-) -> None:
+def test_consumers_equally_near_take_turns(start_broker: Callable[..., Any], consume: Callable[..., Any]) -> None:
     """Nobody in a zone is starved by another one in it; a broker without a zone prefers nobody."""
     broker = start_broker(EXPERIMENT)
     consumers = [consume(broker), consume(broker, zone="n1")]
-    ready(broker, 2, eventually)
+    ready(broker, 2)
     publish(broker, 4)
     for consumer in consumers:
         consumer.message()
         consumer.message()
     assert counts(broker) == [2, 2, 0]
+
+
+def test_an_unknown_experiment_is_named_in_the_log(start_broker: Callable[..., Any]) -> None:
+    """The broker starts without it, as nsqd does, but a misspelt name is noticed."""
+    broker = start_broker("--enable-experiment=topology-aware-consumptoin")
+    broker.wait_for_log("'topology-aware-consumptoin' is not an experiment")

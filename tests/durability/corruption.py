@@ -86,16 +86,14 @@ class Ledger:
                 account.owed[channel].discard(each.body)
             elif outcome < 0.7:
                 delay = self.chance.choice([0, 30.0])
-                target.answers.requeue(client, memoryview(b"REQ %b 9\n" % each.message_id), 1, delay, self.node.now)
+                target.requeue(client, memoryview(b"REQ %b 9\n" % each.message_id), 1, delay, self.node.now)
         if self.chance.random() < 0.5:
             target.unsubscribe(client)
         client.ready_count = 0
 
     def finish(self, name: str, channel: str, client: Client, got: list[Delivery]) -> None:
         lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
-        errors = (
-            self.node.broker.topic(name).channel(channel).answers.finish(client, lines, len(got), self.node.wall_ns())
-        )
+        errors = self.node.broker.topic(name).channel(channel).finish(client, lines, len(got), self.node.wall_ns())
         assert errors == [], f"{name}/{channel}: {errors[0]}"
 
     def drain(self, name: str, channel: str) -> list[Delivery]:

@@ -17,11 +17,17 @@ class Fuse:
 
     def __init__(self) -> None:
         self.writes = 0
+        self.is_blown = False
         self.how = "after"
         self.cut = 0
 
     def around(self, write: Callable[[], None], tear: Callable[[int], None]) -> None:
-        """Do ``write``; or die before it, in the middle of it, or after it. ``tear`` leaves its first bytes only."""
+        """Do ``write``; or die before it, in the middle of it, or after it. ``tear`` leaves its first bytes only.
+
+        A dead process writes nothing more, even where the exception passes a ``finally``.
+        """
+        if self.is_blown:
+            raise Killed
         self.writes -= 1
         if self.writes:
             write()
@@ -30,7 +36,12 @@ class Fuse:
             write()
         if self.how == "torn":
             tear(self.cut)
+        self.is_blown = True
         raise Killed
+
+    def put_out(self) -> None:
+        """No kill comes until the fuse is lit again."""
+        self.writes, self.is_blown = 0, False
 
 
 FUSE = Fuse()
@@ -58,8 +69,22 @@ def fused_commit_append(append: Callable[[CommitIndex, Commit], None]) -> Callab
         def tear(cut: int) -> None:
             end = len(self) * RECORD_BYTES
             start = min(end - RECORD_BYTES + cut, end - 1)
-            self._map[start:end] = bytes(end - start)
+            self.records[start:end] = bytes(end - start)
 
         FUSE.around(lambda: append(self, commit), tear)
+
+    return fused
+
+
+def fused_commit_extend(extend: Callable[[CommitIndex, bytes], None]) -> Callable[[CommitIndex, bytes], None]:
+    """A tear leaves some of the records, and a part of the next."""
+
+    def fused(self: CommitIndex, packed: bytes) -> None:
+        def tear(cut: int) -> None:
+            end = len(self) * RECORD_BYTES
+            start = min(end - len(packed) + cut * len(packed) // RECORD_BYTES, end - 1)
+            self.records[start:end] = bytes(end - start)
+
+        FUSE.around(lambda: extend(self, packed), tear)
 
     return fused

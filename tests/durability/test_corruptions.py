@@ -80,10 +80,10 @@ def play(folder: Path, chance: Random, what: list[str], where: str) -> None:
             check_topic(ledger, name, done, losses)
     finally:
         logger.removeHandler(losses)
-    assert ledger.node.broker.lost_message_count == sum(losses.counts.values())
+    assert ledger.node.broker.storage.lost_message_count == sum(losses.counts.values())
     ledger.node.kill()
     ledger.node.open()
-    assert ledger.node.broker.lost_message_count == 0, "what is lost is counted once"
+    assert ledger.node.broker.storage.lost_message_count == 0, "what is lost is counted once"
     for topic in ledger.node.broker.topics.values():
         assert (topic.depth, [channel.depth for channel in topic.channels.values()]) == (0, [0] * len(topic.channels))
     ledger.node.broker.close()

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-COMMIT_BYTES = 48
-"""Length of a commit record in an ``.idx``, one per publish."""
+from brokerd.file_header import HEADER_BYTES
+from brokerd.kernel.commit import RECORD_BYTES
+
 BATCHES = [[b"one"], [b"two" * 9, b"three" * 5, b"four"], [b"five"], [b"six" * 20, b"seven"], [b"eight" * 3]]
 FINISHED = {b"one", b"five"}
 Start = Callable[..., Any]
@@ -91,7 +92,7 @@ def test_a_cut_log_keeps_every_batch_before_the_cut(pattern: str, zeros: bool, l
     if pattern.endswith("log"):
         ends = [max(data.index(body) + len(body) for body in batch) for batch in BATCHES]
     else:
-        ends = [COMMIT_BYTES * (i + 1) for i in range(len(BATCHES))]
+        ends = [HEADER_BYTES + RECORD_BYTES * (i + 1) for i in range(len(BATCHES))]
     for at in positions(used):
         whole = sum(end <= at for end in ends)
         node = start(data_path=cut(left, file, at, zeros=zeros))

@@ -21,10 +21,10 @@ from brokerd.journal.journal import Journal, NotCheckpointed
 from brokerd.journal.recovery import RECORD_HEAD
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
-from tests.durability.conftest import Peer
+from tests.harness.v2 import V2Client
+from tests.harness.waiting import wait_until
 
 FREE_KIB = [0, 4, 120]
-DEADLINE_S = 20.0
 
 
 class Disk:
@@ -72,8 +72,8 @@ def fill_the_journal(node: Node, disk: Disk) -> list[Delivery]:
         topic.publish([b"finished"])
         node.pass_until(node.now)
         line = b"FIN %b\n" % got.pop().message_id
-        assert not channel.answers.finish(client, memoryview(line), 1, node.wall_ns())
-    assert node.broker.health_error is not None
+        assert not channel.finish(client, memoryview(line), 1, node.wall_ns())
+    assert node.broker.storage.health_error is not None
     return got
 
 
@@ -128,17 +128,17 @@ def test_segments_that_were_finished_with_a_full_journal_are_no_loss(
     """They are removed to make space; after a kill nobody is told that their messages are lost."""
     monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
     monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
-    node.broker.retention = None
+    node.broker.storage.retention = None
     node.broker.delete_topic("t")
     channel = node.broker.topic("t").channel("c")
     [last] = fill_the_journal(node, disk)
     line = memoryview(b"FIN %b\n" % last.message_id)
-    assert not channel.answers.finish(last.client, line, 1, node.wall_ns())
+    assert not channel.finish(last.client, line, 1, node.wall_ns())
     assert node.broker.topic("t").log.first_seq > 0
     node.kill()
     disk.is_full = False
     node.open()
-    assert node.broker.lost_message_count == 0
+    assert node.broker.storage.lost_message_count == 0
     topic = node.broker.topic("t")
     topic.publish([b"next"])
     got = node.consumer("t", "c", 2000)
@@ -181,9 +181,9 @@ def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Di
 
 def leave_room(node: Node, disk: Disk, room: int) -> None:
     """Fill the disk, and the journal up to ``room`` bytes, with records that change nothing."""
-    journal = node.broker._journal
+    journal = node.broker.storage.journal
     assert journal is not None
-    node.broker.checkpoint()
+    node.broker.storage.checkpoint()
     journal._switch()
     node.pass_until(node.now)
     disk.is_full = True
@@ -221,14 +221,14 @@ def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: 
     node.pass_until(node.now)
     client.ready_count = 0
     lines = [b"FIN %b\n" % each.message_id for each in got if each.body == b"deferred" or not int(each.body) % 2]
-    assert not channel.answers.finish(client, memoryview(b"".join(lines)), 60, node.wall_ns())
-    assert (channel.window.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
+    assert not channel.finish(client, memoryview(b"".join(lines)), 60, node.wall_ns())
+    assert (channel.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
     leave_room(node, disk, room)
     try:
         again = channel.go_back(60 if is_of_deferred else 40)
     except OSError:
-        assert (channel.window.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
-        assert node.broker.journal_is_complete
+        assert (channel.head, channel.in_flight_count, channel.depth) == (60, 30, 30)
+        assert node.journal_is_complete
         expected = 60
     else:
         assert again == 30
@@ -245,10 +245,10 @@ def test_a_full_journal_goes_on_by_itself_once_there_is_space(node: Node, disk: 
     topic = node.broker.topic("t")
     channel = topic.channel("c")
     client = got[0].client
-    assert not channel.answers.finish(client, memoryview(b"FIN %b\n" % got[0].message_id), 1, node.wall_ns())
+    assert not channel.finish(client, memoryview(b"FIN %b\n" % got[0].message_id), 1, node.wall_ns())
     disk.is_full = False
     node.pass_until(node.now + 2)
-    assert node.broker.health_error is None
+    assert node.broker.storage.health_error is None
     topic.publish([b"later"], defer_ms=60_000)
     node.kill()
     node.open()
@@ -268,16 +268,9 @@ def drained(node: Any, count: int) -> None:
     assert node.channel("t", "c")["depth"] == node.channel("t", "c")["in_flight_count"] == 0
 
 
-def failure(peer: Peer, command: bytes) -> tuple[int, bytes]:
+def failure(peer: V2Client, command: bytes) -> tuple[int, bytes]:
     peer.send(command)
     return peer.frame()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None:
@@ -299,9 +292,9 @@ def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None
     assert (kind, text[:25]) == (1, b"E_DPUB_FAILED DPUB failed")
     assert full.ping() == 500
     drained(full, 50)
-    resource.prlimit(full.server.pid, resource.RLIMIT_FSIZE, limits)
+    resource.prlimit(full.broker.process.pid, resource.RLIMIT_FSIZE, limits)
     full.connect().pub("new", b"x")
-    until(lambda: full.ping() == 200)
+    wait_until(lambda: full.ping() == 200)
     full.restart("SIGKILL")
     assert full.channel("t", "c")["depth"] == 0
     assert full.topics()["new"]["depth"] == 1
@@ -340,12 +333,12 @@ def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: P
     if limit == "disk" and fill(small_disk, free_kib=4):
         assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
     else:
-        resource.prlimit(node.server.pid, resource.RLIMIT_FSIZE, (8192, sizes[1]))
+        resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, (8192, sizes[1]))
         assert failure(node.connect(), b"PUB new\n\0\0\0\1x")[0] == 1
     assert node.ping() == 500
     (small_disk / "filler").unlink(missing_ok=True)
-    resource.prlimit(node.server.pid, resource.RLIMIT_FSIZE, sizes)
-    until(lambda: node.ping() == 200)
+    resource.prlimit(node.broker.process.pid, resource.RLIMIT_FSIZE, sizes)
+    wait_until(lambda: node.ping() == 200)
     node.connect().pub("new", b"x")
 
 
@@ -364,7 +357,7 @@ def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Pat
     full.end("SIGKILL")
     (small_disk / "filler").unlink(missing_ok=True)
     again = start(data_path=data_path)
-    until(lambda: again.ping() == 200)
+    wait_until(lambda: again.ping() == 200)
     again.connect().pub("new", b"x")
     again.end("SIGTERM")
 
@@ -385,7 +378,7 @@ def test_the_last_space_is_used_in_smaller_segments(tmp_path: Path, monkeypatch:
         for _ in range(40):
             topic.publish([bytes(200_000)])
     assert {segment.capacity for segment in topic.log.segments[-4:]} == {256 * 1024}
-    assert node.broker.health_error is None
+    assert node.broker.storage.health_error is None
     free[0] = 100_000
     with pytest.raises(PublishFailed, match="No space left on device"):
         topic.publish([bytes(200_000)])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.server import Server, start_brokerd
 from tests.brokerd.commands.cases import STATES, Case, sized
+from tests.harness.daemon import Broker
 
 NEXT_TOPIC = count()
 
@@ -20,9 +20,9 @@ Send = Callable[[Any, bytes], None]
 
 
 @pytest.fixture(scope="package")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for the whole list: what one case does must not disturb the next."""
-    server = start_brokerd(tmp_path_factory.mktemp("commands"))
+    server = Broker(tmp_path_factory.mktemp("commands")).launch()
     yield server
     server.stop()
 
@@ -37,7 +37,7 @@ def one_byte_at_a_time(peer: Any, data: bytes) -> None:
 
 
 @pytest.fixture(params=[whole, one_byte_at_a_time])
-def converse(request: pytest.FixtureRequest, shared: Server, connect: Connect) -> Callable[[Case], None]:
+def converse(request: pytest.FixtureRequest, shared: Broker, connect: Connect) -> Callable[[Case], None]:
     """Hold the conversation, and again one byte at a time; fails the test unless it goes as the case says."""
     send: Send = request.param
 

@@ -33,6 +33,8 @@ ANSWERS = [
     refused("FIN without an id", b"FIN\n", b"E_INVALID FIN insufficient number of params", state="subscribed"),
     refused("FIN of 15 bytes", b"FIN " + ID[1:] + b"\n", b"E_INVALID invalid message ID", state="subscribed"),
     refused("FIN of 17 bytes", b"FIN " + ID + b"0\n", b"E_INVALID invalid message ID", state="subscribed"),
+    refused("FIN of words", b"FIN 01234567 9abcdef\n", b"E_INVALID invalid message ID", state="subscribed"),
+    refused("FIN of 15 bytes, CR LF", b"FIN " + ID[1:] + b"\r\n", b"E_INVALID invalid message ID", state="subscribed"),
     refused("FIN of nothing", b"FIN \n", b"E_INVALID invalid message ID", state="closing"),
     refused("REQ before SUB", b"REQ\n", b"E_INVALID cannot REQ in current state"),
     refused(
@@ -45,6 +47,9 @@ ANSWERS = [
     ),
     refused("TOUCH before SUB", b"TOUCH\n", b"E_INVALID cannot TOUCH in current state"),
     refused("TOUCH without an id", b"TOUCH\n", b"E_INVALID TOUCH insufficient number of params", state="subscribed"),
+    refused("REQ of words", b"REQ 01234567 9abcdef 0\n", b"E_INVALID invalid message ID", state="subscribed"),
+    refused("TOUCH of words", b"TOUCH 01234567 9abcdef\n", b"E_INVALID invalid message ID", state="subscribed"),
+    refused("TOUCH of 15 bytes", b"TOUCH " + ID[1:] + b"\r\n", b"E_INVALID invalid message ID", state="subscribed"),
     refused("TOUCH of a short id", b"TOUCH abc\n", b"E_INVALID invalid message ID", state="subscribed"),
     *(
         answered(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench.server import Server
 from tests.brokerd.commands.cases import Case, answered, error, ok, refused, silently_closed, sized
+from tests.harness.daemon import Broker
 
 Connect = Callable[..., Any]
 
@@ -65,7 +65,7 @@ def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable
 
 
 @pytest.mark.parametrize("magic", [b"  V1", b"  V3", b"GET ", b"\x00\x00\x00\x00"])
-def test_a_client_of_another_protocol_is_told(magic: bytes, shared: Server, connect: Connect) -> None:
+def test_a_client_of_another_protocol_is_told(magic: bytes, shared: Broker, connect: Connect) -> None:
     """Anything but the V2 magic is answered with E_BAD_PROTOCOL and the connection closed."""
     peer = connect(shared.tcp, magic=magic)
     assert peer.frame() == error(b"E_BAD_PROTOCOL")
@@ -73,7 +73,7 @@ def test_a_client_of_another_protocol_is_told(magic: bytes, shared: Server, conn
         peer.frame()
 
 
-def test_a_client_that_leaves_before_the_magic_is_let_go(shared: Server, connect: Connect) -> None:
+def test_a_client_that_leaves_before_the_magic_is_let_go(shared: Broker, connect: Connect) -> None:
     """Fewer than four bytes and an end: no frame, and the broker goes on."""
     peer = connect(shared.tcp, magic=b"  V")
     peer.socket.shutdown(socket.SHUT_WR)
@@ -82,7 +82,7 @@ def test_a_client_that_leaves_before_the_magic_is_let_go(shared: Server, connect
     connect(shared.tcp).ok(b"PUB after-no-magic\n" + sized(b"x"))
 
 
-def test_the_magic_may_come_in_pieces(shared: Server, connect: Connect) -> None:
+def test_the_magic_may_come_in_pieces(shared: Broker, connect: Connect) -> None:
     """The four bytes, one by one, and a command behind them."""
     peer = connect(shared.tcp, magic=b" ")
     peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -91,7 +91,7 @@ def test_the_magic_may_come_in_pieces(shared: Server, connect: Connect) -> None:
     assert peer.frame() == ok()
 
 
-def test_commands_may_be_pipelined(shared: Server, connect: Connect) -> None:
+def test_commands_may_be_pipelined(shared: Broker, connect: Connect) -> None:
     """A thousand publishes in one write get a thousand answers."""
     peer = connect(shared.tcp)
     peer.send((b"PUB pipelined\n" + sized(b"x")) * 1000)

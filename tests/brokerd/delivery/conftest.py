@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-import httpx
 import pytest
 
-from bench.server import Server, start_brokerd
 from bench.wire import identify
+from tests.harness import web
+from tests.harness.daemon import Broker
 
 Connect = Callable[..., Any]
 Subscribe = Callable[..., Any]
@@ -18,9 +18,9 @@ NEXT = count()
 
 
 @pytest.fixture(scope="package")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One broker for all tests in this folder; each has a topic of its own."""
-    server = start_brokerd(tmp_path_factory.mktemp("delivery"), "--max-msg-timeout=3s", "--max-req-timeout=2s")
+    server = Broker(tmp_path_factory.mktemp("delivery"), "--max-msg-timeout=3s", "--max-req-timeout=2s").launch()
     yield server
     server.stop()
 
@@ -33,13 +33,13 @@ def topic() -> str:
 class Board:
     """The broker's HTTP side, for one topic."""
 
-    def __init__(self, server: Server, topic: str) -> None:
+    def __init__(self, server: Broker, topic: str) -> None:
         self.url = "http://{}:{}".format(*server.http)
         self.topic = topic
 
     def topic_stats(self) -> dict[str, Any]:
         query = {"format": "json", "topic": self.topic}
-        [topic] = httpx.get(f"{self.url}/stats", params=query, trust_env=False).json()["topics"]
+        [topic] = web.get(f"{self.url}/stats", params=query, trust_env=False).json()["topics"]
         return dict(topic)
 
     def channel(self, name: str = "c") -> dict[str, Any]:
@@ -47,16 +47,16 @@ class Board:
 
     def post(self, path: str, channel: str | None = None) -> None:
         query = {"topic": self.topic} | ({"channel": channel} if channel else {})
-        assert httpx.post(self.url + path, params=query, trust_env=False).status_code == 200
+        assert web.post(self.url + path, params=query, trust_env=False).status_code == 200
 
 
 @pytest.fixture
-def board(shared: Server, topic: str) -> Board:
+def board(shared: Broker, topic: str) -> Board:
     return Board(shared, topic)
 
 
 @pytest.fixture
-def subscribe(shared: Server, topic: str, connect: Connect) -> Subscribe:
+def subscribe(shared: Broker, topic: str, connect: Connect) -> Subscribe:
     """Open a consumer on channel ``c`` of the test's topic: ``subscribe(ready_count, channel=…, **identify)``."""
 
     def open_(ready_count: int = 0, *, channel: str = "c", **fields: object) -> Any:
@@ -72,5 +72,5 @@ def subscribe(shared: Server, topic: str, connect: Connect) -> Subscribe:
 
 
 @pytest.fixture
-def publisher(shared: Server, connect: Connect) -> Any:
+def publisher(shared: Broker, connect: Connect) -> Any:
     return connect(shared.tcp)

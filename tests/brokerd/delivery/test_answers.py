@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench.server import Server
 from bench.wire import ERROR, identify, mpub, pub
+from tests.harness.daemon import Broker
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 EARLY_S = 0.02
 """How much sooner than due the clocks of two processes may make an event look."""
@@ -19,7 +20,6 @@ UNWATCHED_S = 0.15
 
 Board = Any
 Connect = Callable[..., Any]
-Eventually = Callable[[Callable[[], Any]], Any]
 Subscribe = Callable[..., Any]
 
 
@@ -150,14 +150,14 @@ def test_a_timed_out_message_returns_with_one_more_attempt(
 
 
 def test_a_timed_out_message_nobody_took_is_not_in_flight(
-    topic: str, subscribe: Subscribe, publisher: Any, board: Board, eventually: Eventually
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
     """It waits in the channel again; the FIN says so."""
     peer = subscribe(1, msg_timeout=1000)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
     peer.send(b"RDY 0\n")
-    eventually(lambda: board.channel()["timeout_count"] == 1)
+    wait_until(lambda: board.channel()["timeout_count"] == 1)
     assert (board.channel()["depth"], board.channel()["in_flight_count"]) == (1, 0)
     expected = b"E_FIN_FAILED FIN %b failed ID not in flight" % message_id
     assert peer.command(b"FIN %b\n" % message_id) == (ERROR, expected)
@@ -170,26 +170,30 @@ def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Su
     message_id = peer.message()[0]
     sent = time.monotonic()
     while peer.is_silent(0.3):
-        assert time.monotonic() - sent < 10
+        assert time.monotonic() - sent < DEADLINE_S
         peer.send(b"TOUCH %b\n" % message_id)
     assert time.monotonic() - sent >= 3 - EARLY_S - UNWATCHED_S
     assert peer.message() == (message_id, 2, b"x")
 
 
 def test_the_first_identify_says_how_long_a_message_may_stay_out(
-    topic: str, subscribe: Subscribe, publisher: Any, shared: Server, connect: Connect
+    topic: str, subscribe: Subscribe, publisher: Any, shared: Broker, connect: Connect
 ) -> None:
-    """A later one changes what /stats and the reply tell, as in nsqd, and not the timeout of deliveries."""
-    peer = connect(shared.tcp)
+    """A later one changes what /stats and the reply report, as in nsqd, and not the timeout of deliveries.
+
+    The message of a consumer with the longer timeout was delivered first, and is redelivered last.
+    """
+    longer, peer = connect(shared.tcp), connect(shared.tcp)
+    longer.ok(identify(msg_timeout=3000))
     peer.ok(identify(msg_timeout=1000))
     peer.ok(identify(msg_timeout=3000))
-    peer.ok(f"SUB {topic} c\n".encode())
-    peer.send(b"RDY 1\n")
-    publisher.ok(pub(topic, b"x"))
-    sent = time.monotonic()
-    message_id = peer.message()[0]
-    assert peer.message() == (message_id, 2, b"x")
-    assert 1 - EARLY_S <= time.monotonic() - sent < 3
+    for consumer, body in ((longer, b"first"), (peer, b"second")):
+        consumer.ok(f"SUB {topic} c\n".encode())
+        consumer.send(b"RDY 1\n")
+        publisher.ok(pub(topic, body))
+        assert consumer.message()[2] == body
+        consumer.send(b"RDY 0\n")
+    assert subscribe(2).bodies(2) == [b"second", b"first"]
 
 
 def test_attempts_are_counted_without_a_limit(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:

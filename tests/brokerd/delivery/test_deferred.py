@@ -42,6 +42,33 @@ def test_deferred_messages_arrive_on_every_channel_in_order_of_time(
         assert peer.bodies(4) == [b"0", b"100", b"250", b"400"]
 
 
+def test_deferred_publishes_sent_together_arrive_when_each_is_due(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """On every channel; after a pause of the topic, the delays begin when it ends."""
+    peers = [subscribe(1000, channel=name) for name in ("a", "b")]
+    delays = [200 + 7 * at % 300 for at in range(600)]
+    burst = b"".join(dpub(topic, delay, b"%d %d" % (delay, at)) for at, delay in enumerate(delays))
+    wanted = sorted(b"%d %d" % (delay, at) for at, delay in enumerate(delays))
+    for paused in (False, True):
+        if paused:
+            board.post("/topic/pause")
+        began = time.monotonic()
+        publisher.send(burst)
+        assert [publisher.frame() for _ in delays] == [(0, b"OK")] * len(delays)
+        if paused:
+            began = time.monotonic()
+            board.post("/topic/unpause")
+        for peer in peers:
+            got = []
+            for _ in delays:
+                message_id, _, body = peer.message()
+                assert time.monotonic() - began >= int(body.split()[0]) / 1000 - EARLY_S
+                peer.send(b"FIN %b\n" % message_id)
+                got.append(body)
+            assert sorted(got) == wanted
+
+
 def test_a_deferred_message_can_be_requeued_and_finished(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.server import Server
 from bench.wire import ERROR, RESPONSE, mpub, pub
+from tests.harness.daemon import Broker
 
 Board = Any
 Connect = Callable[..., Any]
@@ -27,7 +27,7 @@ def test_cls_stops_delivery_but_lets_answers_in(topic: str, subscribe: Subscribe
 
 
 def test_a_leaving_consumers_messages_go_to_the_next_at_once(
-    topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Server
+    topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Broker
 ) -> None:
     """Not after their timeout of a minute; with one more attempt."""
     leaving = subscribe(10)

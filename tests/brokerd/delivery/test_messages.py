@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bench.server import Server
 from bench.wire import MESSAGE, mpub, pub
+from tests.harness.daemon import Broker
 
 Connect = Callable[..., Any]
 Subscribe = Callable[..., Any]
@@ -61,7 +61,7 @@ def test_the_first_channel_gets_what_waited_in_the_topic(topic: str, subscribe: 
 
 
 def test_two_publishers_share_a_topic(
-    topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Server
+    topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Broker
 ) -> None:
     """Nothing of either is lost or mixed up."""
     peer, other = subscribe(2500), connect(shared.tcp)

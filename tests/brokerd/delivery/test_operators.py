@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bench.wire import ERROR, dpub, mpub, pub
+from tests.harness.waiting import wait_until
 
 Board = Any
-Eventually = Callable[[Callable[[], Any]], Any]
 Subscribe = Callable[..., Any]
 
 
@@ -28,7 +28,7 @@ def test_a_paused_channel_sends_nothing(topic: str, subscribe: Subscribe, publis
 
 
 def test_a_paused_channel_still_takes_answers_and_times_out(
-    topic: str, subscribe: Subscribe, publisher: Any, board: Board, eventually: Eventually
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
     """In-flight messages go on living."""
     peer = subscribe(2, msg_timeout=1000)
@@ -37,7 +37,7 @@ def test_a_paused_channel_still_takes_answers_and_times_out(
     peer.message()
     board.post("/channel/pause", "c")
     peer.send(b"FIN %b\n" % message_id)
-    eventually(lambda: board.channel()["timeout_count"] == 1)
+    wait_until(lambda: board.channel()["timeout_count"] == 1)
     assert (board.channel()["in_flight_count"], board.channel()["depth"]) == (0, 1)
     assert peer.is_silent()
 

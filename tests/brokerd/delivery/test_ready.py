@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.wire import mpub, pub
+from tests.harness.waiting import wait_until
 
 Board = Any
-Eventually = Callable[[Callable[[], Any]], Any]
 Subscribe = Callable[..., Any]
 
 
@@ -73,13 +73,13 @@ def test_idle_consumers_are_served_in_turn(topic: str, subscribe: Subscribe, pub
 
 
 def test_a_batch_is_shared_among_ready_consumers(
-    topic: str, subscribe: Subscribe, publisher: Any, board: Board, eventually: Eventually
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
     """None of three consumers with RDY 100 takes all of 90 messages."""
     for _ in range(3):
         subscribe(100)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(90)]))
-    eventually(lambda: board.channel()["in_flight_count"] == 90)
+    wait_until(lambda: board.channel()["in_flight_count"] == 90)
     shares = [client["in_flight_count"] for client in board.channel()["clients"]]
     assert sum(shares) == 90
     assert min(shares) >= 15, shares

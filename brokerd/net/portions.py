@@ -1,4 +1,4 @@
-"""Work over all topics or channels in portions: a broker may have thousands, and its clients wait meanwhile."""
+"""Iteration over all topics or channels in portions, because a broker may have thousands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def in_portions(items: Sequence[T], size: int) -> AsyncIterator[Sequence[T]]:
-    """Yield the items by ``size``, and let everything else have its turn after each portion."""
+    """Yield ``size`` items at a time. The event loop runs other callbacks after each portion."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
         await asyncio.sleep(0)

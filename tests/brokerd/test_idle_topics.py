@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerd.kernel import append_bodies
+from brokerd.file_header import HEADER_BYTES
+from brokerd.log.batch import BodyBatch
 from brokerd.log.commits import CommitIndex
 from brokerd.log.log import Log
 from brokerd.log.segment import Segment
@@ -29,19 +30,19 @@ def test_a_quiet_topic_lets_go_of_its_files_and_takes_them_up_again(tmp_path: Pa
     got = node.consumer("t", "c", ready_count=2)
     topic.publish([b"a", b"b" * 20_000, b"c"])
     node.pass_until(START_S)
-    topic.rest()
+    topic.unmap_if_idle()
     assert open_below(tmp_path), "it is not quiet yet"
-    topic.rest()
+    topic.unmap_if_idle()
     assert open_below(tmp_path) == []
     for _ in range(3):
         assert topic.oldest_unfinished_age_ns(node.wall_ns()) is not None
-        topic.rest()
-    topic.rest()
+        topic.unmap_if_idle()
+    topic.unmap_if_idle()
     assert open_below(tmp_path) == []
     topic.publish([b"d", b"e" * 20_000])
     assert open_below(tmp_path)
-    topic.rest()
-    topic.rest()
+    topic.unmap_if_idle()
+    topic.unmap_if_idle()
     node.pass_until(START_S + 60)
     again = node.consumer("t", "c")
     node.pass_until(START_S + 60)
@@ -63,10 +64,10 @@ def test_what_a_socket_has_still_to_send_outlives_the_rest(tmp_path: Path) -> No
 def test_a_log_in_memory_stays_where_it_is() -> None:
     """There is no file to read it from again."""
     log = Log(None)
-    log.append(4, 1, 0, lambda buffer, offset, seq: (buffer.__setitem__(slice(offset, offset + 4), b"\0\0\0\0"), 4)[1])
+    log.append(BodyBatch([b"body"], b"000000", 1))
     log.unmap()
-    assert log.holds(0)
-    assert bytes(log.segments[0].map[:4]) == b"\0\0\0\0"
+    assert log.contains(0)
+    assert bytes(log.segments[0].map[HEADER_BYTES + 34 : HEADER_BYTES + 38]) == b"body"
 
 
 def megabytes_finished(node: Node) -> bytes:
@@ -78,7 +79,7 @@ def megabytes_finished(node: Node) -> bytes:
         topic.publish([b"x" * 50_000])
     node.pass_until(node.now)
     lines = memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got))
-    assert topic.channel("c").answers.finish(client, lines, len(got), node.wall_ns()) == []
+    assert topic.channel("c").finish(client, lines, len(got), node.wall_ns()) == []
     client.ready_count = 0
     return got[-1].message_id
 
@@ -93,14 +94,14 @@ def test_a_topic_whose_messages_are_finished_gives_its_space_back(tmp_path: Path
     last = megabytes_finished(node)
     topic = node.broker.topic("t")
     assert allocated(tmp_path) > 1_000_000
-    topic.rest()
+    topic.unmap_if_idle()
     assert allocated(tmp_path) > 1_000_000, "it is not quiet yet"
-    topic.rest()
+    topic.unmap_if_idle()
     assert 0 < allocated(tmp_path) <= 300_000
-    topic.rest()
+    topic.unmap_if_idle()
     node.kill()
     node.open()
-    assert node.broker.lost_message_count == 0
+    assert node.broker.storage.lost_message_count == 0
     node.broker.topic("t").publish([b"next"])
     got: list[Delivery] = []
     node.subscribe("t", "c", 10, got.append)
@@ -116,19 +117,19 @@ def test_a_kill_while_the_space_is_given_back_loses_nothing(tmp_path: Path, monk
     last = megabytes_finished(node)
     monkeypatch.setattr(Segment, "remove", lambda self, **_: None)
     for _ in range(2):
-        node.broker.topic("t").rest()
+        node.broker.topic("t").unmap_if_idle()
     assert len(list(tmp_path.glob("topics/t.*/*.log"))) > 1
     monkeypatch.undo()
     node.kill()
     node.open()
     topic = node.broker.topic("t")
-    assert (topic.channel("c").depth, node.broker.lost_message_count) == (0, 0)
+    assert (topic.channel("c").depth, node.broker.storage.lost_message_count) == (0, 0)
     topic.publish([b"next"])
     frame = topic.log.frame(topic.log.next_seq - 1)
     assert frame is not None
     assert int(bytes(frame[18:34]), 16) == int(last, 16) + 1
     for _ in range(2):
-        topic.rest()
+        topic.unmap_if_idle()
     node.broker.close()
 
 
@@ -146,7 +147,7 @@ def test_what_is_in_flight_waits_or_is_kept_keeps_its_space(tmp_path: Path) -> N
             node.pass_until(node.now)
             assert name != "in flight" or len(got) == 1
         for _ in range(3):
-            topic.rest()
+            topic.unmap_if_idle()
         frame = topic.log.frame(topic.log.next_seq - 1)
         assert frame is not None
         assert bytes(frame[34:40]) == (b"xxxxxx" if name == "kept" else b"one mo")
@@ -155,8 +156,7 @@ def test_what_is_in_flight_waits_or_is_kept_keeps_its_space(tmp_path: Path) -> N
 
 def append(log: Log, size: int) -> int:
     """Append a message and return its number."""
-    bodies = [bytes(size)]
-    return log.append(size + 34, 1, 1, lambda data, at, first: append_bodies(data, at, bodies, 1, b"000000", first))[0]
+    return log.append(BodyBatch([bytes(size)], b"000000", 1))[0]
 
 
 def test_an_empty_newest_segment_is_replaced_and_takes_what_comes(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_empty_newest_segment_is_replaced_and_takes_what_comes(tmp_path: Path
     path.with_suffix(".idx").unlink()
     Segment.create(directory, first, 512 * 1024)
     log, _ = Log.recover(directory, b"000000", first)
-    log.give_back()
+    log.shrink()
     assert [segment.capacity for segment in log.segments] == [256 * 1024]
     assert append(log, 100) == first
     log.close()

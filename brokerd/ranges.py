@@ -6,19 +6,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 
-class Skips:
+class Ranges:
     """Disjoint ranges ``[start, end)`` of sequence numbers, in order."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        self._before: list[int] = []  # how many numbers the ranges before this one cover
+        self._before: list[int] = []  # the count of numbers in the ranges before this one
 
     def __bool__(self) -> bool:
         return bool(self._starts)
 
     def add(self, start: int, end: int) -> None:
-        """Add a range, which may lie over others."""
+        """Add a range, which may overlap others."""
         first = bisect_left(self._ends, start)
         last = bisect_right(self._starts, end)
         if first < last:
@@ -42,14 +42,14 @@ class Skips:
         return position < len(self._starts) and self._starts[position] <= seq
 
     def next_from(self, seq: int) -> tuple[int, int] | None:
-        """The range that holds ``seq``, or else the first one above it."""
+        """The range that contains ``seq``, or else the first one above it."""
         position = bisect_right(self._ends, seq)
         if position == len(self._starts):
             return None
         return self._starts[position], self._ends[position]
 
     def outside(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The stretches ``(first, count)`` from ``start`` to ``end`` that are in no range."""
+        """The numbers, as ``(first, count)``, from ``start`` to ``end`` that are in no range."""
         while start < end:
             skip_start, skip_end = self.next_from(start) or (end, end)
             if skip_start > start:
@@ -57,14 +57,14 @@ class Skips:
             start = skip_end
 
     def covered_below(self, seq: int) -> int:
-        """How many numbers below ``seq`` are in a range, of those not dropped yet."""
+        """The count of numbers below ``seq`` that are in a range which was not dropped."""
         position = bisect_left(self._starts, seq)
         if not position:
             return 0
         return self._before[position - 1] + min(seq, self._ends[position - 1]) - self._starts[position - 1]
 
     def count_between(self, start: int, end: int) -> int:
-        """How many numbers from ``start`` to ``end`` are in a range."""
+        """The count of numbers from ``start`` to ``end`` that are in a range."""
         if not self._starts or end <= start:
             return 0
         return self.covered_below(end) - self.covered_below(start)

@@ -1,0 +1,343 @@
+"""The messages of a channel that clients have, and those set aside for later.
+
+A message in its first delivery is in the kernel's window. A message that is requeued, deferred, touched or delivered
+again is set aside, with its attempts and due time, until it is finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from brokerd.channel_journal import ChannelJournal, packed
+from brokerd.client import Client
+from brokerd.kernel import SetAside, Window
+from brokerd.kernel.runs import NEVER
+
+if TYPE_CHECKING:
+    from brokerd.clock import NodeClock
+    from brokerd.kernel.aside import Failures, PlaceOf
+    from brokerd.scheduler import Scheduler
+    from brokerd.topic_log import TopicLog
+
+MIN_EVICTION_SPAN = 65_536
+"""Length up to which a window needs no eviction, however few of its messages are in flight."""
+EXPIRED_AT_ONCE = 1000
+"""Messages that are requeued between two reads of the clock."""
+REQ_ID_AT = len("REQ ")
+TOUCH_ID_AT = len("TOUCH ")
+
+
+class Expired(NamedTuple):
+    """Messages that timed out, by client, and when the next message is due, monotonic seconds."""
+
+    timed_out: list[tuple[Client, int]]
+    next_time: float
+
+
+class InFlight:
+    """The only owner of ``Client.in_flight_count`` and ``Client.runs``.
+
+    Times are monotonic seconds; ``now_ns`` is Unix nanoseconds. ``schedule(when)`` schedules the channel's timer. The
+    methods journal what recovery needs.
+    """
+
+    def __init__(
+        self,
+        messages: TopicLog,
+        head: int,
+        journal: ChannelJournal,
+        clock: NodeClock,
+        schedule: Callable[[float], None],
+    ) -> None:
+        self.window = Window(head)
+        self.aside = SetAside()
+        self.clients: dict[int, Client] = {}
+        """The channel's clients, by their numbers."""
+        self._messages = messages
+        self._journal = journal
+        self._clock = clock
+        self._schedule = schedule
+
+    @property
+    def count(self) -> int:
+        """Messages that were delivered and not acknowledged."""
+        return self.window.in_flight_count + self.aside.in_flight_count
+
+    @property
+    def low_water(self) -> int:
+        """The lowest message that is needed from the log."""
+        lowest = self.aside.lowest
+        return self.window.floor if lowest is None else min(lowest, self.window.floor)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest message that is in flight or requeued; None if there is none."""
+        lowest = self.aside.lowest_owed
+        if not self.window.in_flight_count:
+            return lowest
+        return self.window.floor if lowest is None else min(lowest, self.window.floor)
+
+    def client_of(self, seq: int) -> tuple[Client | None, float]:
+        """The client that message ``seq`` is in flight with, and when it times out."""
+        if (message := self.aside.get(seq)) is not None:
+            return self.clients.get(message.client), message.when
+        client = self.clients.get(self.window.client_of(seq))
+        return client, 0.0 if client is None else client.runs.sent_at(seq) + client.msg_timeout_s
+
+    def numbers(self) -> list[int]:
+        """The messages in flight, ascending."""
+        fresh = [seq for seq, _ in self.window.in_flight_below(self.window.head)]
+        return sorted(fresh + self.aside.in_flight())
+
+    def ahead(self) -> list[tuple[int, int]]:
+        """``(seq, attempts)`` of the set-aside messages at or above the cursor, in order."""
+        ahead = sorted(seq for seq in self.aside.numbers() if seq >= self.window.head)
+        return [(seq, message.attempts) for seq in ahead if (message := self.aside.get(seq)) is not None]
+
+    def waiting(self) -> bytes:
+        """The messages to redeliver if the process ended now, as packed WAITING_RANGE."""
+        return self.window.in_flight_ranges() + self.aside.packed(self._clock.offset_ns)
+
+    # -- delivery -------------------------------------------------------------------------------------------------
+
+    def delivered(self, client: Client, first: int, end: int, now: float) -> None:
+        """Count the messages ``first`` to ``end``, which the window put in flight with ``client``."""
+        deadline = now + client.msg_timeout_s
+        client.in_flight_count += end - first
+        client.message_count += end - first
+        client.runs.add(first, end, now, deadline, self.window.floor)
+        self._schedule(deadline)
+
+    def redeliver(
+        self, client: Client, place_of: PlaceOf, limit: int, max_bytes: int, now: float
+    ) -> tuple[bytes, int, int]:
+        """Put up to ``limit`` requeued messages in flight with ``client``. Raises OSError.
+
+        Returns their frames, their number, and the number of the first one if it could not be read, else -1.
+        """
+        aside, deadline = self.aside, now + client.msg_timeout_s
+        frames, count, ranges = aside.deliver_from(place_of, limit, max_bytes, client.number, now, deadline)
+        if not count:
+            first, _ = aside.next_run(1)
+            copy = aside.frames.get(first)
+            if copy is None:  # damaged or missing
+                return b"", 0, first
+            frames, count, ranges = aside.deliver(copy, 0, 1, max_bytes, client.number, now, deadline)
+        client.in_flight_count += count
+        client.message_count += count
+        self._journal.waiting(ranges)
+        self._schedule(deadline)
+        return frames, count, -1
+
+    def finish_unsent(self, client: Client, seq: int) -> None:
+        """Finish a message that was put in flight with ``client`` and is not sent, because of its sample rate."""
+        self.window.take(seq, 1, client.number)
+        client.in_flight_count -= 1
+        client.message_count -= 1
+        self._journal.finished([(seq, 1)])
+
+    # -- FIN, REQ, TOUCH ------------------------------------------------------------------------------------------
+
+    def finish(self, client: Client, lines: memoryview, count: int, now_ns: int) -> tuple[int, Failures]:
+        """Execute ``count`` FIN lines of 21 bytes. Returns the number of finished messages, and the failures."""
+        ranges, missed = self.window.finish(lines, count, self._messages.id_head, client.number, now_ns)
+        failures = self._finish_missed(client, missed, ranges, now_ns) if missed else []
+        finished = count - len(failures)
+        client.finish_count += finished
+        client.in_flight_count -= finished
+        if ranges:
+            self._journal.finished(ranges)
+        return finished, failures
+
+    def _finish_missed(
+        self, client: Client, missed: list[bytes], ranges: list[tuple[int, int]], now_ns: int
+    ) -> Failures:
+        """Finish the messages of these ids, which the window does not have under the topic's id head.
+
+        Adds to ``ranges`` what was finished. Returns the failures.
+        """
+        window, number = self.window, client.number
+
+        def retry(ids: list[bytes], id_head: bytes) -> Failures:
+            if id_head != self._messages.id_head:
+                found, ids = window.finish(
+                    b"".join(b"FIN %b\n" % each for each in ids), len(ids), id_head, number, now_ns
+                )
+                ranges.extend(found)
+            found, failed = self.aside.finish(window, ids, id_head, number, now_ns)
+            ranges.extend(found)
+            return failed
+
+        return self._retry_former_heads(retry(missed, self._messages.id_head), retry)
+
+    def requeue(self, client: Client, lines: memoryview, count: int, due: float) -> tuple[int, Failures]:
+        """Execute ``count`` REQ lines of the same length: the messages are deferred until ``due``, or requeued if that
+        is 0.
+
+        Returns the number of requeued messages, and the failures.
+        """
+        aside, window = self.aside, self.window
+        due_ns = self._clock.keep(due) if due else 0
+        taken, ranges, failures = aside.requeue(
+            window, lines, count, REQ_ID_AT, self._messages.id_head, client.number, due, due_ns
+        )
+        self._journal.waiting(ranges)
+
+        def retry(ids: list[bytes], id_head: bytes) -> Failures:
+            nonlocal taken
+            found, ranges, failed = aside.requeue(
+                window, b"".join(ids), len(ids), 0, id_head, client.number, due, due_ns
+            )
+            self._journal.waiting(ranges)
+            taken += found
+            return failed
+
+        failures = self._retry_former_heads(failures, retry)
+        client.requeue_count += taken
+        client.in_flight_count -= taken
+        if due and taken:
+            self._schedule(due)
+        return taken, failures
+
+    def touch(self, client: Client, lines: memoryview, count: int, deadline: float, max_timeout_s: float) -> Failures:
+        """Execute ``count`` TOUCH lines of 23 bytes: the messages time out at ``deadline``, but no later than
+        ``max_timeout_s`` after their delivery. Returns the failures.
+        """
+        aside, window, runs, number = self.aside, self.window, client.runs, client.number
+        id_head = self._messages.id_head
+        failures = aside.touch(window, runs, lines, count, TOUCH_ID_AT, id_head, number, deadline, max_timeout_s)
+
+        def retry(ids: list[bytes], id_head: bytes) -> Failures:
+            data = b"".join(ids)
+            return aside.touch(window, runs, data, len(ids), 0, id_head, number, deadline, max_timeout_s)
+
+        failures = self._retry_former_heads(failures, retry)
+        self._schedule(aside.next_time)
+        return failures
+
+    def _retry_former_heads(self, failures: Failures, retry: Callable[[list[bytes], bytes], Failures]) -> Failures:
+        """Retry the failures whose ids were assigned under another node id. Returns those that still fail."""
+        if not failures:
+            return failures
+        messages, head = self._messages, self.window.head
+        tried = {messages.id_head}
+        for message_id, _ in list(failures):
+            id_head = message_id[:6]
+            if id_head not in tried and messages.is_former_id_head(message_id, head):
+                tried.add(id_head)
+                failed = deque(retry([each for each, _ in failures if each[:6] == id_head], id_head))
+                failures = [
+                    failed.popleft() if failed and failed[0][0] == failure[0] else failure
+                    for failure in failures
+                    if failure[0][:6] != id_head or (failed and failed[0][0] == failure[0])
+                ]
+        return failures
+
+    # -- timeouts and clients that leave --------------------------------------------------------------------------
+
+    def leave(self, client: Client) -> int:
+        """Remove a client and requeue its messages. Returns their number."""
+        if self.clients.pop(client.number, None) is None:
+            return 0
+        requeued = 0
+        while len(client.runs):
+            requeued += self.aside.requeue_run(self.window, *client.runs.pop(), client.number)
+        requeued += self.aside.leave(client.number)
+        client.in_flight_count = 0
+        return requeued
+
+    def expire(self, now: float, scheduler: Scheduler) -> Expired:
+        """Requeue the messages that timed out or are due by ``now``, for one slice of time."""
+        deadline = scheduler.deadline()
+        timed_out: list[tuple[Client, int]] = []
+        next_time = NEVER
+        for client in self.clients.values():
+            runs = client.runs
+            while runs.next_deadline <= now and scheduler.clock() < deadline:
+                count = self.aside.requeue_run(self.window, *runs.pop(), client.number)
+                client.in_flight_count -= count
+                timed_out.append((client, count))
+            next_time = min(next_time, runs.next_deadline)
+        while self.aside.next_time <= now and scheduler.clock() < deadline:
+            counts, _, due = self.aside.expire(now, EXPIRED_AT_ONCE)
+            for number, count in counts:
+                client = self.clients[number]
+                client.in_flight_count -= count
+                timed_out.append((client, count))
+            self._journal.waiting(due)
+        return Expired(timed_out, min(next_time, self.aside.next_time))
+
+    # -- setting aside --------------------------------------------------------------------------------------------
+
+    def defer(self, first: int, delays: bytes, now: float) -> None:
+        """Set aside messages that were published with ``delays``, ``u32`` ms each; the cursor skips them.
+
+        Some may be set aside already, if a crash came before their routing was journalled.
+        """
+        self._clock.check()
+        self._journal.waiting(self.aside.defer(first, delays, now, self._clock.offset_ns))
+        self._schedule(self.aside.next_time)
+
+    def restore(self, waiting: Iterable[tuple[int, int, float]]) -> None:
+        """Restore ``(seq, attempts, due)`` of set-aside messages after a restart."""
+        for seq, attempts, due in waiting:
+            self.aside.add(seq, attempts, due)
+        self._schedule(self.aside.next_time)
+
+    def evict(self) -> None:
+        """Set a few very old deliveries aside, so that they do not keep the window long."""
+        window = self.window
+        span = window.head - window.floor
+        if span >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
+            self.set_aside_below(window.floor + span // 2)
+
+    def evict_before_skip(self, end: int) -> None:
+        """Set all deliveries aside if the window would become long by a skip up to ``end``."""
+        window = self.window
+        if end - window.floor >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
+            self.set_aside_below(window.head)
+
+    def set_aside_below(self, end: int) -> None:
+        """Set the deliveries of messages below ``end`` aside; they stay in flight."""
+        in_flight = self.window.in_flight_below(end)
+        for seq, number in in_flight:
+            client = self.clients[number]
+            sent_at = client.runs.sent_at(seq)
+            self.aside.take_over(self.window, seq, number, sent_at, sent_at + client.msg_timeout_s)
+        # Recovery does not need this record, but without it would have to track a long span.
+        self._journal.waiting(packed((seq for seq, _ in in_flight), attempts=1))
+        self._schedule(self.aside.next_time)
+
+    def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
+        """Copy the messages below ``end`` from the log. ``frames`` has the copies made so far."""
+        self.set_aside_below(end)
+        copied = self.aside.frames
+        for seq in self.aside.numbers():
+            if seq < end and seq not in copied and (frame := self._messages.log.frame(seq)) is not None:
+                self.aside.keep_frame(seq, frames.setdefault(seq, bytes(frame)))
+
+    # -- forgetting -----------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forget all messages that are set aside or in flight. The cursor clears the window."""
+        self.aside.clear()
+        for client in self.clients.values():
+            client.in_flight_count = 0
+            client.runs.clear()
+
+    def move_back(self, seq: int) -> None:
+        """Forget the deliveries of the messages from ``seq`` on; earlier ones are set aside and stay in flight.
+
+        Set-aside messages from ``seq`` on are forgotten too, except those that cursors skip. The cursor clears the
+        window.
+        """
+        self.set_aside_below(seq)
+        for _, number in self.window.in_flight_below(self.window.head):
+            self.clients[number].in_flight_count -= 1
+        for client in self.clients.values():
+            client.runs.clear()
+        skipped = self._messages.skipped
+        for number, count in self.aside.drop([at for at in self.aside.numbers() if at >= seq and at not in skipped]):
+            self.clients[number].in_flight_count -= count

@@ -1,0 +1,39 @@
+"""Periodic checks of the data path: whether it was moved, and whether the disk accepts writes again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from brokerd.broker import Broker
+
+INTERVAL_S: Final = 1.0
+
+logger = logging.getLogger("brokerd")
+
+
+async def check_data_path(broker: Broker) -> None:
+    """Check every second that the data path is the directory that was opened, until cancelled."""
+    while True:
+        await asyncio.sleep(INTERVAL_S)
+        broker.storage.check_data_path()
+
+
+async def retry_refused_writes(broker: Broker) -> None:
+    """Every second, retry the write that the disk refused, and clear the error when it succeeds, until cancelled.
+
+    A load balancer that follows ``/ping`` sends no publish that could succeed.
+    """
+    while True:
+        await asyncio.sleep(INTERVAL_S)
+        refused = broker.storage.refused_write
+        if refused is None or broker.storage.refusal is not None:
+            continue
+        try:
+            await asyncio.to_thread(refused.retry)
+        except OSError as error:
+            logger.debug("the disk still refuses a write of %d bytes: %s", refused.nbytes, error)
+        else:
+            broker.storage.write_succeeds(refused)

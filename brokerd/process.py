@@ -1,0 +1,283 @@
+"""The broker as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import uvloop
+
+from brokerd import kernel
+from brokerd.broker import Broker
+from brokerd.data_path import DataPathLocked
+from brokerd.file_header import UnsupportedFormat
+from brokerd.journal.journal import NotCheckpointed
+from brokerd.journal.recovery import CorruptState
+from brokerd.last_stats import take_over, write_last_stats
+from brokerd.latency import RecentLatencies
+from brokerd.lookup_session import Identity
+from brokerd.memory import CollectorPauses, release_memory
+from brokerd.net.background import Background
+from brokerd.net.data_path_checks import check_data_path, retry_refused_writes
+from brokerd.net.http import Ports, broker_router
+from brokerd.net.idle_topics import unmap_idle_topics
+from brokerd.net.latency_rotation import rotate_latencies
+from brokerd.net.peers import LookupPeers
+from brokerd.net.statsd import Statsd
+from brokerd.net.tcp import serve_tcp
+from brokerd.settings import BrokerSettings, InvalidSettings
+from brokerd.syncer import Syncer
+from brokerd.timers import never_early
+from nsqdaemon import logs
+from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
+from nsqdaemon.http import HTTPServer, Limits
+from nsqdaemon.http.server import AnswerRequest
+from nsqdaemon.input_budget import InputBudget
+from nsqdaemon.listening import Listener, ListenFailed, listen, listen_tcp
+from nsqdaemon.settings import load
+from nsqwire.version import NSQ_VERSION, version_text
+
+if TYPE_CHECKING:
+    from brokerd.net.auth_client import AuthServers
+    from brokerd.net.tls import NewTLS
+
+log = logging.getLogger("brokerd")
+
+
+class DataPathFailed(Exception):
+    """The data path cannot be read or written."""
+
+
+class Listeners(NamedTuple):
+    """The listeners of the three protocols; None for one that is off."""
+
+    tcp: Listener
+    http: Listener | None
+    https: Listener | None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGINT or SIGTERM and return the exit status. Exits at once for ``--version``, ``-h`` and bad flags."""
+    occupy_standard_descriptors()
+    allow_many_descriptors()
+    settings = load(
+        BrokerSettings,
+        prog="nsqd",
+        argv=sys.argv[1:] if argv is None else argv,
+        environ=os.environ,
+        version_text=version_text("nsqd"),
+    )
+    logs.configure(settings.log_level, settings.log_prefix, settings.log_format)
+    try:
+        settings.check()
+        uvloop.run(serve(settings))
+    except (InvalidSettings, DataPathLocked, DataPathFailed, ListenFailed) as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        return 1
+    except (CorruptState, UnsupportedFormat) as error:
+        log.critical("failed to load metadata - %s", error)
+        return 1
+    except (NotCheckpointed, OSError) as error:
+        log.critical("failed to write the last checkpoint - %s", error)
+        return 1
+    return 0
+
+
+async def serve(settings: BrokerSettings) -> None:
+    """Run one broker until a signal.
+
+    Raises InvalidSettings, DataPathLocked, DataPathFailed, CorruptState, UnsupportedFormat or ListenFailed if it cannot
+    start, and NotCheckpointed if its state could not be written at the end.
+    """
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)  # a second signal has no effect
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    loop.add_signal_handler(signal.SIGQUIT, _dump_and_exit)
+
+    log.info("%s", version_text("nsqd"))
+    log.info("ID: %d", settings.node_id)
+    if not kernel.COMPILED:
+        log.warning("the compiled kernel is not in use: messages cost about ten times the processor time")
+    try:
+        broker = Broker(settings, now=loop.time, call_soon=loop.call_soon, call_at=never_early(loop.call_at))
+    except OSError as error:
+        raise DataPathFailed(f"cannot use data-path: {error}") from error
+    broker.storage.syncer = syncer = Syncer(
+        every=settings.sync_every,
+        timeout=settings.sync_timeout,
+        journal=lambda: broker.storage.journal_paths,
+        journal_bytes=lambda: broker.storage.journal_written,
+        check_directory=broker.storage.require_data_path,
+        failed=broker.storage.sync_failed,
+    )
+
+    def in_background(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        loop.run_in_executor(None, work).add_done_callback(lambda future: done(future.exception()))
+
+    broker.storage.checkpoint_in_background(in_background)
+    take_over(broker.data_path)
+    gc.freeze()  # recovered objects live as long as the process, so the collector need not examine them
+    gc.enable()
+    try:
+        tls, auth = _tls(settings), _auth_servers(settings)
+        listeners = _listen(settings)
+    except (InvalidSettings, ListenFailed):
+        broker.close()
+        raise
+    try:
+        await _serve_on(broker, listeners, tls, auth, stop)
+        write_last_stats(broker, broker.data_path)
+    finally:
+        if auth is not None:
+            await auth.close()
+        with contextlib.suppress(OSError):  # it was logged when it failed
+            await syncer.close()
+        broker.close()
+        for listener in listeners:
+            if listener is not None:
+                listener.remove()
+    log.info("NSQ: bye")
+
+
+def _dump_and_exit() -> None:
+    """Print the stack of every thread and exit at once, as Go programs do on SIGQUIT. Loses no acknowledged message."""
+    with contextlib.suppress(Exception):  # standard error may be closed
+        faulthandler.dump_traceback()
+    os._exit(2)
+
+
+# These functions import libraries that take a tenth of a second and more, only if they are needed.
+
+
+def _tls(settings: BrokerSettings) -> NewTLS | None:
+    """The factory of TLS conversations; None without a certificate. Raises InvalidSettings."""
+    if not settings.has_tls:
+        return None
+    from brokerd.net.tls import TLSConfigFailed, TLSConversation, server_context
+
+    try:
+        return partial(TLSConversation, server_context(settings))
+    except TLSConfigFailed as error:
+        raise InvalidSettings(f"failed to build TLS config - {error}") from None
+
+
+def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
+    """The auth servers, or None if none are set. Raises InvalidSettings."""
+    if not settings.auth_http_address and not settings.tls_root_ca_file:
+        return None
+    from brokerd.net.client_tls import ClientTLSFailed, client_context
+
+    try:
+        context = client_context(settings)
+    except ClientTLSFailed as error:
+        raise InvalidSettings(f"failed to build client TLS config - {error}") from None
+    if not settings.auth_http_address:
+        return None
+    from brokerd.net.auth_client import AuthServers
+
+    return AuthServers(settings, context)
+
+
+def _listen(settings: BrokerSettings) -> Listeners:
+    """Bind all addresses or none. Raises ListenFailed."""
+    bound = [listen(settings.tcp_address)]
+    try:
+        http = listen(settings.http_address) if settings.http_address else None
+        if http is not None:
+            bound.append(http)
+        https = listen_tcp(settings.https_address) if settings.has_tls and settings.https_address else None
+    except ListenFailed:
+        for listener in bound:
+            listener.remove()
+        raise
+    return Listeners(bound[0], http, https)
+
+
+async def _serve_on(
+    broker: Broker, listeners: Listeners, tls: NewTLS | None, auth: AuthServers | None, stop: asyncio.Event
+) -> None:
+    """Serve clients and register with nsqlookupd until ``stop``, then close every connection."""
+    settings, hostname = broker.settings, socket.gethostname()
+    tcp, http, https = listeners
+    ports = Ports(tcp=tcp.port, http=http.port if http else 0)
+    broadcast_http_port = settings.broadcast_http_port or max(0, ports.http)
+    pauses = CollectorPauses()
+    pauses.install()
+    peers = LookupPeers(
+        broker,
+        Identity(
+            broadcast_address=settings.broadcast_address,
+            hostname=hostname,
+            http_port=broadcast_http_port,
+            tcp_port=settings.broadcast_tcp_port or max(0, ports.tcp),
+            topology_region=settings.topology_region,
+            topology_zone=settings.topology_zone,
+            version=NSQ_VERSION,
+        ),
+    )
+    latencies = RecentLatencies(settings.e2e_processing_latency_percentile)
+    loop = asyncio.get_running_loop()
+    budget = InputBudget(
+        settings.max_unfinished_size, now=loop.time, call_later=loop.call_later, released=release_memory
+    )
+    tcp_server = await serve_tcp(broker, tcp.socket, budget, tls, auth)
+    log.info("TCP: listening on %s", tcp.shown)
+    router = broker_router(
+        broker, peers, latencies, ports=ports, http_port=broadcast_http_port, hostname=hostname, pauses=pauses
+    )
+    limits = Limits(max_body_size=max(settings.max_msg_size, settings.max_body_size))
+    plain_is_refused = settings.tls_required_code == 2
+    answer: AnswerRequest = router.answer
+    if plain_is_refused:
+        from brokerd.net.https import refuse_plain
+
+        answer = refuse_plain(https.port if https else 0)
+    new_server = partial(
+        HTTPServer,
+        limits=limits,
+        budget=budget,
+        slices=broker.runtime.scheduler,
+        body_limit=router.body_limit,
+        plain_head=kernel.plain_head,
+    )
+    http_server = new_server(answer)
+    https_server = new_server(router.answer)
+    accepting = []
+    if http is not None:
+        accepting.append(await http.serve(http_server.protocol))
+        log.info("HTTP: listening on %s", http.shown)
+    if https is not None and tls is not None:
+        from brokerd.net.https import HTTPSProtocol
+
+        accepting.append(await https.serve(partial(HTTPSProtocol, tls, https_server.protocol)))
+        log.info("HTTPS: listening on %s", https.shown)
+    peers.set_addresses(settings.lookupd_tcp_address)
+    background = Background()
+    background.start(check_data_path(broker))
+    background.start(retry_refused_writes(broker))
+    background.start(unmap_idle_topics(broker))
+    if settings.e2e_processing_latency_percentile:
+        background.start(rotate_latencies(broker, latencies, settings.e2e_processing_latency_window_time))
+    if settings.statsd_address:
+        background.start(Statsd(broker, latencies, pauses, http_port=broadcast_http_port).run())
+
+    await stop.wait()
+    for server in (tcp_server, *accepting):
+        server.close()
+    for client in list(broker.clients):
+        client.hang_up()
+    await asyncio.gather(http_server.close(), https_server.close())
+    await peers.close()
+    await background.close()

@@ -1,0 +1,39 @@
+"""What the topics and channels of a node share: clocks, timers, the delivery queue and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from brokerd.clock import NodeClock
+from brokerd.delivery_queue import DeliveryQueue
+from brokerd.scheduler import Scheduler
+from brokerd.settings import BrokerSettings
+from brokerd.supervisor import Supervised, Supervisor
+from brokerd.timers import CallAt, Timers
+from brokerd.topology import Topology
+
+
+class Runtime:
+    """``now`` returns monotonic seconds; ``call_soon`` and ``call_at`` run a function later on the event loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        clock: NodeClock,
+        *,
+        now: Callable[[], float],
+        call_soon: Callable[[Callable[[], None]], object],
+        call_at: CallAt,
+    ) -> None:
+        self.now = now
+        self.clock = clock
+        self.topology = Topology.of(settings)
+        self.max_msg_timeout_s = settings.max_msg_timeout.total_seconds()
+        self.mem_queue_size = settings.mem_queue_size
+        self.scheduler = Scheduler(call_soon)
+        self.supervisor = Supervisor(lambda channel, when: self.timers.schedule(channel, when))
+        self.timers: Timers[Supervised] = Timers(
+            lambda when: call_at(when, lambda: self.timers.fire(now())), self.supervisor.tick
+        )
+        self.wake = DeliveryQueue(now, call_soon, self.scheduler, self.supervisor).wake
+        """Schedules a delivery of a channel after the current input is handled."""

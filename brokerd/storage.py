@@ -1,0 +1,205 @@
+"""A node's storage: the data path, the journal, the syncer, and whether messages can be stored."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.data_path import TOPICS, DataPath, DataPathMoved
+from brokerd.journal.journal import CHANGE_BYTES, Background, Journal
+from brokerd.refused_write import RefusedWrite
+
+if TYPE_CHECKING:
+    from brokerd.log.segment import Segment
+    from brokerd.retention import Retention
+    from brokerd.syncer import Syncer
+
+logger = logging.getLogger("brokerd")
+
+
+class Spare(Protocol):
+    """A topic whose oldest segment may be removed when the disk is full."""
+
+    @property
+    def oldest_spare(self) -> Segment | None:
+        """The oldest segment, if only retention keeps it."""
+        ...
+
+    def remove_oldest_spare(self) -> None:
+        """Remove it."""
+        ...
+
+
+class Storage:
+    """Where the topics of a node store messages and changes of state, and what failed in it.
+
+    ``topics`` are the node's topics by name; they give up segments when the disk is full.
+    """
+
+    def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, Spare]) -> None:
+        self.retention = retention
+        self.syncer: Syncer | None = None
+        """Set by a process that has one; it is notified of writes."""
+        self.refusal: OSError | None = None
+        """Why publishes are refused: a failed fsync, which is final, or a moved data path. None if they are not."""
+        self.refused_write: RefusedWrite | None = None
+        """The last write of messages that failed; None if one succeeded since."""
+        self.lost_message_count = 0
+        """Undelivered messages found damaged or missing since the process started."""
+        self._data_path = data_path
+        self._topics = topics
+        self.journal: Journal | None = None
+        """None during the recovery, and after it was closed."""
+        self._recovery_records: list[bytes] | None = []
+        """Records of changes that the recovery itself makes; None once there is a journal."""
+
+    # -- journal --------------------------------------------------------------------------------------------------
+
+    def open_journal(self, journal: Journal) -> None:
+        """Use ``journal`` from now on, and append the records of the recovery to it."""
+        self.journal = journal
+        for record in self._recovery_records or ():  # for a start from the checkpoint before the one just written
+            journal.append(record)
+        self._recovery_records = None
+
+    def append(self, record: bytes) -> None:
+        """Append the record of a change of state to the journal."""
+        if self.journal is not None:
+            self.journal.append(record)
+        elif self._recovery_records is not None:
+            self._recovery_records.append(record)
+
+    def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
+        """Make sure that the journal has room for records of ``nbytes``, before the change that they describe.
+
+        Raises OSError if it does not.
+        """
+        if self.journal is not None:
+            self.journal.require(nbytes, of_messages=of_messages)
+
+    def journal_failed(self, error: OSError) -> None:
+        """Log the first failure to journal a change of messages."""
+        if self.journal is None or self.journal.error is None:
+            logger.error("cannot journal all changes of messages: %s", error)
+
+    @property
+    def journal_bytes(self) -> int:
+        """Bytes journalled since the last checkpoint."""
+        return 0 if self.journal is None else self.journal.used
+
+    @property
+    def journal_written(self) -> int:
+        """A number that grows with each record in the journal."""
+        return 0 if self.journal is None else self.journal.written
+
+    @property
+    def journal_paths(self) -> list[Path]:
+        """The journal's files, which are synced together with messages."""
+        assert self.journal is not None
+        return self.journal.paths
+
+    def checkpoint_in_background(self, background: Background) -> None:
+        """Write checkpoints with ``background(work, done)`` from now on."""
+        assert self.journal is not None
+        self.journal.write_in_background(background)
+
+    def checkpoint(self) -> None:
+        """Write the whole state, now. Raises OSError."""
+        assert self.journal is not None
+        self.journal.checkpoint()
+
+    def close_journal(self) -> None:
+        """Write the last checkpoint. Raises NotCheckpointed, and DataPathMoved if the data path was moved."""
+        try:
+            if self.journal is not None:
+                self._data_path.check()  # a checkpoint must not be written beside the journal of another directory
+                self.journal.close()
+        finally:
+            self.journal = None
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def wrote(self, segment: Segment, messages: int) -> None:
+        """Note that messages were appended to ``segment``."""
+        if segment.path is not None:
+            self.refused_write = None
+            if self.syncer is not None:
+                self.syncer.wrote(segment, messages)
+
+    def lost(self, topic: str, count: int, reason: str) -> None:
+        """Count and log messages that were still to be delivered and cannot be read."""
+        self.lost_message_count += count
+        logger.error("TOPIC(%s): %d messages are lost: %s", topic, count, reason)
+
+    def make_room(self, error: OSError) -> bool:
+        """On a full disk, remove the oldest segment that only retention keeps. False if there is none."""
+        if self.retention is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return False
+        spares = [(spare.last_timestamp, name) for name, topic in self._topics.items() if (spare := topic.oldest_spare)]
+        if not spares:
+            return False
+        _, name = min(spares)
+        logger.warning("TOPIC(%s): the disk is full: removing the oldest messages kept by --retention", name)
+        self._topics[name].remove_oldest_spare()
+        return True
+
+    # -- health ---------------------------------------------------------------------------------------------------
+
+    @property
+    def health_error(self) -> str | None:
+        """Why messages or changes cannot be stored; None if they can."""
+        if self.refusal is not None:
+            return str(self.refusal)
+        if self.refused_write is not None:
+            return str(self.refused_write.error)
+        return None if self.journal is None else self.journal.error
+
+    def write_failed(self, error: OSError, *, new_directory: Path | None = None) -> None:
+        """Report a failed write in ``/ping`` and ``/stats`` until one succeeds.
+
+        ``new_directory`` is the directory that could not be created, if that is what failed.
+        """
+        if not isinstance(error, DataPathMoved):
+            self._log_unhealthy(error)
+            self.refused_write = RefusedWrite.of(
+                error, self._data_path.path / TOPICS, new_directory=new_directory, previous=self.refused_write
+            )
+        self.check_data_path()
+
+    def write_succeeds(self, refused: RefusedWrite) -> None:
+        """Clear ``refused`` after the disk accepted that write. A write that was refused since remains an error."""
+        if self.refused_write is refused:
+            self.refused_write = None
+            logger.info("the data path takes messages again")
+
+    def sync_failed(self, error: OSError) -> None:
+        """Refuse publishes after a failed fsync: until a restart, or until a data path that was moved is back."""
+        if isinstance(error, DataPathMoved):
+            self.check_data_path()
+        else:
+            self._log_unhealthy(error)
+            self.refusal = error
+
+    def require_data_path(self) -> None:
+        """Raise DataPathMoved unless the data path is the directory that was opened. Any thread may call it."""
+        self._data_path.check()
+
+    def check_data_path(self) -> None:
+        """Refuse publishes while the data path is not the directory that was opened: a restart would miss them."""
+        try:
+            self._data_path.check()
+        except DataPathMoved as error:
+            if self.refusal is None:
+                self._log_unhealthy(error)
+                self.refusal = error
+        else:
+            if isinstance(self.refusal, DataPathMoved):
+                self.refusal = None
+                logger.info("the data path is the directory that was opened again")
+
+    def _log_unhealthy(self, error: OSError) -> None:
+        if self.refusal is None and self.refused_write is None:
+            logger.error("cannot keep messages: %s", error)

@@ -1,0 +1,332 @@
+"""A topic's messages: its log, and which of them are routed, skipped, lost or no longer needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from brokerd.channel_journal import journal_nothing
+from brokerd.journal import records
+from brokerd.journal.journal import CHANGE_BYTES
+from brokerd.kernel.frames import seq_of
+from brokerd.losses import Losses
+from brokerd.ranges import Ranges
+from nsqwire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from brokerd.log.log import Log
+    from brokerd.log.segment import Segment
+    from brokerd.storage import Storage
+
+KEPT_IN_MEMORY = 2
+"""Newest segments that an ephemeral topic keeps; needed messages of older ones are copied."""
+RELEASE_EVERY_S = 1.0
+"""With a retention period, the shortest time between two checks for expired segments."""
+ID = slice(18, 34)
+"""The id in a message frame."""
+
+
+class Reader(Protocol):
+    """A channel, as the log of its topic needs it."""
+
+    gone: bool
+
+    @property
+    def low_water(self) -> int:
+        """The lowest message that it may still need."""
+        ...
+
+    @property
+    def head(self) -> int:
+        """The next message that it has never delivered."""
+        ...
+
+    def undelivered_between(self, start: int, end: int) -> Iterator[int]:
+        """The set-aside messages from ``start`` to ``end`` that are not in flight."""
+        ...
+
+    def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
+        """Copy the needed messages below ``end``, except the backlog. ``frames`` has the copies made so far."""
+        ...
+
+    def forget(self, lost: Ranges) -> None:
+        """Forget the set-aside messages in ``lost``."""
+        ...
+
+
+class Unrouted(list[tuple[int, int, int]]):
+    """``(first seq, count, delay in ms)`` of the deferred publishes that have not gone to the channels, in order."""
+
+    def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Their ranges from ``start`` to ``end``."""
+        for first, count, _ in self:
+            if first < end and start < first + count:
+                yield max(first, start), min(first + count, end)
+
+
+class TopicLog:
+    """The messages of one topic. ``readers`` are its channels; ``now`` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        log: Log,
+        readers: Mapping[str, Reader],
+        *,
+        number: int,
+        name: str,
+        id_head: bytes,
+        routed_end: int,
+        now: Callable[[], float],
+    ) -> None:
+        self.log = log
+        self.number = number
+        self.name = name
+        self.ephemeral = is_ephemeral(name)
+        self.id_head = id_head
+        """The first six digits of the ids of its messages."""
+        self.skipped = Ranges()
+        """The messages that cursors skip: holes and deferred publishes."""
+        self.holes = Ranges()
+        """The emptied or unreadable messages that some channel still has to skip."""
+        self.unrouted = Unrouted()
+        self.is_routing = False
+        """True while messages go to the channels as they are published."""
+        self.journal: Callable[[bytes], None] = journal_nothing if self.ephemeral else storage.append
+        """Journals a change of the topic or one of its channels; does nothing for an ephemeral or deleted topic."""
+        self._storage = storage
+        self._readers = readers
+        self._now = now
+        self._routed_end = routed_end
+        self._former_id_heads: set[bytes] = set()
+        self._losses = Losses()
+        self._slowest: Reader | None = None
+        self._release_from = 0.0
+        self._oldest: tuple[int, int | None] = -1, None
+        self._seen_when_idle: tuple[int, ...] = ()
+
+    # -- routing --------------------------------------------------------------------------------------------------
+
+    @property
+    def routed_end(self) -> int:
+        """Messages below it have gone to the channels; those from there on wait in the topic."""
+        return self.log.next_seq if self.is_routing else self._routed_end
+
+    @property
+    def deferred_end(self) -> int:
+        """Deferred publishes below it have gone to the channels."""
+        return self.unrouted[0][0] if self.unrouted else self.log.next_seq
+
+    def set_routing(self, is_routing: bool) -> None:
+        """Let messages go to the channels from now on, or let them wait in the topic."""
+        if is_routing != self.is_routing:
+            self._routed_end, self.is_routing = self.routed_end, is_routing
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait in the topic."""
+        start, end = self.routed_end, self.log.next_seq
+        return end - start - self.holes.count_between(start, end)
+
+    def oldest_age_ns(self, now_ns: int) -> int | None:
+        """Age of the oldest message that waits in the topic; None if there is none."""
+        if not self.depth:
+            return None
+        if self._oldest[0] != self.routed_end:  # cached, because the log may have unmapped its files
+            self._oldest = self.routed_end, self.log.timestamp_of(self.routed_end)
+        timestamp = self._oldest[1]
+        return None if timestamp is None else max(0, now_ns - timestamp)
+
+    def empty(self) -> int:
+        """Make a hole of the messages that wait in the topic. Returns the length of the hole."""
+        start, end = self.routed_end, self.log.next_seq
+        self.unrouted.clear()
+        self.skipped.add(start, end)
+        self.holes.add(start, end)
+        self._routed_end = end
+        self.journal(records.topic_emptied(self.number, start, end))
+        return end - start
+
+    def deferred_between(self, start: int, end: int) -> Iterator[int]:
+        """The deferred publishes from ``start`` to ``end`` that cursors skip, without those that were emptied."""
+        while (skip := self.skipped.next_from(start)) is not None and skip[0] < end:
+            for seq in range(max(start, skip[0]), min(end, skip[1])):
+                if seq not in self.holes:
+                    yield seq
+            start = skip[1]
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def is_former_id_head(self, message_id: bytes, head: int) -> bool:
+        """Tell whether ids with this one's first digits were assigned to messages under another node id."""
+        id_head = message_id[:6]
+        if id_head == self.id_head or id_head in self._former_id_heads:
+            return id_head != self.id_head
+        seq = seq_of(message_id, id_head, head)
+        frame = None if seq is None else self.log.frame(seq)
+        if frame is None or frame[ID] != message_id:
+            return False
+        self._former_id_heads.add(id_head)
+        return True
+
+    def check_batches(self, segment: Segment, seq: int) -> None:
+        """Check batches that were written before this process started, before delivery. Damaged ones are lost."""
+        for commit in segment.damaged_below(seq):
+            self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
+
+    def place_of(self, seq: int) -> tuple[Segment, int, int] | None:
+        """The segment of message ``seq``, and a range ``[start, end)`` of undamaged messages around it.
+
+        None if message ``seq`` is damaged or missing. Raises OSError if the segment cannot be mapped.
+        """
+        if not self.log.contains(seq):
+            return None
+        segment = self.log.segment_of(seq)
+        start, end = segment.sound_range(seq)
+        if self._losses.ranges:
+            damaged = self._losses.ranges.next_from(seq)
+            start, end = max(start, seq), min(end, damaged[0]) if damaged is not None else end
+        return (segment, start, end) if seq < end else None
+
+    # -- losses ---------------------------------------------------------------------------------------------------
+
+    @property
+    def lost_message_count(self) -> int:
+        """Undelivered messages found damaged or missing since the process started."""
+        return self._losses.count
+
+    def recover_losses(self, *, is_complete: bool) -> None:
+        """After a restart, skip the messages that are missing from the files, and count those still to be delivered.
+
+        Batches of the newest segment are checked now, because a crash of the machine may have left some half written.
+        Those of older ones are checked before delivery, so that a large backlog does not delay the start.
+        """
+        log = self.log
+        low, first_seq = self.low_water, log.first_seq
+        if low < first_seq:
+            if is_complete:
+                self._lose(low, first_seq, f"missing from {log.directory}")
+            else:
+                self._losses.add_finished(low, first_seq)
+                self._make_hole(low, first_seq)
+        for start, end in log.gaps():
+            file = log.file_of(start)
+            self._lose(start, end, f"missing from {file}" if file.exists() else f"missing with the file {file}")
+        if log.segments:
+            newest = log.segments[-1]
+            while newest.checked_end < newest.next_seq:
+                self.check_batches(newest, newest.checked_end)
+        if lost := self._losses.ranges:
+            for reader in self._readers.values():
+                reader.forget(lost)
+
+    def lose_batch_of(self, seq: int) -> None:
+        """Give up message ``seq`` and the others of its batch, which are damaged or missing."""
+        start, end = self.log.batch_of(seq)
+        self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
+
+    def _lose(self, start: int, end: int, reason: str) -> None:
+        found = self._losses.add(start, end, self._undelivered(start, end))
+        self._make_hole(start, end)
+        if found:
+            self._storage.lost(self.name, found, f"numbers {start} to {end - 1} are {reason}")
+
+    def _make_hole(self, start: int, end: int) -> None:
+        self.holes.add(start, end)
+        self.skipped.add(start, end)
+        self.unrouted[:] = [each for each in self.unrouted if not start <= each[0] < end]
+
+    def _undelivered(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges that some channel, or the topic itself, still has to deliver. Messages in flight are delivered."""
+        at = max(start, min([self.routed_end, *(reader.head for reader in self._readers.values())]))
+        while at < end:
+            first, stop = self.skipped.next_from(at) or (end, end)
+            if at < first:
+                yield at, min(first, end)
+            at = max(at, stop)
+        for reader in self._readers.values():
+            for seq in reader.undelivered_between(start, end):
+                yield seq, seq + 1
+        yield from self.unrouted.between(start, end)
+
+    # -- storage --------------------------------------------------------------------------------------------------
+
+    def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
+        """Make sure that the journal has room for the records of a change. Raises OSError."""
+        if not self.ephemeral:
+            self._storage.require_room(nbytes, of_messages=of_messages)
+
+    @property
+    def low_water(self) -> int:
+        """The lowest message that any channel may still need, or that waits in the topic."""
+        return min([self.routed_end, *(reader.low_water for reader in self._readers.values())])
+
+    def release(self) -> None:
+        """Remove the segments that no channel needs and that retention does not keep."""
+        if not self.ephemeral and self._storage.retention is not None:
+            now = self._now()
+            if now < self._release_from:  # otherwise checked on each FIN while retention keeps a segment
+                return
+            self._release_from = now + RELEASE_EVERY_S
+        slowest = self._slowest
+        if slowest is not None and not slowest.gone and slowest.low_water < self.log.first_end:
+            return  # the slowest channel still needs the first segment, so the others need not be checked
+        if len(self.log.segments) > 1 or self.skipped:
+            self._slowest = min(self._readers.values(), key=lambda reader: reader.low_water, default=None)
+            low = self._first_needed()
+            try:
+                self.log.drop_below(low)
+            except OSError as error:  # the files stay until the next start; the client's FIN still succeeds
+                self._storage.write_failed(error)
+            self.skipped.drop_below(low)
+            self.holes.drop_below(low)
+            self._losses.drop_below(low)
+
+    def copy_old(self) -> None:
+        """Copy the messages in flight or deferred that are in old segments of an ephemeral topic, and release those."""
+        if len(self.log.segments) > KEPT_IN_MEMORY:
+            end, frames = self.log.segments[-KEPT_IN_MEMORY].first_seq, dict[int, bytes]()
+            for reader in self._readers.values():
+                reader.copy_below(end, frames)
+            self.release()
+
+    @property
+    def oldest_spare(self) -> Segment | None:
+        """The oldest segment, if only retention keeps it."""
+        segments = self.log.segments
+        return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
+
+    def unmap_if_idle(self) -> None:
+        """Called periodically: close and unmap all files if nothing was published or delivered since the last call.
+
+        If no message is needed any more, the newest segment's space is freed too.
+        """
+        if self._storage.retention is not None:
+            self.release()
+        seen = (self.log.next_seq, *(reader.head for reader in self._readers.values()))
+        if seen == self._seen_when_idle:
+            if self._first_needed() == self.log.next_seq:
+                self._shrink()
+            self.log.unmap()
+        self._seen_when_idle = seen
+
+    def _first_needed(self) -> int:
+        """The lowest message that some channel may still need or that retention keeps."""
+        retention = None if self.ephemeral else self._storage.retention
+        low = self.low_water
+        return low if retention is None else min(low, retention.first_kept(self.log, time.time_ns()))
+
+    def _shrink(self) -> None:
+        before = self.log.segments[-1:]
+        with suppress(OSError):  # no space or no descriptors; retried when the topic is idle again
+            self.log.shrink()
+        if self.log.segments[-1:] != before:
+            self.skipped.drop_below(self.log.next_seq)
+            self.journal(records.topic_routed(self.number, self.log.next_seq))
+
+
+def id_head(node_id: int, number: int) -> bytes:
+    """The first six digits of the ids of a topic's messages: 10 bits of the node, 14 of the topic."""
+    return b"%06x" % (node_id << 14 | number)

@@ -1,0 +1,88 @@
+"""kill -9 between two journal records of one change: each message is in one place afterwards, and is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from brokerd.journal.journal import Journal
+from brokerd.topic import Topic
+from tests.brokerd.clockwork import Delivery, Node
+from tests.durability.fuse import FUSE, Killed, fused_journal_append
+
+DELAY_S = 1.0
+every_record = pytest.mark.parametrize("records", range(6))
+"""How many records the change still writes before the kill; the largest numbers let it complete."""
+
+
+@pytest.fixture(autouse=True)
+def fuse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
+    yield
+    FUSE.put_out()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def killed_within(node: Node, records: int, change: Callable[[], object]) -> Topic:
+    """Kill the broker within ``change``. Returns topic ``t`` after the restart."""
+    FUSE.writes, FUSE.how = records + 1, "before"
+    with suppress(Killed):
+        change()
+    FUSE.put_out()
+    node.kill()
+    node.open()
+    return node.broker.topics["t"]
+
+
+@every_record
+def test_a_deferred_message_that_waits_in_its_topic_reaches_the_next_channel(node: Node, records: int) -> None:
+    """An ephemeral channel, which is gone after the kill, was just being given it."""
+    topic = node.broker.topic("t")
+    topic.publish([b"later"], defer_ms=int(DELAY_S * 1000))
+    topic = killed_within(node, records, lambda: topic.channel("c#ephemeral"))
+    waiting = topic.depth
+    got = node.consumer("t", "a")
+    node.pass_until(node.now + 2 * DELAY_S)
+    assert len(got) == waiting
+
+
+@every_record
+def test_a_deferred_message_is_counted_once_after_a_kill_while_its_topic_is_unpaused(node: Node, records: int) -> None:
+    """It waits either in the topic or in the channel, and comes once."""
+    topic = node.broker.topic("t")
+    topic.channel("a")
+    topic.pause()
+    topic.publish([b"later"], defer_ms=int(DELAY_S * 1000))
+    topic = killed_within(node, records, topic.unpause)
+    assert topic.depth + topic.channels["a"].deferred_count == 1
+    topic.unpause()
+    got = node.consumer("t", "a")
+    node.pass_until(node.now + 2 * DELAY_S)
+    assert [body for _, _, body in got] == [b"later"]
+
+
+def test_a_finished_deferred_message_does_not_come_again_although_the_newest_checkpoint_is_damaged(
+    node: Node, tmp_path: Path
+) -> None:
+    """A kill came before it was recorded as routed, so the next start routed it."""
+    topic = node.broker.topic("t")
+    topic.channel("a")
+    topic = killed_within(node, 0, lambda: topic.publish([b"later"], defer_ms=int(DELAY_S * 1000)))
+    got: list[Delivery] = []
+    client = node.subscribe("t", "a", 1, got.append)
+    node.pass_until(node.now + 2 * DELAY_S)
+    assert not topic.channels["a"].finish(client, memoryview(b"FIN %b\n" % got[0].message_id), 1, 0)
+    node.kill()
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_bytes(b"x" + checkpoint.read_bytes()[1:])
+    node.open()
+    again = node.consumer("t", "a")
+    node.pass_until(node.now + 2 * DELAY_S)
+    assert not again

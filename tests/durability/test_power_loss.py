@@ -1,0 +1,209 @@
+"""A power loss costs what was not synced, and nothing else.
+
+A broker in a process of its own takes publishes and records its syncs; then it is killed. From the record, data paths
+are built as a power loss at any time may have left them (:mod:`tests.durability.power_loss`), and brokers are started
+over them. ``POWER_LOSSES`` is the number of data paths for each setting, ``POWER_LOSS_SEED`` the seed.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import brokerd.broker as broker_module
+import brokerd.journal.journal as journal_module
+import brokerd.log.log as log_module
+from tests.brokerd.clockwork import Delivery, Node
+from tests.durability.power_loss import Record
+from tests.harness.daemon import Daemon
+from tests.harness.v2 import V2Client
+from tests.harness.waiting import DEADLINE_S, wait_until
+
+CASES = int(os.environ.get("POWER_LOSSES", "80"))
+SEED = int(os.environ.get("POWER_LOSS_SEED") or secrets.randbelow(10**9))
+AFTER = "after"
+"""The channel that reads a topic whose channels were lost."""
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 8192)
+    monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 16384)
+    monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 32768)
+    monkeypatch.setattr(broker_module, "boot_id", lambda: "the machine was restarted")
+
+
+class Story:
+    """A recording broker, what was published to it, and which publishes it acknowledged when."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.data_path, self._record = folder / "data", folder / "record"
+        self.data_path.mkdir()
+        files = [f"--record={self._record}", f"--data-path={self.data_path}"]
+        self.broker = Daemon("tests.durability.recording_broker", *files, *flags).launch()
+        self.published: dict[str, set[bytes]] = defaultdict(set)
+        self.acknowledged: list[tuple[int, str, bytes]] = []
+        self.finished: dict[str, set[bytes]] = defaultdict(set)
+
+    def publish(self, topic: str, chance: Random, count: int) -> None:
+        """Publish ``count`` times, with each command, and consume some of it on channel ``c`` of the topic."""
+        peer, consumer = V2Client(self.broker.tcp), V2Client(self.broker.tcp)
+        consumer.sub(topic, "c")
+        ready = waiting = 0
+        for number in range(count):
+            bodies = [
+                b"%b %d %d " % (topic.encode(), number, at) + chance.randbytes(chance.choice([1, 60, 700, 9000]))
+                for at in range(chance.choice([1, 1, 1, 4]))
+            ]
+            self.published[topic].update(bodies)
+            if len(bodies) > 1:
+                peer.mpub(topic, bodies)
+            elif chance.random() < 0.1:
+                peer.dpub(topic, 5000, bodies[0])
+            else:
+                peer.pub(topic, bodies[0])
+                waiting += 1
+            now = time.monotonic_ns()
+            self.acknowledged += [(now, topic, body) for body in bodies]
+            if waiting and chance.random() < 0.2:
+                ready, waiting = ready + 1, waiting - 1
+                consumer.send(b"RDY %d\n" % ready)
+                message_id, _, body = consumer.message()
+                if chance.random() < 0.8:
+                    ready -= 1
+                    consumer.send(b"RDY %d\n" % ready)
+                    self.finished[topic].add(body)
+                    consumer.finish(message_id)
+
+    def publish_at_once(self, topics: int, count: int, seed: int) -> None:
+        """Publish to several topics, each from a connection and a thread of its own."""
+        threads = [
+            threading.Thread(target=self.publish, args=(f"t{number}", Random(seed + number), count))
+            for number in range(topics)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(4 * DEADLINE_S)
+        assert not any(thread.is_alive() for thread in threads)
+
+    def is_synced_since(self, since_ns: int) -> bool:
+        """Return whether a round of syncs that began later is complete."""
+        return any(each.began_ns > since_ns for each in self.record().rounds)
+
+    def record(self) -> Record:
+        """The record so far."""
+        return Record.read(self._record, self.data_path)
+
+    def kill(self) -> Record:
+        """End the broker by SIGKILL and return the record."""
+        self.broker.end(signal.SIGKILL)
+        self.broker.close()
+        return self.record()
+
+
+def drain(node: Node, topic: str, channel: str) -> set[bytes]:
+    """The bodies of everything that a channel delivers, each once."""
+    got: list[Delivery] = []
+    target = node.broker.topic(topic).channel(channel)
+    client = node.subscribe(topic, channel, 100_000, got.append)
+    for wait_s in (0, 10):
+        node.pass_until(node.now + wait_s)
+    target.unsubscribe(client)
+    bodies = {each.body for each in got}
+    assert len(bodies) == len(got), f"{topic}/{channel}: a message came twice"
+    return bodies
+
+
+def check(folder: Path, story: Story, owed: dict[str, set[bytes]]) -> None:
+    """A broker starts over ``folder``, delivers what is owed and nothing that was not published, and goes on."""
+    node = Node(folder)
+    for name in [*owed, *(name for name in node.broker.topics if name not in owed)]:
+        topic = node.broker.topic(name)
+        for channel in list(topic.channels) or [AFTER]:
+            got = drain(node, name, channel)
+            altered = got - story.published[name]
+            if altered:
+                raise AssertionError(f"{name}: {[body[:20] for body in altered]} were not published")
+            if missing := owed.get(name, set()) - got:
+                raise AssertionError(f"{name}: {sorted(body[:8] for body in missing)} of {len(owed[name])} are missing")
+        topic.publish([b"new"])
+        for channel in topic.channels:
+            assert b"new" in drain(node, name, channel)
+    node.broker.close()
+
+
+def synced_ns(record: Record, instant: int) -> int:
+    """When the last round of syncs began that was complete at an instant; what was written before is durable."""
+    return max((each.began_ns for each in record.rounds if each.ended_ns < record.ends_ns(instant)), default=0)
+
+
+def lose_power(story: Story, record: Record, tmp_path: Path, *, acknowledges: bool) -> None:
+    """Check data paths of instants all over the record: with all, some, and nothing of what was not synced."""
+    failures = []
+    for case in range(CASES):
+        chance = Random(SEED + case)
+        instant = chance.randint(0, len(record.syncs))
+        folder = tmp_path / "lost"
+        record.build(instant, folder, chance if case % 3 else None)
+        until = record.ends_ns(instant) if acknowledges else synced_ns(record, instant)
+        owed: dict[str, set[bytes]] = defaultdict(set)
+        for at, topic, body in story.acknowledged:
+            if at < until and body not in story.finished[topic]:
+                owed[topic].add(body)
+        try:
+            check(folder, story, owed)
+        except Exception as error:  # whatever it is, it is reported with the seed
+            failures.append(f"POWER_LOSS_SEED={SEED + case}, instant {instant} of {len(record.syncs)}: {error!r}")
+            if os.environ.get("POWER_LOSS_RAISE"):
+                raise
+        shutil.rmtree(folder)
+    assert not failures, "\n".join([f"{len(failures)} of {CASES}", *failures[:20]])
+
+
+def test_with_sync_every_1_no_acknowledged_message_is_lost(tmp_path: Path) -> None:
+    """Whenever the power fails, whatever else the disk has."""
+    story = Story(tmp_path, "--sync-every=1", "--sync-timeout=100ms")
+    story.publish_at_once(3, 60, SEED)
+    record = story.kill()
+    lose_power(story, record, tmp_path, acknowledges=True)
+
+
+@pytest.mark.parametrize("every", [7, 2500])
+def test_with_another_value_what_was_written_before_the_last_sync_is_kept(every: int, tmp_path: Path) -> None:
+    """The rest may be lost. The broker starts with it, and delivers nothing that was not published."""
+    story = Story(tmp_path, f"--sync-every={every}", "--sync-timeout=50ms")
+    story.publish_at_once(3, 100, SEED)
+    record = story.kill()
+    lose_power(story, record, tmp_path, acknowledges=False)
+
+
+def test_everything_is_synced_within_the_timeout(tmp_path: Path) -> None:
+    """Without another publish: the messages, and the FINs that came after the last of them."""
+    story = Story(tmp_path, "--sync-every=100000", "--sync-timeout=20ms")
+    story.publish_at_once(1, 20, SEED)
+    consumer = V2Client(story.broker.tcp)
+    consumer.sub("last", "c", 10)
+    V2Client(story.broker.tcp).pub("last", b"finished")
+    published_ns = time.monotonic_ns()
+    wait_until(lambda: story.is_synced_since(published_ns))
+    message_id, _, _ = consumer.message()
+    consumer.finish(message_id)
+    finished_ns = time.monotonic_ns()
+    wait_until(lambda: story.is_synced_since(finished_ns))
+    record = story.kill()
+    record.build(len(record.syncs), tmp_path / "lost", None)
+    node = Node(tmp_path / "lost")
+    assert drain(node, "last", "c") == set()
+    got = drain(node, "t0", "c")
+    assert story.published["t0"] - story.finished["t0"] == got
+    node.broker.close()
