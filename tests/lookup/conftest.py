@@ -1,35 +1,28 @@
-"""A registry on the wire: as an object that is fed bytes, and as a process of its own."""
+"""Fixtures: a registry as an object that receives bytes, and as a process."""
 
 import asyncio
-import contextlib
-import http.client
 import json
-import re
-import signal
 import socket
 import struct
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from lookup.http import make_router
-from lookup.registry import Registry
-from lookup.tcp import Conversation
-from nsqwire.http import Request, Response
+from nsqdaemon.http import Request, Response
+from nsqlookup.http import make_router
+from nsqlookup.registry import Registry
+from nsqlookup.tcp import Conversation
+from tests.harness import daemon as harness
+from tests.harness.waiting import DEADLINE_S
 
-DEADLINE_S = 30
 SECOND = 1_000_000_000
 IDENTITY = {"broadcast_address": "b", "hostname": "h", "http_port": 4161, "tcp_port": 4160, "version": "1.3.0"}
 
 
 class Clock:
-    """Unix nanoseconds that pass when the test says so."""
+    """A clock in Unix nanoseconds that the test advances."""
 
     def __init__(self) -> None:
         self.now_ns = 1_795_184_228_805_018_549
@@ -42,7 +35,7 @@ class Clock:
 
 
 class NsqdOnTheWire:
-    """One connection to a registry without a socket: bytes in, replies out."""
+    """One connection to a registry without a socket: takes bytes, returns replies."""
 
     def __init__(self, registry: Registry, clock: Clock, address: str) -> None:
         self.conversation = Conversation(registry, address, IDENTITY)
@@ -105,7 +98,7 @@ def whole(response: Response) -> bytes:
 
 
 class World:
-    """One registry with a clock of its own, and both its faces."""
+    """One registry with its own clock, TCP protocol and HTTP API."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -144,7 +137,7 @@ class World:
         assert (response.status, response.body) == (200, b"")
 
     def found(self, topic: str) -> list[str]:
-        """Where ``/lookup`` says the topic is, as broadcast addresses."""
+        """The broadcast addresses that ``/lookup`` returns for the topic."""
         return [producer["broadcast_address"] for producer in self.get(f"/lookup?topic={topic}")["producers"]]
 
 
@@ -153,77 +146,35 @@ def world() -> World:
     return World()
 
 
-class Process:
-    """A ``python -m lookup`` of the test's own, with its log at hand."""
-
-    def __init__(self, *flags: str, **popen: Any) -> None:
-        command = [sys.executable, "-m", "lookup", *flags]
-        self.process = subprocess.Popen(command, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen})
-        self.log: list[str] = []
-        self._changed = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stderr or ():
-            with self._changed:
-                self.log.append(line.decode().rstrip("\n"))
-                self._changed.notify_all()
-
-    def logged(self, pattern: str) -> re.Match[str]:
-        """The first log line that matches, waited for."""
-        deadline = time.monotonic() + DEADLINE_S
-        with self._changed:
-            while True:
-                for line in self.log:
-                    if match := re.search(pattern, line):
-                        return match
-                assert time.monotonic() < deadline, f"no line matches {pattern!r} in {self.log}"
-                assert self._reader.is_alive(), f"it ended without a line that matches {pattern!r}: {self.log}"
-                self._changed.wait(0.1)
+class RunningRegistry(harness.Registry):
+    """A registry as a process, with its TCP side as sockets."""
 
     def port(self, face: str) -> int:
-        return int(self.logged(rf"INFO: {face}: listening on \S+:(\d+)$")[1])
+        """The port of ``TCP`` or ``HTTP``, once the registry listens there."""
+        return int(self.wait_for_log(rf"INFO: {face}: listening on \S+:(\d+)$")[1])
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port("TCP")), timeout=DEADLINE_S)
 
-    def get(self, target: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port("HTTP"), timeout=DEADLINE_S)
-        with contextlib.closing(connection):
-            connection.request("GET", target)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        status = self.process.wait(DEADLINE_S)
-        self._reader.join(DEADLINE_S)
-        return status
+    def answer(self, target: str) -> tuple[int, bytes]:
+        """Status and body of GET."""
+        self.wait_until_ready()
+        answer = self.request("GET", target)
+        return answer.status, answer.text.encode()
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Process]]:
-    """Start a registry on free loopback ports; it is gone when the test ends."""
-    started: list[Process] = []
+def start() -> Iterator[Callable[..., RunningRegistry]]:
+    """Start a registry on free loopback ports, which is killed at the end of the test. It may not listen yet."""
+    started: list[RunningRegistry] = []
 
-    def run(*flags: str, **popen: Any) -> Process:
-        ports = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
-        process = Process(*ports, *flags, **popen)
-        started.append(process)
-        return process
+    def run(*flags: str, **popen: Any) -> RunningRegistry:
+        started.append(RunningRegistry(*flags, **popen).start())
+        return started[-1]
 
     yield run
     for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.wait()
-        for pipe in (each.process.stdout, each.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        each.close()
 
 
 def receive_reply(connection: socket.socket) -> bytes:

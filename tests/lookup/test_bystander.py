@@ -1,4 +1,4 @@
-"""One peer with very much, or a very long answer, holds up nobody: the others are served in between."""
+"""A peer with very many registrations, or a very long response, does not delay other clients."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 TOPICS = 30_000
 OK = b"\x00\x00\x00\x02OK"
 
 
 class Bystander:
-    """Asks for its own topic, and for one of the big peer's, over and over."""
+    """Repeatedly looks up its own topic and one of the big peer's."""
 
     def __init__(self, process: Any) -> None:
         self.answers: list[bool] = []
@@ -74,52 +76,44 @@ def send_each(peer: socket.socket, command: str) -> None:
 
 
 def asked_between(log: list[str], first: str, last: str) -> int:
-    """How many requests of the bystander's were answered between two lines of the log."""
+    """Number of the bystander's requests that were answered between two lines of the log."""
     numbers = [number for number, line in enumerate(log) if re.search(f"{first}|{last}", line)]
     return sum("GET /lookup?topic=steady" in line for line in log[numbers[0] : numbers[-1]])
 
 
 def test_a_peer_with_very_many_topics_leaves_and_holds_up_nobody(big_peer: tuple[Any, socket.socket]) -> None:
-    """Its registrations are cleared away in pieces. It is not named by any answer that follows one without it."""
+    """Its registrations are removed in slices. Once missing from a response, it is missing from all later ones."""
     process, big = big_peer
     with Bystander(process) as bystander:
         big.close()
-        wait_for(lambda: sum("UNREGISTER category:" in line for line in process.log) == TOPICS + 1)
-        wait_for(lambda: not bystander.answers[-1])
+        wait_until(lambda: sum("UNREGISTER category:" in line for line in process.log) == TOPICS + 1)
+        wait_until(lambda: not bystander.answers[-1])
     assert asked_between(process.log, "UNREGISTER category:", "UNREGISTER category:") >= 3
     assert bystander.answers == sorted(bystander.answers, reverse=True)
-    assert json.loads(process.get("/lookup?topic=t29999")[1]) == {"channels": [], "producers": []}
-    assert [each["broadcast_address"] for each in json.loads(process.get("/nodes")[1])["producers"]] == ["steady"]
+    assert json.loads(process.answer("/lookup?topic=t29999")[1]) == {"channels": [], "producers": []}
+    assert [each["broadcast_address"] for each in json.loads(process.answer("/nodes")[1])["producers"]] == ["steady"]
 
 
 def test_a_topic_with_very_many_channels_is_left_in_pieces(big_peer: tuple[Any, socket.socket]) -> None:
-    """One command of one client, which would else hold up all others."""
+    """A single command, which would otherwise delay all other clients."""
     process, big = big_peer
     send_each(big, "REGISTER wide c{:05}")
     with Bystander(process):
         big.sendall(b"UNREGISTER wide\n")
         assert big.recv(6) == OK
     assert asked_between(process.log, r" UNREGISTER category:channel", r" UNREGISTER category:topic key:wide") >= 3
-    assert len(json.loads(process.get("/channels?topic=wide")[1])["channels"]) == TOPICS
+    assert len(json.loads(process.answer("/channels?topic=wide")[1])["channels"]) == TOPICS
 
 
 @pytest.mark.parametrize("path", ["/debug", "/nodes", "/metrics"])
 def test_a_long_answer_holds_up_nobody(big_peer: tuple[Any, socket.socket], path: str) -> None:
-    """Others are answered between its pieces."""
+    """Other requests are answered between its slices."""
     process, _ = big_peer
     with Bystander(process) as bystander:
-        wait_for(lambda: bystander.answers)
+        wait_until(lambda: bystander.answers)
         before = len(bystander.answers)
-        status, body = process.get(path)
+        status, body = process.answer(path)
         meanwhile = len(bystander.answers) - before
     assert (status, body.count(b"t29999")) == (200, 1)
     assert meanwhile >= 3
     assert all(bystander.answers)
-
-
-def wait_for(holds: Callable[[], Any]) -> None:
-    for _ in range(3000):
-        if holds():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("not within 30 s")

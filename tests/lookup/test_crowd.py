@@ -1,4 +1,4 @@
-"""Many clients at once, some of which stall, dawdle or never read: the others do not notice, memory stays bounded."""
+"""Many clients, some of which stall, are slow or never read: others are not affected, and memory stays limited."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OK = b"\x00\x00\x00\x02OK"
 
 
 def sent_until_it_blocks(sock: socket.socket, data: bytes) -> int:
-    """How many bytes went out before nothing more was taken."""
+    """Send until the socket blocks; returns the number of bytes sent."""
     sent = 0
     sock.settimeout(1)
     with contextlib.suppress(TimeoutError):
@@ -41,8 +41,8 @@ def test_stalled_and_deaf_clients_cost_little_and_disturb_nobody(
     receive_reply: Callable[[socket.socket], bytes],
     identify_command: Callable[..., bytes],
 ) -> None:
-    """A hundred that stop within the magic, a command or an IDENTIFY; some that send PING by the megabyte and read
-    nothing. The registry answers on and does not keep what they sent; who reads at last has every answer."""
+    """A hundred clients stop within the magic, a command or an IDENTIFY; some send megabytes of PING and do not read.
+    The registry keeps answering and does not buffer their input; once they read, they get every answer."""
     process = start()
     unfinished = (b"", b"  ", b"  V1PIN", b"  V1IDENTIFY\n\x00", b"  V1IDENTIFY\n" + struct.pack(">i", 1 << 20) + b"{")
     with contextlib.ExitStack() as stack:
@@ -57,11 +57,11 @@ def test_stalled_and_deaf_clients_cost_little_and_disturb_nobody(
         assert max(sent) < DEAF_BYTES, "a client that reads nothing is not read from without end"
         nsqd.sendall(b"PING\n")
         assert receive_reply(nsqd) == b"OK"
-        assert len(json.loads(process.get("/lookup?topic=t")[1])["producers"]) == 1
+        assert len(json.loads(process.answer("/lookup?topic=t")[1])["producers"]) == 1
         assert psutil.Process(process.process.pid).memory_info().rss - before < GROWTH_BYTES
         pings = (sent[0] - len(b"  V1")) // len(b"PING\n")
         assert read(deaf[0], pings * len(OK)) == OK * pings
-    assert process.stop() == 0
+    assert process.terminate() == 0
 
 
 def test_a_client_that_drops_its_bytes_one_by_one_is_served(
@@ -69,7 +69,7 @@ def test_a_client_that_drops_its_bytes_one_by_one_is_served(
     receive_reply: Callable[[socket.socket], bytes],
     identify_command: Callable[..., bytes],
 ) -> None:
-    """However slowly a command comes, it is a command; another client is answered in between each two bytes."""
+    """A slow command is executed; another client is answered between any two bytes."""
     process = start()
     with process.connect() as slow, process.connect() as other:
         other.sendall(b"  V1")
@@ -78,11 +78,11 @@ def test_a_client_that_drops_its_bytes_one_by_one_is_served(
             other.sendall(b"PING\n")
             assert receive_reply(other) == b"OK"
         assert [receive_reply(slow)[:1], receive_reply(slow)] == [b"{", b"OK"]
-        assert json.loads(process.get("/channels?topic=t")[1]) == {"channels": ["c"]}
+        assert json.loads(process.answer("/channels?topic=t")[1]) == {"channels": ["c"]}
 
 
 def test_who_registers_very_much_at_once_is_served_between_the_others(world: Any) -> None:
-    """A broker of a thousand topics sends them in one go: some are carried out, then it is somebody else's turn."""
+    """A broker sends a thousand REGISTERs at once: some are executed, then other clients are served."""
     nsqd = world.nsqd()
     topics = [f"t{number}" for number in range(1000)]
     nsqd.conversation.session.received("".join(f"REGISTER {topic}\n" for topic in topics).encode())
@@ -97,7 +97,7 @@ def test_everything_sent_before_the_end_is_carried_out(
     receive_reply: Callable[[socket.socket], bytes],
     identify_command: Callable[..., bytes],
 ) -> None:
-    """A client that sends many commands and shuts its side down has an answer to each, then the end."""
+    """A client that sends many commands and shuts down its side gets an answer to each, then the end."""
     process = start()
     with process.connect() as nsqd:
         nsqd.sendall(b"  V1" + identify_command() + b"".join(b"REGISTER t%d\n" % number for number in range(5000)))
@@ -105,11 +105,11 @@ def test_everything_sent_before_the_end_is_carried_out(
         assert receive_reply(nsqd).startswith(b"{")
         assert read(nsqd, 5000 * len(OK)) == OK * 5000
         assert nsqd.recv(1) == b""
-    assert len(json.loads(process.get("/topics")[1])["topics"]) == 5000
+    assert len(json.loads(process.answer("/topics")[1])["topics"]) == 5000
 
 
 def test_a_large_database_is_told_whole(world: Any) -> None:
-    """/nodes and /debug are made in pieces, and hold what they held when it was little."""
+    """/nodes and /debug are built in slices, with the same contents as for a small database."""
     topics = [f"t{number:03}" for number in range(60)]
     for number in range(60):
         world.nsqd(*topics, broadcast_address=f"n{number:02}")

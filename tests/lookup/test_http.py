@@ -19,7 +19,7 @@ NSQ = b"X-Nsq-Content-Type: nsq; version=1.0"
     ],
 )
 def test_an_empty_registry_answers_with_empty_lists(world: Any, target: str, body: bytes) -> None:
-    """Lists are [], never null; only /ping goes without the NSQ header."""
+    """Lists are [], never null; only /ping lacks the NSQ header."""
     response = world.request("GET", target)
     assert (response.status, response.body) == (200, body)
     assert (NSQ in response.head) == (target != "/ping")
@@ -57,14 +57,14 @@ def test_an_empty_registry_answers_with_empty_lists(world: Any, target: str, bod
     ],
 )
 def test_an_error_is_a_status_and_a_code(world: Any, method: str, target: str, status: int, code: str) -> None:
-    """{"message":"CODE"}, and the registry is as it was."""
+    """{"message":"CODE"}, and the registry is unchanged."""
     response = world.request(method, target)
     assert (response.status, response.body) == (status, b'{"message":"%s"}' % code.encode())
     assert world.get("/topics") == {"topics": []}
 
 
 def test_topics_and_channels_can_be_made_without_a_producer(world: Any) -> None:
-    """A channel brings its topic; success is an empty answer, also the second time."""
+    """Creating a channel creates its topic; success is an empty response, also the second time."""
     for _ in range(2):
         world.post("/channel/create?topic=t&channel=c%23ephemeral")
         world.post("/topic/create?topic=u")
@@ -73,13 +73,13 @@ def test_topics_and_channels_can_be_made_without_a_producer(world: Any) -> None:
 
 
 def test_deleting_or_tombstoning_what_is_not_there_is_fine(world: Any) -> None:
-    """Scripts that clean up may run twice; these two never check the name."""
+    """Clean-up scripts may run twice; these two endpoints never check the name."""
     world.post("/topic/delete?topic=unknown$")
     world.post("/topic/tombstone?topic=unknown&node=a:1")
 
 
 def test_the_registry_can_be_looked_into(world: Any) -> None:
-    """Go's debug paths answer here too; the index has no slash, unlike nsqd's, and /debug stays the database."""
+    """Go's debug paths exist; the index has no trailing slash, unlike nsqd's, and /debug is the database."""
     index = world.request("GET", "/debug/pprof")
     assert index.status == 200
     assert b'href="/debug/pprof/goroutine"' in index.body

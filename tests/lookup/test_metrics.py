@@ -1,4 +1,4 @@
-"""What Prometheus scrapes from a registry."""
+"""The registry's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def test_the_registry_tells_prometheus_what_it_holds(
     receive_reply: Callable[..., bytes],
     metrics_problems: Callable[[str], list[str]],
 ) -> None:
-    """Topics, channels, nodes and producers per topic, by Prometheus' own rules, with the process's figures."""
+    """Topics, channels, nodes, producers per topic and the process's figures, in Prometheus' format."""
     registry = start()
     nsqd = registry.connect()
     nsqd.sendall(b"  V1" + identify_command() + b"REGISTER t c\nREGISTER t d\nREGISTER u\n")
     assert [receive_reply(nsqd) for _ in range(4)][1:] == [b"OK"] * 3
-    status, body = registry.get("/metrics")
+    status, body = registry.answer("/metrics")
     nsqd.close()
     text = body.decode()
     assert status == 200

@@ -1,4 +1,4 @@
-"""The registration database against the simplest thing that could be meant by it: any history, the same answers."""
+"""The registration database compared with a simple model: the same responses after any history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NODES = st.integers(0, 2)
 
 @dataclass
 class Node:
-    """One connection: what it announced, when it was last heard of, and when it was tombstoned for which topic."""
+    """One connection: its IDENTIFY, the time of its last ping, and the times of its tombstones by topic."""
 
     wire: Any
     name: str
@@ -33,7 +33,7 @@ class Node:
 
 
 class Registrations(RuleBasedStateMachine):
-    """The model: which topics and channels there are, and a set of (node, topic, channel or None)."""
+    """The model: the existing topics and channels, and a set of (node, topic, channel or None)."""
 
     world_factory: Any  # conftest's World, which a state machine cannot take as a fixture
 
@@ -85,7 +85,7 @@ class Registrations(RuleBasedStateMachine):
     @precondition(lambda self: self.nodes)
     @rule(data=st.data(), steps=st.integers(0, 4))
     def disconnect_slowly(self, data: st.DataObject, steps: int) -> None:
-        """Answers are those of a node that is gone, however little of it has been cleared away."""
+        """Responses do not contain a disconnected node, even before its registrations are removed."""
         number = data.draw(st.sampled_from(sorted(self.nodes)))
         work = self.nodes[number].wire.conversation.ended()
         for _, _ in zip(range(steps), work, strict=False):
@@ -96,7 +96,7 @@ class Registrations(RuleBasedStateMachine):
     @precondition(lambda self: self.unfinished)
     @rule(data=st.data())
     def clear_away(self, data: st.DataObject) -> None:
-        """One step more of one of them."""
+        """One more slice of the removal of a disconnected node."""
         work = data.draw(st.sampled_from(range(len(self.unfinished))))
         if next(self.unfinished[work], self) is self:
             del self.unfinished[work]
@@ -233,7 +233,7 @@ def quoted(name: str) -> str:
 
 
 def test_any_history_leaves_what_the_simple_model_says(world_factory: Any) -> None:
-    """Nodes come, register, leave, fall silent; operators create, delete, tombstone: /lookup, /topics, /channels,
-    /nodes and /debug after every step."""
+    """Nodes connect, register, disconnect and become silent; operators create, delete and tombstone. /lookup, /topics,
+    /channels, /nodes and /debug are checked after every step."""
     machine = type("WithWorld", (Registrations,), {"world_factory": world_factory})
     run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=50, deadline=None))

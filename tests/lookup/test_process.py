@@ -1,4 +1,4 @@
-"""nsqlookupd as a process: start, flags, stop, and strangers at its door."""
+"""nsqlookupd as a process: start, flags, stop, and invalid clients."""
 
 import contextlib
 import json
@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 from bench.ports import free_port
-from lookup.settings import LookupSettings
-from nsqwire.settings import markdown
+from nsqdaemon.settings import markdown
+from nsqlookup.settings import LookupSettings
 from nsqwire.version import version_text
+from tests.harness.waiting import DEADLINE_S
 
 Start = Callable[..., Any]
 
 
 def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "lookup", *flags],
+        [sys.executable, "-m", "nsqlookup", *flags],
         capture_output=True,
         text=True,
         timeout=60,
@@ -34,10 +35,10 @@ def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
-    """Real ports in the log where 0 was asked for; a signal ends it with status 0."""
+    """For port 0, the log has the real port; a signal ends it with status 0."""
     process = start("--log-prefix", "[x] ")
-    assert process.get("/ping") == (200, b"OK")
-    assert process.stop(number) == 0
+    assert process.answer("/ping") == (200, b"OK")
+    assert process.end(number) == 0
     told = [line.partition("INFO: ")[2] for line in process.log if " INFO: 200 " not in line]
     tcp, http = process.port("TCP"), process.port("HTTP")
     assert told == [
@@ -51,34 +52,34 @@ def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
 
 
 def test_nothing_outlives_the_process(start: Start) -> None:
-    """The registry is what its peers tell it: started again it knows nothing. --verbose is taken, and adds nothing."""
+    """The registry stores nothing: after a restart it is empty. --verbose is accepted, without effect."""
     first = start("--verbose")
     with socket.create_connection(("127.0.0.1", first.port("HTTP"))) as client:
         client.sendall(b"POST /topic/create?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert client.recv(15) == b"HTTP/1.1 200 OK"
-    assert first.get("/topics") == (200, b'{"topics":["t"]}')
-    first.stop()
+    assert first.answer("/topics") == (200, b'{"topics":["t"]}')
+    first.terminate()
     assert not any(" DEBUG: " in line for line in first.log)
-    assert start().get("/topics") == (200, b'{"topics":[]}')
+    assert start().answer("/topics") == (200, b'{"topics":[]}')
 
 
 def test_silent_clients_do_not_hold_up_the_end(start: Start) -> None:
-    """Connections that never said anything, on either port, and one within a command."""
+    """Connections that sent nothing, on either port, and one within a command."""
     process = start()
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(process.connect()) for _ in range(3)]
         stack.enter_context(socket.create_connection(("127.0.0.1", process.port("HTTP"))))
         silent[1].sendall(b"  V1")
         silent[2].sendall(b"  V1IDENTIFY\n\x00\x00")
-        process.logged("desired protocol magic '  V1'")
-        assert process.stop() == 0
+        process.wait_for_log("desired protocol magic '  V1'")
+        assert process.terminate() == 0
         assert [each.recv(1) for each in silent[:1]] == [b""]
 
 
 def test_an_nsqd_registers_and_is_gone_when_it_hangs_up(
     start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes]
 ) -> None:
-    """The whole way over real sockets, with the flags' broadcast address in the answer."""
+    """Over real sockets, with the broadcast address of the flags in the response."""
     process = start("--broadcast-address=lookup.example")
     with process.connect() as nsqd:
         nsqd.sendall(b"  V1" + identify_command(broadcast_address="nsqd.example") + b"REGISTER t c\n")
@@ -91,13 +92,13 @@ def test_an_nsqd_registers_and_is_gone_when_it_hangs_up(
             "version": "1.3.0",
         }
         assert receive_reply(nsqd) == b"OK"
-        status, body = process.get("/lookup?topic=t")
+        status, body = process.answer("/lookup?topic=t")
         (producer,) = json.loads(body)["producers"]
         assert status == 200
         assert producer["broadcast_address"] == "nsqd.example"
         assert producer["remote_address"] == "{}:{}".format(*nsqd.getsockname())
-    process.logged("UNREGISTER category:topic key:t")
-    assert json.loads(process.get("/lookup?topic=t")[1]) == {"channels": ["c"], "producers": []}
+    process.wait_for_log("UNREGISTER category:topic key:t")
+    assert json.loads(process.answer("/lookup?topic=t")[1]) == {"channels": ["c"], "producers": []}
 
 
 STRANGERS = [
@@ -120,7 +121,7 @@ STRANGERS = [
 def test_strangers_do_not_disturb_a_client(
     start: Start, receive_reply: Callable[[socket.socket], bytes], identify_command: Callable[..., bytes], face: str
 ) -> None:
-    """While each of them talks nonsense to either port and hangs up, one nsqd pings and stays registered."""
+    """Each sends invalid bytes to either port and disconnects; an nsqd keeps pinging and stays registered."""
     process = start()
     with process.connect() as nsqd:
         nsqd.sendall(b"  V1" + identify_command() + b"REGISTER t\n")
@@ -132,13 +133,13 @@ def test_strangers_do_not_disturb_a_client(
                     stranger.sendall(said)
                 nsqd.sendall(b"PING\n")
                 assert receive_reply(nsqd) == b"OK"
-        assert len(json.loads(process.get("/lookup?topic=t")[1])["producers"]) == 1
-    assert process.stop() == 0
+        assert len(json.loads(process.answer("/lookup?topic=t")[1])["producers"]) == 1
+    assert process.terminate() == 0
     assert not [line for line in process.log if "Traceback" in line]
 
 
 def test_a_stranger_hears_what_was_wrong(start: Start, receive_reply: Callable[[socket.socket], bytes]) -> None:
-    """The reply arrives before the connection ends, also when the client has stopped sending."""
+    """The reply arrives before the connection is closed, also if the client has shut down its side."""
     process = start()
     for said, reply in (
         (b"  V9", b"E_BAD_PROTOCOL"),
@@ -153,12 +154,15 @@ def test_a_stranger_hears_what_was_wrong(start: Start, receive_reply: Callable[[
 
 
 def test_the_log_may_be_closed(start: Start) -> None:
-    """A harness that closes stderr, or hands in one that cannot be written, has a registry all the same."""
+    """The registry runs even if stderr is closed or cannot be written."""
     port = free_port()
     with Path(os.devnull).open("rb") as unwritable:
         process = start(f"--http-address=127.0.0.1:{port}", stderr=unwritable)
         for _ in range(500):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as client,
+            ):
                 client.sendall(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n")
                 assert client.recv(1000).endswith(b"OK")
                 break
@@ -166,11 +170,11 @@ def test_the_log_may_be_closed(start: Start) -> None:
                 process.process.wait(0.05)
         else:
             pytest.fail("it never answered")
-        assert process.stop() == 0
+        assert process.terminate() == 0
 
 
 def test_version_is_told_on_stdout() -> None:
-    """``nsqlookupd v1.3.0 (built w/...)``: harnesses parse it."""
+    """``nsqlookupd v1.3.0 (built w/...)``, which scripts parse."""
     ended = run("--version")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, version_text("nsqlookupd") + "\n", "")
 
@@ -204,24 +208,26 @@ def test_a_taken_port_is_named() -> None:
 
 
 def test_settings_come_from_the_environment_and_a_file_too(start: Start, tmp_path: Path) -> None:
-    """LOOKUP_* beats the file; a flag beats both."""
+    """LOOKUP_* overrides the file; a flag overrides both."""
     file = tmp_path / "lookup.toml"
     file.write_text('log_prefix = "[file] "\nlog_level = "debug"\n')
     process = start(f"--config={file}", env={**os.environ, "LOOKUP_LOG_PREFIX": "[environment] "})
     process.port("HTTP")
-    assert process.stop() == 0
+    assert process.terminate() == 0
     assert all(line.startswith("[environment] ") for line in process.log)
 
 
 def test_it_imports_no_django() -> None:
-    """The registry starts at once because it loads nothing of the platform."""
-    code = "import sys, lookup.__main__; print([m for m in sys.modules if m.partition('.')[0] in ('django', 'celery')])"
+    """The registry starts fast because it imports nothing of the platform."""
+    code = (
+        "import sys, nsqlookup.__main__; print([m for m in sys.modules if m.partition('.')[0] in ('django', 'celery')])"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout == "[]\n"
 
 
 def test_the_docs_list_the_settings_there_are() -> None:
-    """docs/settings-nsqlookupd.md holds the table the declarations give; ``make docs`` writes it anew."""
+    """docs/settings-nsqlookupd.md has the table of the declarations; ``make docs`` updates it."""
     page = Path(__file__).parents[2] / "docs" / "settings-nsqlookupd.md"
     assert page.read_text().endswith("\n\n" + markdown(LookupSettings))
 
@@ -229,8 +235,8 @@ def test_the_docs_list_the_settings_there_are() -> None:
 def test_the_log_can_be_json(start: Start) -> None:
     """With --log-format=json every line is an object with time, level, logger and message."""
     process = start("--log-format=json")
-    process.logged("HTTP: listening on ")
-    assert process.stop() == 0
+    process.wait_for_log("HTTP: listening on ")
+    assert process.terminate() == 0
     records = [json.loads(line) for line in process.log]
     assert all(list(record) == ["time", "level", "logger", "message"] for record in records)
     assert records[0]["message"].startswith("nsqlookupd v1.3.0 (built w/")

@@ -1,4 +1,4 @@
-"""Who is found where, and for how long."""
+"""Registrations: which producers are found for which topic, and for how long."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 
 def test_a_topic_and_its_channels_are_found_where_they_were_registered(world: Any) -> None:
-    """/lookup gives the whole address of each producer, sorted, and the topic's channels."""
+    """/lookup returns all addresses of each producer, sorted, and the topic's channels."""
     world.nsqd("t b", "t a", broadcast_address="zulu", topology_zone="z", topology_region="r")
     world.nsqd("t", broadcast_address="alpha")
     answer = world.get("/lookup?topic=t")
@@ -26,14 +26,14 @@ def test_a_topic_and_its_channels_are_found_where_they_were_registered(world: An
 
 
 def test_two_connections_with_one_address_are_two_producers(world: Any) -> None:
-    """Producers are known by their connection, not by what they announce."""
+    """Producers are identified by their connection, not by the address that they announce."""
     world.nsqd("t")
     world.nsqd("t")
     assert world.found("t") == ["addrA", "addrA"]
 
 
 def test_a_silent_producer_is_left_out_until_it_pings(world: Any) -> None:
-    """Exactly the inactive timeout is still active; one moment more is not, and a ping brings it back."""
+    """A producer is active up to exactly the inactive timeout, inactive after it, and active again after a ping."""
     nsqd = world.nsqd("t")
     world.clock.pass_by(300)
     assert world.found("t") == ["addrA"]
@@ -57,7 +57,7 @@ def test_topics_and_channels_are_listed_even_when_their_producers_are_not(world:
 
 
 def test_entries_outlive_their_producers(world: Any) -> None:
-    """A disconnect takes the producer, not the topic; another's registration stays."""
+    """A disconnect removes the producer, not the topic; registrations of others stay."""
     nsqd = world.nsqd("t c")
     world.nsqd("t", broadcast_address="other")
     nsqd.disconnect()
@@ -67,7 +67,7 @@ def test_entries_outlive_their_producers(world: Any) -> None:
 
 @pytest.mark.parametrize("leave", ["disconnect", "UNREGISTER"])
 def test_ephemeral_entries_go_with_their_last_producer(world: Any, leave: str) -> None:
-    """However the last one leaves, no ephemeral name is left behind; lasting ones stay."""
+    """In every way of leaving, ephemeral names are removed; others stay."""
     first, second = (world.nsqd("e#ephemeral c#ephemeral", "t c#ephemeral", "t lasting") for _ in range(2))
 
     def go(nsqd: Any) -> None:
@@ -87,7 +87,7 @@ def test_ephemeral_entries_go_with_their_last_producer(world: Any, leave: str) -
 
 
 def test_unregistering_a_channel_leaves_the_topic(world: Any) -> None:
-    """And unregistering the topic takes its channels along."""
+    """Unregistering the topic removes its channels."""
     nsqd = world.nsqd("t a", "t b")
     nsqd.ok("UNREGISTER t a")
     assert set(world.get("/debug")) == {"client::", "channel:t:b", "topic:t:"}
@@ -97,7 +97,7 @@ def test_unregistering_a_channel_leaves_the_topic(world: Any) -> None:
 
 
 def test_a_tombstone_hides_a_producer_until_it_expires(world: Any) -> None:
-    """For its lifetime, for that topic alone, through registering again; /nodes shows it as one."""
+    """For its lifetime and for this topic only, even after another REGISTER; /nodes shows it as a tombstone."""
     nsqd = world.nsqd("t", "u")
     world.nsqd("t", broadcast_address="other")
     world.post("/topic/tombstone?topic=t&node=addrA:4151")
@@ -139,7 +139,7 @@ def test_a_tombstone_takes_every_connection_of_the_node_and_no_other(world: Any)
 
 
 def test_deleting_a_topic_drops_its_channels_and_a_live_nsqd_brings_it_back(world: Any) -> None:
-    """Whoever produces it; other topics stay, and the connection goes on."""
+    """For all its producers; other topics stay, and connections stay open."""
     nsqd = world.nsqd("t c", "u c")
     world.post("/topic/delete?topic=t")
     assert world.get("/topics") == {"topics": ["u"]}
@@ -152,7 +152,7 @@ def test_deleting_a_topic_drops_its_channels_and_a_live_nsqd_brings_it_back(worl
 
 
 def test_deleting_a_channel_leaves_its_topic(world: Any) -> None:
-    """Once; the second time there is none."""
+    """The first time; the second time it does not exist."""
     world.nsqd("t c", "t d")
     world.post("/channel/delete?topic=t&channel=c")
     assert world.get("/lookup?topic=t")["channels"] == ["d"]
@@ -161,7 +161,7 @@ def test_deleting_a_channel_leaves_its_topic(world: Any) -> None:
 
 
 def test_the_debug_page_shows_the_whole_database(world: Any) -> None:
-    """Every entry with producers, by category:key:subkey; each producer with its times, keys in order."""
+    """Every entry with producers, by category:key:subkey; each producer with its times, with sorted keys."""
     assert world.request("GET", "/debug").body == b"{}"
     world.nsqd("t1 c1")
     world.post("/topic/create?topic=unproduced")
@@ -179,7 +179,7 @@ def test_the_debug_page_shows_the_whole_database(world: Any) -> None:
 
 
 def test_a_star_reads_every_topic_but_deletes_and_hides_none(world: Any) -> None:
-    """topic=* looks up and lists across all topics; deleting or tombstoning by it is refused."""
+    """topic=* looks up and lists all topics; deleting or tombstoning with it is refused."""
     assert world.request("GET", "/lookup?topic=*").status == 404
     world.nsqd("t a", "u a", broadcast_address="one")
     world.nsqd("u b", broadcast_address="two")

@@ -1,4 +1,4 @@
-"""Protocol V1: each command and each error, whole and byte by byte."""
+"""Protocol V1: each command and each error, at once and byte by byte."""
 
 import json
 import logging
@@ -23,7 +23,7 @@ GOOD = identify(GOOD_BODY)
 
 @pytest.fixture
 def talk(world: Any) -> Callable[[bytes], tuple[list[bytes], bool]]:
-    """Replies and whether it closed, the same whole and one byte at a time."""
+    """Returns the replies and whether the connection closed, which must not depend on how the bytes arrive."""
 
     def run(data: bytes) -> tuple[list[bytes], bool]:
         outcomes = []
@@ -41,7 +41,7 @@ Talk = Callable[[bytes], tuple[list[bytes], bool]]
 
 
 def test_a_whole_conversation(talk: Talk) -> None:
-    """Magic without reply, PING at any time, IDENTIFY once, then registering and unregistering, known or not."""
+    """Magic without reply, PING at any time, IDENTIFY once, then REGISTER and UNREGISTER, known names or not."""
     data = b"  V1PING\n" + GOOD + b"PING\nREGISTER t c\nREGISTER t c\nREGISTER t\nUNREGISTER t c\nUNREGISTER x\n"
     assert talk(data) == ([b"OK", IDENTITY] + [b"OK"] * 6, False)
 
@@ -115,13 +115,13 @@ IDENTIFIED_ERRORS = [
 
 @pytest.mark.parametrize(("data", "reply"), ERRORS)
 def test_an_error_is_answered_and_ends_the_connection(talk: Talk, data: bytes, reply: bytes) -> None:
-    """One reply with the code and what was wrong; nothing after it is read."""
+    """One reply with the code and the reason; later input is not read."""
     assert talk(data + b"PING\n") == ([reply], True)
 
 
 @pytest.mark.parametrize(("data", "reply"), IDENTIFIED_ERRORS)
 def test_an_error_after_identify_is_answered_too(talk: Talk, data: bytes, reply: bytes) -> None:
-    """The replies before it stand."""
+    """The replies before it are sent."""
     assert talk(b"  V1" + GOOD + data + b"PING\n") == ([IDENTITY, reply], True)
 
 
@@ -133,7 +133,7 @@ def test_an_error_after_identify_is_answered_too(talk: Talk, data: bytes, reply:
     ],
 )
 def test_a_client_that_stops_within_identify_is_told(world: Any, sent: bytes, reply: bytes) -> None:
-    """A body that will never come is an error, not silence."""
+    """An incomplete body is answered with an error."""
     connection = world.connect()
     assert connection.send(sent) == []
     connection.conversation.session.end()
@@ -141,7 +141,7 @@ def test_a_client_that_stops_within_identify_is_told(world: Any, sent: bytes, re
 
 
 def test_identify_is_read_as_go_reads_it(world: Any) -> None:
-    """Keys in any case, unknown ones ignored, null is nothing; the announced remote address does not count."""
+    """Keys in any case, unknown keys and null are ignored; an announced remote address is ignored."""
     connection = world.connect()
     body = (
         b'{"Broadcast_Address":"a\\u003cb","TCP_PORT":-1,"http_port":2,"version":"v","extra":[1],"hostname":null,'
@@ -156,8 +156,8 @@ def test_identify_is_read_as_go_reads_it(world: Any) -> None:
 
 
 def test_the_log_tells_what_each_client_did(world: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Connection, IDENTIFY, pings and every change of the database, as nsqlookupd writes them; nothing said twice."""
-    caplog.set_level(logging.INFO, logger="lookup")
+    """Connection, IDENTIFY, pings and every change of the database, in nsqlookupd's format, each once."""
+    caplog.set_level(logging.INFO, logger="nsqlookup")
     nsqd = world.nsqd("t c", "t c")
     world.clock.pass_by(1.5)
     nsqd.ok("PING")
@@ -181,7 +181,7 @@ def test_the_log_tells_what_each_client_did(world: Any, caplog: pytest.LogCaptur
 
 @given(st.binary(max_size=200), st.integers(1, 20))
 def test_no_bytes_break_a_conversation(world_factory: Any, data: bytes, chunk: int) -> None:
-    """Whatever is sent is answered or waited on, and another client's registration stands."""
+    """Any input is answered or waits for more, and another client's registration is kept."""
     world = world_factory()
     world.nsqd("steady", broadcast_address="steady")
     for opening in (b"", b"  V1", b"  V1IDENTIFY\n", b"  V1" + GOOD):
@@ -196,7 +196,7 @@ WORDS = [b"PING", b"IDENTIFY", b"REGISTER", b"UNREGISTER", b" t", b" c#ephemeral
 
 @given(st.lists(st.sampled_from(WORDS), max_size=20).map(b"".join), st.integers(1, 30))
 def test_how_the_bytes_were_cut_does_not_matter(world_factory: Any, data: bytes, chunk: int) -> None:
-    """Near-commands get the same replies whole and in pieces."""
+    """Commands with small mistakes get the same replies at once and in pieces."""
     outcomes = []
     for step in (None, chunk):
         connection = world_factory().connect()

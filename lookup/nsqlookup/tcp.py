@@ -1,4 +1,4 @@
-"""The registry's TCP face: one connection of an nsqd."""
+"""The registry's TCP interface."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
-from lookup.producer import Peer
-from lookup.registration import Registration
-from lookup.registry import Registry
-from lookup.session import MAGIC, OK, Identify, Ping, Register, Session, Unregister
-from lookup.turns import Turns
+from nsqlookup.peer import Peer
+from nsqlookup.registration import Registration
+from nsqlookup.registry import Registry
+from nsqlookup.session import MAGIC, OK, Identify, Ping, Register, Session, Unregister
+from nsqlookup.turns import Turns
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
-from nsqwire.http import encode
+from nsqwire.gojson import encode
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _REPLIES_AT_ONCE: Final = 64
 
 
 class Conversation:
-    """A session and what its commands do to the registry: still without a socket; ``now_ns`` comes in."""
+    """The execution of a session's commands, without a socket. ``now_ns`` is Unix nanoseconds."""
 
     def __init__(self, registry: Registry, address: str, identity: Mapping[str, Any]) -> None:
         self.session = Session()
@@ -35,7 +35,7 @@ class Conversation:
         self._peer: Peer | None = None
 
     def received(self, data: bytes, now_ns: int) -> None:
-        """Take bytes, and carry out what they complete; the replies are in ``session.take_output()``."""
+        """Take bytes and execute the complete commands; the replies are in ``session.take_output()``."""
         self.session.received(data)
         for _ in self.commands(lambda: now_ns):
             pass
@@ -113,8 +113,8 @@ class Conversation:
 
 
 class LookupServer:
-    """Makes the protocols of the TCP face. ``identity`` answers IDENTIFY; ``clock`` gives unix nanoseconds; commands
-    are executed in ``turns``."""
+    """Creates the protocols of connections. ``identity`` is the reply to IDENTIFY; ``clock`` returns Unix nanoseconds;
+    commands are executed in ``turns``."""
 
     def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any], turns: Turns) -> None:
         self.registry = registry
@@ -127,14 +127,14 @@ class LookupServer:
         return LookupProtocol(self)
 
     def close(self) -> None:
-        """End every connection, also those that never said anything."""
+        """Close every connection, also those that have sent nothing."""
         for connection in list(self.connections):
             connection.abort()
 
 
 class LookupProtocol(asyncio.Protocol):
-    """One connection. A client that does not read its replies is not read from either, and one that sends much has its
-    commands carried out some at a time, between those of others."""
+    """One connection. Reading is paused while the client does not read its replies; the commands of a client that sends
+    many are executed in steps, between those of others."""
 
     def __init__(self, server: LookupServer) -> None:
         self._server = server
@@ -232,7 +232,7 @@ class LookupProtocol(asyncio.Protocol):
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """A machine that vanished without a word must not look connected for ever."""
+    """Enable TCP keep-alive, so that a machine that disappeared does not stay connected."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)

@@ -1,4 +1,4 @@
-"""What the registry tells Prometheus."""
+"""The registry's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Generator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from lookup.registry import Registry
-from lookup.turns import sorted_in_turns
-from nsqwire.http.metrics import Series, labels_text
+from nsqdaemon.http.metrics import Series, labels_text
+from nsqlookup.registry import Registry
+from nsqlookup.turns import sorted_in_turns
 
 
 def registry_metrics(registry: Registry, now_ns: int) -> Generator[None, None, list[Metric | Series]]:
-    """The registry's metric families, made in short steps; ``now_ns`` is in unix nanoseconds."""
+    """The registry's metric families, built in short steps; ``now_ns`` is in Unix nanoseconds."""
     counts: dict[str, int] = {}
     for topic, count in registry.producer_counts(now_ns):
         counts[topic] = count

@@ -1,4 +1,4 @@
-"""Who registered: an nsqd, by its connection."""
+"""A connected nsqd."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from nsqwire.http import encode
+from nsqwire.gojson import encode
 
 if TYPE_CHECKING:
-    from lookup.entry import Entry
+    from nsqlookup.producer_set import ProducerSet
 
 
 @dataclass(kw_only=True, eq=False)
 class Peer:
     """An nsqd as its IDENTIFY described it, known by its connection: ``id`` is the connection's ``ip:port``.
 
-    Two connections that announce the same address are two peers. ``last_update_ns``, in unix nanoseconds, is set by
-    IDENTIFY and PING alone; the rest does not change.
+    Two connections that announce the same address are two peers. ``last_update_ns``, in Unix nanoseconds, is set by
+    IDENTIFY and PING only; the rest does not change.
     """
 
     id: str
@@ -30,32 +30,32 @@ class Peer:
     topology_region: str = ""
     last_update_ns: int = 0
     is_gone: bool = False
-    """True after its connection ended. It is then in no response, although some entries still hold it."""
-    entries: set[Entry] = field(default_factory=set, repr=False)
-    """Where it is entered; the registry's to change."""
+    """True after its connection ended. It is then in no response, although some producer sets still contain it."""
+    producer_sets: set[ProducerSet] = field(default_factory=set, repr=False)
+    """The registrations that it is a producer of; changed by the registry only."""
     topics_wire: list[bytes] | None = field(default=None, repr=False)
-    """Its topics as they were last written for ``/nodes``; None once they have changed."""
+    """Its topics as last encoded for ``/nodes``; None if they have changed since."""
     revision: int = field(default=0, repr=False)
-    """Number of changes of its entries and tombstones."""
+    """Number of changes of its registrations and tombstones."""
 
     def changed(self) -> None:
-        """Note a change of its entries or tombstones."""
+        """Record a change of its registrations or tombstones."""
         self.revision += 1
         self.topics_wire = None
 
     @property
     def node(self) -> str:
-        """``broadcast_address:http_port``, the name by which HTTP callers mean this nsqd."""
+        """``broadcast_address:http_port``, which identifies this nsqd in HTTP requests."""
         return f"{self.broadcast_address}:{self.http_port}"
 
     @cached_property
     def order(self) -> tuple[str, int, str]:
-        """What lists of peers are sorted by."""
+        """The sort key of lists of peers."""
         return (self.broadcast_address, self.tcp_port, self.id)
 
     @cached_property
     def wire(self) -> bytes:
-        """The peer as an object of ``/lookup``. Written once: a thousand of them are one answer."""
+        """The peer as an object of ``/lookup``. Encoded once, because an answer may contain a thousand."""
         return encode(
             {
                 "remote_address": self.id,

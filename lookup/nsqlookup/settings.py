@@ -1,11 +1,11 @@
-"""nsqlookupd's flags and what they mean here."""
+"""The registry's settings."""
 
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
-from nsqwire.logs import LOG_FORMATS, LogLevel
-from nsqwire.settings import Settings, setting
+from nsqdaemon.logs import LOG_FORMATS, LogLevel
+from nsqdaemon.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,15 +15,17 @@ class LookupSettings(Settings, env="LOOKUP_"):
     config: str = setting("", "Path to a TOML file with settings.", file=False)
     version: bool = setting(False, "Print the version and exit.", file=False)
     verbose: bool = setting(False, "No effect.", file=False, hidden=True)
-    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.")
-    log_prefix: str = setting("[nsqlookupd] ", "What each log line begins with, in nsqlookupd's form.")
+    log_level: LogLevel = setting("info", "Lowest level to log: debug, info, warn, error or fatal.")
+    log_prefix: str = setting("[nsqlookupd] ", "Prefix of each log line in nsqlookupd's format.")
     log_format: str = setting(
-        "nsqd", "Form of the log lines: nsqd's and nsqlookupd's, or json for one object a line.", choices=LOG_FORMATS
+        "nsqd",
+        "Format of log lines: nsqd's, or json for one JSON object per line.",
+        choices=LOG_FORMATS,
     )
     tcp_address: str = setting("0.0.0.0:4160", "host:port to listen on for nsqd.")
     http_address: str = setting("0.0.0.0:4161", "host:port to listen on for HTTP.")
     broadcast_address: str = setting(
-        socket.gethostname, "Address of this registry, told to each nsqd.", shown="this host's name"
+        socket.gethostname, "Address of this registry, announced to each nsqd.", shown="this host's name"
     )
     inactive_producer_timeout: timedelta = setting(
         "5m", "A producer that has not pinged for this long is left out of answers."

@@ -1,4 +1,4 @@
-"""One nsqd's conversation with the registry, protocol V1, without a socket."""
+"""The server side of nsqlookupd's protocol V1, without a socket."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsqwire.decoding import decode_json
 from nsqwire.errors import REPLIES, BadBody, BadChannel, BadTopic, Invalid, NSQError
+from nsqwire.gojson import decode_json
 from nsqwire.names import is_valid_name
 
 MAGIC: Final = b"  V1"
@@ -53,11 +53,11 @@ Command = Ping | Identify | Register | Unregister
 
 
 class Session:
-    """Bytes in, commands out; replies in, bytes out. Every error is fatal: it is answered, then ``closed`` is true.
+    """One connection: bytes in, commands out; replies in, bytes out. Every error is answered and closes the session.
 
     A command is ``NAME param...\\n``, IDENTIFY's followed by ``length i32 | JSON``; a reply is ``length i32 | data``,
-    an error's data being ``<code> <text>``. Source: NSQ's nsqlookupd. Beyond it: a line may have 64 KiB and a body
-    1 MiB, and a negative length is answered instead of ending the process.
+    an error's data being ``<code> <text>``. Source: NSQ's nsqlookupd. Unlike there, a line is limited to 64 KiB
+    and a body to 1 MiB, and a negative length is answered with an error.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Session:
             self._input += data
 
     def next_command(self) -> Command | None:
-        """The next whole command, or None: more bytes are needed, or an error has closed the conversation."""
+        """The next whole command, or None: more bytes are needed, or an error has closed the session."""
         if self.closed or not (self.greeted or self._greet()):
             return None
         try:
@@ -93,7 +93,7 @@ class Session:
         self._close()
 
     def end(self) -> None:
-        """The client will send no more: a body it still owes is an error it may be waiting to hear of."""
+        """The client sends no more input: an incomplete body is answered with an error."""
         if self._awaiting_body and not self.closed:
             missing = "body size" if len(self._input) < _LENGTH.size else "body"
             self.refuse(BadBody(f"IDENTIFY failed to read {missing}"))
@@ -172,7 +172,7 @@ class Session:
 
 
 def parse_identify(body: bytes) -> Identify:
-    """Read IDENTIFY's JSON as Go reads it into a struct: keys in any case, unknown keys ignored, null is no value.
+    """Read IDENTIFY's JSON as Go reads it into a struct: keys match in any case, unknown keys and nulls are ignored.
 
     Raises BadBody.
     """
@@ -201,7 +201,7 @@ def _fields(document: Any) -> dict[str, Any]:
         if not accepts(value):
             raise ValueError(f"{name} is of the wrong type")
         given[name] = value
-    given.pop("remote_address", None)  # the connection's own counts
+    given.pop("remote_address", None)  # the address of the connection is used
     return given
 
 

@@ -1,14 +1,14 @@
-"""One registration and who is entered in it."""
+"""One registration and its producers."""
 
 from __future__ import annotations
 
-from lookup.producer import Peer
-from lookup.registration import Registration
+from nsqlookup.peer import Peer
+from nsqlookup.registration import Registration
 from nsqwire.names import is_ephemeral
 
 
-class Entry:
-    """The producers of one registration. A tombstone marks a peer for removal here without touching it elsewhere.
+class ProducerSet:
+    """The producers of one registration. A tombstone marks a peer in this set only.
 
     ``peers`` may include disconnected ones that are not removed yet.
 
@@ -22,37 +22,37 @@ class Entry:
         self.registration = registration
         self.peers: set[Peer] = set()
         self.tombstones: dict[Peer, int] = {}
-        """When each marked peer was marked, in unix nanoseconds. The mark stays after its time, as NSQ's does."""
+        """When each peer was tombstoned, in Unix nanoseconds. The entry remains after the lifetime, as in NSQ."""
         self._ordered: list[Peer] | None = None
 
     def add(self, peer: Peer) -> bool:
-        """Enter a peer; False if it is there already."""
+        """Add a peer; False if it is a producer already."""
         if peer in self.peers:
             return False
         self.peers.add(peer)
         self._ordered = None
-        peer.entries.add(self)
+        peer.producer_sets.add(self)
         peer.changed()
         return True
 
     def remove(self, peer: Peer) -> bool:
-        """Take a peer out; False if it is not there."""
+        """Remove a peer; False if it is not a producer."""
         if peer not in self.peers:
             return False
         self.forget(peer)
-        peer.entries.discard(self)
+        peer.producer_sets.discard(self)
         peer.changed()
         return True
 
     def forget(self, peer: Peer) -> None:
-        """Remove a disconnected peer, whose own list of entries no longer matters."""
+        """Remove a disconnected peer, whose own producer sets no longer matter."""
         self.peers.discard(peer)
         self.tombstones.pop(peer, None)
         self._ordered = None
 
     @property
     def is_ephemeral(self) -> bool:
-        """True if the entry is removed with its last producer."""
+        """True if the registration is removed with its last producer."""
         return is_ephemeral(self.registration.subkey or self.registration.key)
 
     @property

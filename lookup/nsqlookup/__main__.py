@@ -1,4 +1,4 @@
-"""nsqlookupd, the process."""
+"""The nsqlookupd process."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Final
 
 import uvloop
 
-from lookup.http import Clock, make_router
-from lookup.registry import Registry
-from lookup.settings import LookupSettings
-from lookup.tcp import LookupServer
-from lookup.turns import Turns
-from nsqwire import logs
-from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
-from nsqwire.http import HTTPServer
-from nsqwire.listening import Listener, ListenFailed, listen_tcp
-from nsqwire.settings import load
+from nsqdaemon import logs
+from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
+from nsqdaemon.http import HTTPServer
+from nsqdaemon.listening import Listener, ListenFailed, listen_tcp
+from nsqdaemon.settings import load
+from nsqlookup.http import Clock, make_router
+from nsqlookup.registry import Registry
+from nsqlookup.settings import LookupSettings
+from nsqlookup.tcp import LookupServer
+from nsqlookup.turns import Turns
 from nsqwire.version import NSQ_VERSION, version_text
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _NO_FULL_COLLECTION: Final = 1 << 30
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run until SIGINT or SIGTERM and exit 0; exit 1 where an address cannot be had, 2 for a bad flag."""
+    """Run until SIGINT or SIGTERM and return 0; 1 if an address cannot be bound. Exits with 2 for a bad flag."""
     occupy_standard_descriptors()
     allow_many_descriptors()
     arguments = sys.argv[1:] if argv is None else argv
@@ -50,10 +50,10 @@ def main(argv: list[str] | None = None) -> None:
 
 
 async def serve(settings: LookupSettings) -> None:
-    """Serve both faces until SIGINT or SIGTERM. Raises ListenFailed."""
+    """Serve TCP and HTTP until SIGINT or SIGTERM. Raises ListenFailed."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):  # before a supervisor can read that we listen
+    for number in (signal.SIGINT, signal.SIGTERM):  # before a supervisor can read the log line of listening
         loop.add_signal_handler(number, stop.set)
 
     log.info("%s", version_text(PROGRAM))
@@ -95,7 +95,7 @@ def _listen(face: str, address: str) -> Listener:
 
 
 def steady_unix_clock() -> Clock:
-    """A clock of unix nanoseconds that runs on when the machine's time is set: producers must not expire by that."""
+    """A clock of Unix nanoseconds that ignores later steps of the wall clock, so that these expire no producer."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: offset + time.monotonic_ns()
 

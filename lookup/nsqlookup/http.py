@@ -1,4 +1,4 @@
-"""The registry's HTTP face."""
+"""The registry's HTTP interface."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from typing import Final
 
-from lookup.producer import Peer
-from lookup.registry import EVERY, Registry
-from lookup.turns import Turns, sorted_in_turns
-from nsqwire.http import HTTPError, Request, Response, Router, empty, encode, json_response, text_response
-from nsqwire.http.messages import JSON_HEADER, NSQ_HEADER
-from nsqwire.http.profiling import add_profiling
+from nsqdaemon.http import HTTPError, Request, Response, Router, empty, json_response, text_response
+from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqdaemon.http.profiling import add_profiling
+from nsqlookup.peer import Peer
+from nsqlookup.registry import EVERY, Registry
+from nsqlookup.turns import Turns, sorted_in_turns
+from nsqwire.gojson import encode
 from nsqwire.names import is_valid_name
 from nsqwire.version import NSQ_VERSION
 
@@ -30,7 +31,7 @@ _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in na
 
 
 def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) -> Router:
-    """The routes over one registry; ``clock`` gives unix nanoseconds. Long responses are made in ``turns``."""
+    """The routes over one registry; ``clock`` returns Unix nanoseconds. Long responses are built in ``turns``."""
     handlers = _Handlers(registry, clock, turns or Turns())
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
@@ -113,10 +114,10 @@ class _Handlers:
         return wire
 
     async def metrics(self, request: Request) -> Response:
-        """For Prometheus. The library is loaded by the first scrape, not by the start."""
-        await asyncio.to_thread(import_module, "lookup.metrics")  # takes a tenth of a second
-        from lookup.metrics import registry_metrics
-        from nsqwire.http.metrics import metrics_response, process_metrics
+        """Prometheus metrics. The library is imported by the first scrape, because that takes time."""
+        await asyncio.to_thread(import_module, "nsqlookup.metrics")  # takes a tenth of a second
+        from nsqdaemon.http.metrics import metrics_response, process_metrics
+        from nsqlookup.metrics import registry_metrics
 
         families = self._turns.answer(registry_metrics(self._registry, self._clock()))
         found = families if isinstance(families, list) else await families
@@ -128,16 +129,16 @@ class _Handlers:
     def _debug(self) -> Steps:
         entries: dict[str, bytes] = {}
         plain: dict[Peer, bytes] = {}
-        """Peers as they are where they have no tombstone: the same in each of their entries."""
-        for entry in self._registry.entries():
+        """The peers as JSON objects, for entries without a tombstone."""
+        for producers in self._registry.producer_sets():
             peers = []
-            for peer in sorted((each for each in entry.peers if not each.is_gone), key=lambda peer: peer.id):
-                if peer in entry.tombstones:
-                    peers.append(_producer(peer, entry.tombstones[peer]))
+            for peer in sorted((each for each in producers.peers if not each.is_gone), key=lambda peer: peer.id):
+                if peer in producers.tombstones:
+                    peers.append(_producer(peer, producers.tombstones[peer]))
                 else:
                     peers.append(plain.get(peer) or plain.setdefault(peer, _producer(peer, None)))
             if peers:
-                entries[":".join(entry.registration)] = b",".join(peers)
+                entries[":".join(producers.registration)] = b",".join(peers)
             yield
         parts, last = [b"{"], list[bytes]()
         for name in (yield from sorted_in_turns(list(entries))):
@@ -183,7 +184,7 @@ def _name(request: Request, parameter: str) -> str:
 
 
 def _one_topic(request: Request) -> str:
-    """A topic that need not be a valid name, as nsqlookupd has it; but ``*``, which there takes every topic, is
+    """The topic parameter, which need not be a valid name, as in nsqlookupd. ``*``, which deletes every topic there, is
     refused."""
     topic = request.required("topic", "MISSING_ARG_TOPIC")
     if topic == EVERY:
