@@ -1,9 +1,10 @@
-"""An NSQ client for asyncio: publish with :class:`Producer`, consume with :class:`Consumer`, ask with :class:`Lookup`.
+"""An NSQ client for asyncio.
 
-:class:`BlockingProducer` publishes from code that is not asyncio.
+:class:`Producer` publishes, :class:`Consumer` consumes, :class:`Lookup` queries nsqlookupd, and
+:class:`BlockingProducer` publishes from code that does not use asyncio.
 
-Works the same against this project's broker and registry and against Go's nsqd and nsqlookupd. ``docs/client.md`` is
-the guide; the state machines (``ready``, ``backoff``, ``discovery``, ``handshake``) know neither sockets nor clocks.
+The client works with this project's broker and registry and with Go's nsqd and nsqlookupd. ``docs/client.md`` is the
+guide. The state machines (``ready``, ``backoff``, ``discovery``, ``handshake``) use neither sockets nor clocks.
 """
 
 from aionsq.backoff import BackoffStrategy

@@ -1,4 +1,4 @@
-"""Addresses of nsqds, and of this end of a connection."""
+"""Parsing and checking of addresses: of nsqds, and of the local end of a connection."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ipaddress
 
 
 def is_unix_path(address: str) -> bool:
-    """Whether an nsqd's address is the path of a Unix socket; a ``host:port`` has no slash."""
+    """Whether an nsqd's address is the path of a Unix socket, that is, contains a slash."""
     return "/" in address
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` to its parts. Raises ValueError naming the address."""
+    """Split ``host:port`` or ``[v6]:port``. Raises ValueError, whose text contains the address."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not host:port")
@@ -19,13 +19,13 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_address(address: str) -> None:
-    """Raise ValueError for what is neither ``host:port`` nor a Unix socket's path."""
+    """Raise ValueError unless the address is ``host:port`` or the path of a Unix socket."""
     if not is_unix_path(address):
         split_address(address)
 
 
 def local_address(text: str) -> tuple[str, int] | None:
-    """Where to connect from: an IP address with or without a port; None for an empty text. Raises ValueError."""
+    """Parse a local address, an IP address with or without a port; an empty text gives None. Raises ValueError."""
     if not text:
         return None
     host, colon, port = text.rpartition(":")

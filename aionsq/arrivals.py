@@ -1,4 +1,4 @@
-"""Messages that have arrived and wait to be taken, and the loops that take them."""
+"""The queue of messages that have arrived, and the iterations that take messages from it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TURN_SECONDS = 0.005
 
 
 class Arrivals:
-    """A queue of messages for any number of takers. It is bounded by what nsqd may have in flight."""
+    """A queue of messages for any number of takers. Its length is bounded by ``max_in_flight``."""
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
-        """``is_over`` tells whether no more messages will arrive; then :meth:`look_again` is called."""
+        """``is_over`` returns whether no more messages will arrive; when it changes, :meth:`look_again` is called."""
         self._is_over = is_over
         self._messages: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -25,17 +25,17 @@ class Arrivals:
         self._abandoned = False
 
     def put(self, messages: list[Message]) -> None:
-        """Messages that arrived together."""
+        """Append messages that arrived together."""
         self._messages.extend(messages)
         if self._abandoned:
             self.abandon()
         self._wake(len(messages))
 
     async def take(self) -> Message | None:
-        """The next message whose connection still stands; None when there is none and it is over."""
+        """Wait for the next message whose connection is still open; None when no more messages will arrive."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._turn_began_at > TURN_SECONDS:
-            # A taker that never waits would keep heartbeats and answers from going out until the queue is empty.
+            # A taker that never waits would delay heartbeats and answers until the queue is empty.
             await asyncio.sleep(0)
             self._turn_began_at = loop.time()
         while True:
@@ -49,11 +49,11 @@ class Arrivals:
             self._turn_began_at = loop.time()
 
     def look_again(self) -> None:
-        """Have every taker that waits see whether it is over."""
+        """Wake every waiting taker to check whether more messages will arrive."""
         self._wake(len(self._waiters))
 
     def abandon(self) -> None:
-        """Nobody takes messages any more: requeue what has arrived, and what still will, for others to have it soon."""
+        """Stop taking messages: requeue those that have arrived and those that still arrive, without delay."""
         self._abandoned = True
         while self._messages:
             self._messages.popleft().requeue(timedelta(0), backoff=False)
@@ -67,7 +67,7 @@ class Arrivals:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self._messages:
-                self._wake(1)  # this one was woken for a message that it will not take
+                self._wake(1)  # the cancelled taker was woken for a message: wake another in its place
             raise
 
     def _wake(self, count: int) -> None:
@@ -79,10 +79,10 @@ class Arrivals:
 
 
 class Iteration:
-    """One ``async for``: answers each message when its body is through with it."""
+    """One ``async for`` loop: answers each message when the loop's body has finished with it."""
 
     def __init__(self, take: Callable[[], Awaitable[Message | None]], live: set[Iteration]) -> None:
-        """``live`` holds the iterations that have a message in their hands."""
+        """``live`` contains the iterations whose body is processing a message."""
         self._take = take
         self._live = live
         self._current: Message | None = None
@@ -102,11 +102,11 @@ class Iteration:
         return message
 
     def is_over(self) -> bool:
-        """Whether its loop was left: asked by the task that closes the consumer, it can only be the loop's own."""
+        """Whether the loop was left. The task that closes the consumer calls this: if it runs the loop, it left it."""
         return self._task is None or self._task.done() or self._task is asyncio.current_task()
 
     def leave(self, error: BaseException | None) -> None:
-        """The loop's body is through with its message, or was left by ``error``."""
+        """Answer the message after the loop's body: finish it, or requeue it if the body raised ``error``."""
         message, self._current = self._current, None
         self._live.discard(self)
         if message is None or not message.auto_response:
@@ -116,4 +116,4 @@ class Iteration:
         elif isinstance(error, Exception):
             message.requeue()
         else:
-            message.requeue(timedelta(0), backoff=False)  # interrupted: no fault of the message
+            message.requeue(timedelta(0), backoff=False)  # cancelled or interrupted, which is not a failure

@@ -1,24 +1,25 @@
-"""Slowing down while messages fail: all connections pause, one message is tried, and success or failure decides.
+"""Backoff: while messages fail, all connections pause; then one test message decides whether the pauses grow or end.
 
-One machine per consumer, over all its connections. It holds no timer and no clock: it says how long to block, and is
-told when that time is over.
+A consumer has one state machine for all its connections. The machine has no timer and no clock: it returns how long to
+block, and the consumer calls :meth:`Backoff.expired` after that time.
 
 =============  ================================  =======================================================
 state          event                             next
 =============  ================================  =======================================================
 NORMAL (k=0)   a message fails                   BLOCKED(1), wait D(1)
-BLOCKED(k)     any answer                        BLOCKED(k): that message was under way already
-BLOCKED(k)     the wait is over                  TEST(k): one message is let through
+BLOCKED(k)     any answer                        BLOCKED(k): the message was delivered before the block
+BLOCKED(k)     the wait ends                     TEST(k): one message is requested
 TEST(k)        the test message is finished      BLOCKED(k-1), wait D(k-1); from k = 1: NORMAL
-TEST(k)        it fails                          BLOCKED(k+1), wait D(k+1); the wait is at its maximum: BLOCKED(k)
+TEST(k)        it fails                          BLOCKED(k+1), wait D(k+1); if D(k) is the maximum: BLOCKED(k)
 TEST(k)        it is requeued without backoff    BLOCKED(k), wait D(k)
-TEST(k)        it was given up                   TEST(k): that says nothing about the handler
-TEST(k)        any other message is answered     TEST(k)
+TEST(k)        it is given up                    TEST(k): the handler was not called
+TEST(k)        another message is answered       TEST(k)
 =============  ================================  =======================================================
 
-D(k) is the strategy's ``calculate(k)``, never more than ``max_duration``.
-Source: go-nsq's consumer. It differs in letting the wait stop short of the maximum instead of clamping to it, in
-taking any answer during a test for the test's, and in counting a message that was given up as a success.
+D(k) is the strategy's ``calculate(k)``, at most ``max_duration``.
+Source: go-nsq's consumer, with three differences. go-nsq stops growing the wait below the maximum instead of limiting
+it to the maximum, accepts the answer to any message as the result of the test, and counts a message that was given up
+as a success.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from typing import Protocol
 
 
 class BackoffStrategy(Protocol):
-    """How long to block after so many failures in a row."""
+    """Computes how long to block after a number of consecutive failures."""
 
     def calculate(self, attempt: int) -> timedelta:
-        """The time to block at level ``attempt``, 1 and up, before the maximum is applied."""
+        """The time to block at level ``attempt`` (1 or more), before the maximum is applied."""
 
 
 class Exponential:
@@ -44,12 +45,12 @@ class Exponential:
         self._multiplier = multiplier
 
     def calculate(self, attempt: int) -> timedelta:
-        factor: int = 2 ** min(attempt, 30)  # beyond, a timedelta overflows; every maximum is passed long before
+        factor: int = 2 ** min(attempt, 30)  # a larger power overflows timedelta, and exceeds every maximum anyway
         return self._multiplier * factor
 
 
 class FullJitter:
-    """A uniform draw from 0 to ``multiplier × 2^attempt``, so that many consumers do not come back together."""
+    """A random time from 0 to ``multiplier × 2^attempt``, so that many consumers do not resume at the same time."""
 
     def __init__(self, multiplier: timedelta) -> None:
         self.longest = Exponential(multiplier)
@@ -62,11 +63,11 @@ STRATEGIES: dict[str, Callable[[timedelta], BackoffStrategy]] = {
     "exponential": Exponential,
     "full_jitter": FullJitter,
 }
-"""The strategies that have a name, made from ``backoff_multiplier``."""
+"""Factories of the named strategies; the argument is ``backoff_multiplier``."""
 
 
 class State(Enum):
-    """Where the machine is."""
+    """State of the machine; see the module's table."""
 
     NORMAL = "normal"
     BLOCKED = "blocked"
@@ -78,31 +79,31 @@ class Outcome(Enum):
 
     FINISHED = "finished"
     FAILED = "failed"
-    """Requeued because its handler could not do it now."""
+    """Requeued because its handler failed."""
     REQUEUED = "requeued"
-    """Requeued for another reason; no sign of trouble."""
+    """Requeued for another reason; does not count as a failure."""
     GIVEN_UP = "given up"
-    """Finished without being handled, after too many attempts."""
+    """Finished without being processed, after too many attempts."""
 
 
 class Backoff:
-    """The machine. Each method says what follows: ``answered`` through ``state`` and ``wait``, ``expired`` the test."""
+    """The state machine. ``answered`` processes an answer, ``expired`` the end of a block."""
 
     def __init__(self, strategy: BackoffStrategy, max_duration: timedelta = timedelta(minutes=2)) -> None:
         """``max_duration`` 0 turns backoff off."""
         self.state = State.NORMAL
         self.level = 0
         self.trial = 0
-        """Number of the current or last test. A message delivered in state TEST carries it; only such one decides."""
+        """Number of the current or last test. Messages delivered during a test carry it, and only they decide it."""
         self._max_duration = max_duration
         self._strategy = strategy
         self._longest = strategy.longest if isinstance(strategy, FullJitter) else strategy
 
     def answered(self, outcome: Outcome, trial: int | None) -> timedelta | None:
-        """Take in an answer; ``trial`` is that of the message, None when it was delivered outside a test.
+        """Process an answer. ``trial`` is the test the message was delivered in, None if it was delivered outside one.
 
-        Returns how long to block from now; None when this answer starts no block. A change to NORMAL shows in
-        ``state``.
+        Returns how long to block from now, or None if this answer starts no block. After the call, ``state`` is NORMAL
+        if backoff has ended.
         """
         if self.state is State.NORMAL:
             if outcome is not Outcome.FAILED or not self._max_duration:
@@ -119,7 +120,7 @@ class Backoff:
         return self._block(self.level + grows)
 
     def expired(self) -> int:
-        """The block is over and one message may pass. Returns the trial its delivery is to be marked with."""
+        """End the block and start a test. Returns the trial with which its message must be marked."""
         self.state = State.TEST
         self.trial += 1
         return self.trial

@@ -1,4 +1,4 @@
-"""Publishing from code that is not asyncio: scripts, threads, Django views."""
+"""Publishing from code that does not use asyncio: scripts, threads, Django views."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ CLOSE_SECONDS = 5.0
 
 
 class BlockingProducer:
-    """A :class:`Producer` whose methods return when nsqd has answered.
+    """A :class:`Producer` whose methods block until nsqd has answered.
 
         with BlockingProducer("127.0.0.1:4150") as producer:
             producer.pub("orders", b"hello")
 
-    One object serves any number of threads, and may be a module's global: the connection is made by the first publish,
-    in a thread of its own that asyncio runs in, and kept. What awaiting a Producer's future raises, these methods
-    raise; ``publish_timeout`` bounds every call. After ``os.fork`` the child connects anew with its next publish, while
-    the parent keeps its connection; so it may be made before a server such as gunicorn forks its workers.
+    One object serves any number of threads and may be a global of a module. The first publish opens the connection, in
+    a separate thread that runs an event loop; later publishes reuse it. The methods raise the exceptions of Producer's
+    futures, and ``publish_timeout`` limits the duration of every call. After ``os.fork`` the child opens its own
+    connection with its next publish, and the parent keeps its connection: the object may be created before a server
+    such as gunicorn forks its workers.
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Connects nowhere yet. Raises ValueError for addresses as Producer does."""
+        """Does not connect yet. Raises ValueError for invalid addresses, as Producer does."""
         self._make: Callable[[], Producer] = partial(Producer, nsqd_tcp_addresses, options)
-        self._make()  # complains of a bad address now
+        self._make()  # raises ValueError for an invalid address now
         self._closed = False
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
@@ -59,11 +60,11 @@ class BlockingProducer:
         self._wait(lambda producer: producer.mpub(topic, bodies, timeout=timeout))
 
     def dpub(self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None) -> None:
-        """Publish a message for later; see :meth:`Producer.dpub`."""
+        """Publish a deferred message; see :meth:`Producer.dpub`."""
         self._wait(lambda producer: producer.dpub(topic, delay, body, timeout=timeout))
 
     def close(self) -> None:
-        """Let publishes of other threads end, then close the connection. Later publishes raise ProducerClosed."""
+        """Wait for the publishes of other threads, then close the connection. Later publishes raise ProducerClosed."""
         with self._lock:
             self._closed = True
             worker, self._worker = self._worker, None
@@ -83,7 +84,7 @@ class BlockingProducer:
             raise ProducerClosed("the producer was closed") from None
 
     def _begin_anew(self) -> None:
-        """In a child: the lock may be held for ever here, and thread and connection are the parent's."""
+        """Reset in a forked child: the lock may be locked for ever, and thread and connection belong to the parent."""
         self._lock = threading.Lock()
         self._worker = None
 
@@ -102,7 +103,7 @@ class _Worker:
         return asyncio.run_coroutine_threadsafe(self._publish(publish), self._loop)
 
     def stop(self) -> None:
-        """Wait for what is under way, close the connection and end the thread."""
+        """Wait for outstanding publishes, close the connection and end the thread."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop)
         self._thread.join(CLOSE_SECONDS)
 

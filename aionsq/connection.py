@@ -1,4 +1,4 @@
-"""One TCP conversation with an nsqd: bytes from and to the socket, heartbeats, liveness."""
+"""One TCP connection to an nsqd: socket I/O, heartbeats and the detection of dead connections."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from aionsq.addresses import check_address, is_unix_path, local_address, split_a
 from aionsq.errors import ConnectFailed
 from aionsq.handshake import Handshake, HandshakeFailed, Negotiated, Ready, Send, Step, Upgrade
 from aionsq.options import ConnectionOptions
-from nsqwire import command, frame
+from nsqwire import encoding, frame
 from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 
 READ_BUFFER_BYTES = 256 * 1024
 _HEARTBEAT_BYTES = len(frame.HEARTBEAT)
 LATE_SECONDS = 0.05
 WRITE_BYTES = 32 * 1024
-"""What is written before the turn of the event loop ends, so that nsqd can begin with it."""
+"""Bytes from which output is written at once, not at the end of the event loop's iteration, so that nsqd can start."""
 CLOSE_SECONDS = 1.0
-"""How long a closing connection may take to write what was sent."""
+"""Seconds that a closing connection has for writing its remaining output."""
 
 
 class Owner(Protocol):
-    """Whoever the conversation is held for."""
+    """The user of a connection: a producer's outlet or a consumer's subscription."""
 
     def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
-        """Frames that arrived together, and the bytes they lie in; without heartbeats. Raises FrameError."""
+        """Process frames that arrived together: their spans in ``data``, heartbeats excluded. Raises FrameError."""
 
     def writable(self) -> None:
-        """The peer reads again; ``Connection.paused`` is false."""
+        """The peer reads again, and ``Connection.paused`` is false."""
 
     def connection_closed(self, connection: Connection, reason: str) -> None:
-        """The conversation is over. Called once, only after ``open`` had returned."""
+        """The connection is closed. Called once, and only if ``open`` has returned."""
 
 
 def reason_of(error: BaseException) -> str:
-    """An operating system error in a few words, without Python's decoration."""
+    """The text of an operating system error, without the number and names that Python adds."""
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, socket.gaierror):
         return str(error.strerror)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate does not hold: {error.verify_message}"
+        return f"certificate verification failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, OSError) and error.errno:
@@ -55,12 +55,12 @@ def reason_of(error: BaseException) -> str:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by :meth:`open`. ``send`` never waits: what one turn of the event loop sends goes out in one write."""
+    """Created by :meth:`open`. ``send`` never blocks: the output of one iteration of the event loop is one write."""
 
     def __init__(self, address: str, options: ConnectionOptions, owner: Owner, handshake: Handshake) -> None:
         self.address = address
         self.paused = False
-        """True while the peer does not read what was already written."""
+        """True while the peer does not read and output is buffered."""
         self.closed = asyncio.Event()
         self._options = options
         self._owner = owner
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         topic: str | None = None,
         channel: str | None = None,
     ) -> tuple[Connection, Negotiated]:
-        """Connect, identify and, with a topic and a channel, subscribe. Raises ConnectFailed, ValueError (address)."""
+        """Connect, identify and, given a topic and a channel, subscribe. Raises ConnectFailed, ValueError (address)."""
         check_address(address)
         self = cls(address, options, owner, Handshake(options, topic, channel))
         try:
@@ -115,11 +115,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """True once closing has begun, from either side."""
+        """True as soon as either side has begun to close the connection."""
         return self._transport is None or self._transport.is_closing()
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this turn of the event loop, or when there is much. Dropped when it is closed."""
+        """Write at the end of this iteration of the event loop, or earlier if there is much output.
+
+        Does nothing on a closed connection.
+        """
         if not self._output:
             self._loop.call_soon(self._flush)
         self._output.append(data)
@@ -128,12 +131,12 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
 
     def write(self, data: bytes) -> None:
-        """Write now, behind what was sent. Dropped when it is closed."""
+        """Write now, after earlier output. Does nothing on a closed connection."""
         self._output.append(data)
         self._flush()
 
     def close(self, reason: str) -> None:
-        """Write what was sent, then close."""
+        """Write the remaining output, then close."""
         self._flush()
         self._reason = self._reason or reason
         if self._transport is not None and not self._transport.is_closing():
@@ -141,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
             self._closing = self._loop.call_later(CLOSE_SECONDS, self._transport.abort)
 
     def abort(self, reason: str) -> None:
-        """Close at once."""
+        """Close at once, without writing the remaining output."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
@@ -185,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.writable()
 
     def eof_received(self) -> None:
-        self._reason = self._reason or "nsqd closed it"
+        self._reason = self._reason or "nsqd closed the connection"
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed.set()
@@ -195,14 +198,14 @@ class Connection(asyncio.BufferedProtocol):
                 timer.cancel()
         if self._tls_start is not None:
             self._tls_start.cancel()
-        reason = self._reason or (reason_of(error) if error else "nsqd closed it")
+        reason = self._reason or (reason_of(error) if error else "nsqd closed the connection")
         if not self._ready.done():
             self._ready.set_exception(HandshakeFailed(reason))
         elif self._handshake is None:
             self._owner.connection_closed(self, reason)
 
     def _received(self, data: bytes) -> None:
-        """Take in bytes of the conversation itself, unpacked."""
+        """Process decrypted and decompressed input."""
         if self._handshake is not None:
             self._shake_hands(data)
             data = b""
@@ -215,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
             if span[2] - span[1] == _HEARTBEAT_BYTES and data[span[1] : span[2]] == frame.HEARTBEAT
         ]
         if heartbeats:
-            self.send(command.NOP * len(heartbeats))
+            self.send(encoding.NOP * len(heartbeats))
             frames = [span for span in frames if span not in heartbeats]
         if frames:
             self._owner.frames_received(data, frames)
@@ -225,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._handshake is not None and (received := next(iter(self._frames), None)) is not None:
             self._take(self._handshake.received(*received))
             if self._codec is not None and not self._decoding:
-                # What came together with the answer to IDENTIFY is compressed already.
+                # Bytes after the response to IDENTIFY are compressed already.
                 self._decoding = True
                 self._decode(self._frames.take_rest())
 
@@ -245,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
             elif step is Upgrade.SNAPPY:
                 self._codec = Snappy()
             else:
-                assert self._handshake is not None, "layers go on before the conversation is up"
+                assert self._handshake is not None, "layers are added during the handshake only"
                 self._codec = Deflate(self._handshake.negotiated.deflate_level)
 
     def _decode(self, data: bytes) -> None:
@@ -278,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(data)
 
     def _watch_silence(self, *, again: bool = False) -> None:
-        """Close when nothing has arrived for ``read_timeout``: heartbeats should have."""
+        """Close the connection if nothing has arrived for ``read_timeout``; nsqd sends heartbeats more often."""
         if not self._options.has_heartbeats:
             return
         limit = self._options.read_timeout.total_seconds()
@@ -286,17 +289,17 @@ class Connection(asyncio.BufferedProtocol):
         if left > 0:
             self._watch = self._loop.call_later(left, self._watch_silence)
         elif left < -LATE_SECONDS and not again:
-            # This event loop was held up, and what arrived meanwhile is not read yet.
+            # The event loop was blocked, and input that arrived meanwhile has not been read yet.
             self._watch = self._loop.call_later(LATE_SECONDS, partial(self._watch_silence, again=True))
         else:
-            self.abort(f"heard nothing for {limit:g}s")
+            self.abort(f"received nothing for {limit:g}s")
 
     def _watch_stall(self, left_before: int | None) -> None:
-        """Close when nsqd has taken nothing for ``write_timeout`` of what waits to be written."""
+        """Close the connection if nsqd has read nothing of the buffered output for ``write_timeout``."""
         assert self._transport is not None
         limit = self._options.write_timeout.total_seconds()
         left = self._transport.get_write_buffer_size()
         if left_before is not None and left >= left_before:
-            self.abort(f"it took nothing for {limit:g}s")
+            self.abort(f"nsqd read nothing for {limit:g}s")
         else:
             self._stall = self._loop.call_later(limit, self._watch_stall, left)

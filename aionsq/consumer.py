@@ -14,13 +14,13 @@ from aionsq.addresses import check_address
 from aionsq.arrivals import Arrivals, Iteration
 from aionsq.backoff import Backoff, Outcome, State
 from aionsq.errors import ConnectFailed, ConsumerStopped
-from aionsq.http import base_url
 from aionsq.lookup import Lookup
 from aionsq.membership import Membership
 from aionsq.message import Message
 from aionsq.options import ConsumerOptions
 from aionsq.ready import Distribution, ReadyCount
 from aionsq.subscription import Subscription
+from nsqcluster.addresses import base_url
 from nsqwire.errors import BadChannel, BadTopic
 from nsqwire.names import is_valid_name
 
@@ -39,9 +39,9 @@ class Consumer:
             async for message in consumer:
                 print(message.body)
 
-    A message is finished when the loop's body is through with it, and requeued when the body raises, which also leaves
-    the loop. Several tasks may iterate over one consumer. :meth:`run` is the other way: a handler, called for several
-    messages at once, whose errors requeue its message and slow the consumer down (backoff).
+    A message is finished at the end of the loop's body. If the body raises, the message is requeued and the loop ends.
+    Several tasks may iterate over one consumer. :meth:`run` is the alternative: it calls a handler for several messages
+    at once; an exception requeues the handler's message and starts backoff.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Consumer:
     ) -> None:
         """``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
 
-        Raises BadTopic, BadChannel, ValueError for addresses.
+        Raises BadTopic, BadChannel and, for an invalid or missing address, ValueError.
         """
         if not is_valid_name(topic):
             raise BadTopic(f"topic name {topic!r} is not valid")
@@ -118,10 +118,10 @@ class Consumer:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect to the nsqds given, or ask the nsqlookupds once.
+        """Connect to the given nsqds, and query the nsqlookupds once.
 
-        Raises ConnectFailed when no nsqd given can be reached and there is no nsqlookupd to name others;
-        ConsumerStopped after a stop. nsqlookupds that do not answer are asked again.
+        Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd, and ConsumerStopped
+        after a stop. nsqlookupds that do not answer are queried again.
         """
         if self._stopping:
             raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} was stopped")
@@ -139,10 +139,10 @@ class Consumer:
             self._redistributing = asyncio.create_task(self._redistribute_forever())
 
     def begin_stop(self, grace: timedelta = STOP_GRACE) -> None:
-        """Ask for no more messages, and give handlers up to ``grace`` to answer what has arrived; does not wait.
+        """Request no more messages, and give handlers up to ``grace`` to answer those that have arrived; does not wait.
 
-        Iteration ends after what has arrived. May be called anywhere, a signal handler of the event loop included, and
-        again to shorten the grace.
+        Iteration ends after the messages that have arrived. May be called from anywhere in the event loop, including
+        its signal handlers, and a second time to shorten the grace period.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace.total_seconds()
@@ -162,11 +162,11 @@ class Consumer:
         self.progressed()
 
     async def stop(self, grace: timedelta = STOP_GRACE) -> list[Message]:
-        """Stop, giving handlers up to ``grace`` to answer what they have, then close the connections.
+        """Stop: give handlers up to ``grace`` to answer their messages, then close the connections.
 
-        Returns the messages that were in a handler's or a loop's hands and not answered: nsqd delivers them again, here
-        or elsewhere. What had arrived and was not yet taken is requeued. From inside a loop over the consumer use
-        :meth:`begin_stop`, or leave the loop: this would wait for the message the loop holds.
+        Returns the messages that handlers or loops had taken and not answered; nsqd redelivers them, here or elsewhere.
+        Messages that had arrived but were not taken are requeued. Inside a loop over the consumer, call
+        :meth:`begin_stop` or leave the loop instead: ``stop`` would wait for the loop's own message.
         """
         self.begin_stop(grace)
         await self._stopped.wait()
@@ -180,12 +180,13 @@ class Consumer:
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call ``handler(message)`` for each message, ``concurrency`` at a time, until the consumer has stopped.
 
-        The handler may be a coroutine function or a plain one. When it returns, its message is finished; when it
-        raises, requeued with backoff; unless it answered or disabled automatic answers. Handlers still running when a
-        stop's grace is over are cancelled. A consumer that was not started is started, and stopped at the end.
+        The handler may be a coroutine function or a plain function. Its message is finished when it returns and
+        requeued with backoff when it raises, unless the handler answered the message or disabled automatic answers.
+        Handlers that are still running at the end of a stop's grace period are cancelled. A consumer that was not
+        started is started, and stopped at the end.
         """
         was_started = self._started
-        if not was_started:  # one that was, and was told to stop since, still has to hand out what arrived
+        if not was_started:  # a started and then stopped consumer still delivers the messages that arrived
             await self.start()
         try:
             async with asyncio.TaskGroup() as group:
@@ -198,26 +199,27 @@ class Consumer:
                 await self.stop(timedelta(0))
 
     def change_max_in_flight(self, max_in_flight: int) -> None:
-        """Share out a new maximum at once; 0 pauses. Raises ValueError below 0."""
+        """Apply a new maximum at once; 0 pauses the consumer. Raises ValueError for a negative number."""
         if max_in_flight < 0:
             raise ValueError(f"max_in_flight {max_in_flight} is less than 0")
         self._send_ready(self._distribution.change_max_in_flight(max_in_flight, self._now()))
 
     async def connect_to_nsqd(self, address: str) -> None:
-        """One nsqd more, until it is disconnected from. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
+        """Connect to one more nsqd, and stay connected. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
         check_address(address)
         self._refuse_unless_running()
         await self._membership.add(address)
 
     def disconnect_from_nsqd(self, address: str) -> None:
-        """One nsqd less, once what it delivered is answered. One that an nsqlookupd names comes back at the next poll.
+        """Disconnect from an nsqd once its messages are answered.
 
-        Raises ValueError if there is no connection to it, nor an attempt at one.
+        If an nsqlookupd lists the nsqd, the next poll connects to it again. Raises ValueError if the consumer is
+        neither connected to it nor trying to connect.
         """
         self._membership.remove(address)
 
     async def connect_to_nsqlookupd(self, address: str) -> None:
-        """Ask one nsqlookupd more, beginning now. Raises ConsumerStopped, ValueError (address)."""
+        """Query one more nsqlookupd, from now on. Raises ConsumerStopped, ValueError (address)."""
         base_url(address)
         self._refuse_unless_running()
         if self._lookup is None:
@@ -227,24 +229,24 @@ class Consumer:
             self._membership.poll_soon()
 
     def disconnect_from_nsqlookupd(self, address: str) -> None:
-        """Ask one nsqlookupd less. Raises ValueError for one that is not asked, and for the last."""
+        """Stop querying an nsqlookupd. Raises ValueError for an unknown address and for the last nsqlookupd."""
         if self._lookup is None:
-            raise ValueError(f"nsqlookupd {address} is not among those asked")
+            raise ValueError(f"nsqlookupd {address} is not one of the consumer's")
         self._lookup.remove(address)
 
     @property
     def max_in_flight(self) -> int:
-        """The maximum in force."""
+        """The current maximum."""
         return self._distribution.max_in_flight
 
     @property
     def connections(self) -> list[str]:
-        """Addresses of the nsqds connected to."""
+        """Addresses of the nsqds that the consumer is connected to."""
         return list(self._subscriptions)
 
     @property
     def is_starved(self) -> bool:
-        """Whether some nsqd has sent nearly all it may: a batch in hand should be answered rather than filled up."""
+        """Whether an nsqd has sent nearly all messages it may send: the caller should answer its batch, not wait."""
         slots = [each.slot for each in self._subscriptions.values()]
         return any(slot.in_flight_count > 0 and slot.in_flight_count >= int(slot.ready_count * 0.85) for slot in slots)
 
@@ -254,7 +256,7 @@ class Consumer:
         return Iteration(self.next_message, self._iterations)
 
     async def next_message(self) -> Message | None:
-        """The next message, which the caller answers; None when the consumer has stopped and no more will come."""
+        """Wait for the next message, which the caller must answer; None when the consumer has stopped."""
         while (message := await self._arrivals.take()) is not None:
             if 0 < self._options.max_attempts < message.attempts:
                 await self._give_up_on(message)
@@ -263,7 +265,7 @@ class Consumer:
         return None
 
     def _is_over(self) -> bool:
-        """Whether no more messages will arrive: nsqd has agreed to a stop, or is gone."""
+        """Whether no more messages will arrive: every nsqd has confirmed the stop or disconnected."""
         return self._stopping and all(each.close_waiting or not each.is_open for each in self._subscriptions.values())
 
     async def _give_up_on(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Which nsqds have a topic, from what the nsqlookupds answer over time."""
+"""The set of nsqds that have a topic, computed from successive responses of the nsqlookupds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ FORGET_AFTER_POLLS = 3
 
 
 class Discovery:
-    """The nsqds to be connected to: all that any nsqlookupd names.
+    """The nsqds to connect to: all that any nsqlookupd lists.
 
-    One that no nsqlookupd names any more is kept for a few polls, since an nsqd drops out of the answers while it
-    restarts or loses its registry for a moment. Polls that some nsqlookupd did not answer do not count against it.
+    An nsqd that is no longer listed is kept for a few polls, because nsqds disappear from the responses while they
+    restart or lose the connection to nsqlookupd. Polls that an nsqlookupd did not answer are not counted.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Discovery:
         self._missed: dict[str, int] = {}
 
     def polled(self, found: Collection[str], *, complete: bool) -> None:
-        """Take in the union of one poll's answers; ``complete``: every nsqlookupd answered."""
+        """Record the union of one poll's responses; ``complete``: every nsqlookupd answered."""
         for address in found:
             self._missed.pop(address, None)
         self.addresses.update(found)
@@ -28,10 +28,10 @@ class Discovery:
                 self._missed[address] = self._missed.get(address, 0) + 1
 
     def forgettable(self) -> list[str]:
-        """Those missing long enough to be dropped, if nothing comes from them."""
+        """Addresses missing from enough polls to be dropped, unless messages still arrive from them."""
         return [address for address, polls in self._missed.items() if polls >= FORGET_AFTER_POLLS]
 
     def forget(self, address: str) -> None:
-        """It was dropped; the next poll that names it brings it back."""
+        """Remove an address. The next poll that lists it adds it again."""
         self.addresses.discard(address)
         self._missed.pop(address, None)

@@ -1,7 +1,7 @@
-"""What can go wrong for a user of the client. Every error of this package is a :class:`ClientError`.
+"""The client's exceptions, all derived from :class:`ClientError`.
 
-Arguments that break NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything
-is sent: a broker closes the connection over them, and every publish behind such a one would be lost.
+Arguments that violate NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything
+is sent, because a broker closes the connection after such an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class ClientError(Exception):
 
 
 class ConnectFailed(ClientError):
-    """No conversation came about: the address cannot be reached, is no nsqd, or refused what IDENTIFY asked for."""
+    """The connection could not be established: no network, no nsqd at the address, or a failed handshake."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"cannot connect to nsqd {address}: {reason}")
@@ -21,7 +21,7 @@ class ConnectFailed(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """The connection ended. What was sent and not answered may or may not have been done."""
+    """The connection ended. Commands without an answer may or may not have been executed."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"lost the connection to nsqd {address}: {reason}")
@@ -30,7 +30,7 @@ class ConnectionLost(ClientError):
 
 
 class Refused(ClientError):
-    """nsqd answered with an error frame. ``code`` is such as ``E_BAD_TOPIC``, ``text`` what follows it."""
+    """nsqd answered with an error frame: ``code``, such as ``E_BAD_TOPIC``, and ``text``."""
 
     def __init__(self, frame: str) -> None:
         super().__init__(frame)
@@ -42,19 +42,19 @@ class PublishTimedOut(ClientError):
 
 
 class ProducerFull(ClientError):
-    """Too many bytes wait to be published; nothing was sent."""
+    """Too many bytes wait to be published; the message was not sent."""
 
 
 class ProducerClosed(ClientError):
-    """The producer was closed before this could be published; it was not stored."""
+    """The producer was closed before the message was published; it was not stored."""
 
 
 class ConsumerStopped(ClientError):
-    """The consumer was stopped, and does not start again."""
+    """The consumer was not started, or was stopped and cannot be started again."""
 
 
 class HTTPFailed(ClientError):
-    """An HTTP request to nsqd or nsqlookupd failed. ``status`` is None when there was no answer at all."""
+    """An HTTP request to nsqd or nsqlookupd failed. ``status`` is None if there was no response."""
 
     def __init__(self, url: str, status: int | None, reason: str) -> None:
         super().__init__(f"{url}: {reason}" if status is None else f"{url}: {status} {reason}")

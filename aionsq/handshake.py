@@ -1,8 +1,8 @@
-"""Bringing a connection up, without the socket: IDENTIFY, what its answer asks for, AUTH, SUB.
+"""The handshake of a connection, without I/O: IDENTIFY, the negotiated upgrades, AUTH, SUB.
 
-The connection asks :meth:`Handshake.begin` and feeds each frame to :meth:`Handshake.received`; both return the steps to
-take, in order. After an upgrade step (TLS, a compression) nsqd sends ``OK`` through the new layer, and nothing else
-may be sent before it.
+The connection calls :meth:`Handshake.begin`, then :meth:`Handshake.received` for each frame; both return the steps to
+take, in order. After an upgrade (TLS or compression) nsqd sends ``OK`` through the new layer, and nothing may be sent
+before it arrives.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 from aionsq.errors import Refused
 from aionsq.options import ConnectionOptions
-from nsqwire import command, frame
+from nsqwire import encoding, frame
 
 
 class HandshakeFailed(Exception):
-    """The conversation cannot go on; the text says why."""
+    """The handshake failed; the text is the reason."""
 
 
 @dataclass(frozen=True)
 class Negotiated:
-    """What nsqd's answer to IDENTIFY settled."""
+    """The settings in nsqd's response to IDENTIFY."""
 
     max_rdy_count: int = 2500
     msg_timeout_ms: int = 60_000
     version: str = ""
-    """Empty for an nsqd too old to say."""
+    """Empty for an nsqd too old to report it."""
     tls_v1: bool = False
     deflate: bool = False
     deflate_level: int = 6
@@ -37,7 +37,7 @@ class Negotiated:
 
 
 class Upgrade(Enum):
-    """A layer to put under the conversation."""
+    """A layer to add below the protocol."""
 
     TLS = "tls_v1"
     DEFLATE = "deflate"
@@ -53,7 +53,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Ready:
-    """The conversation is up."""
+    """The handshake is complete."""
 
     negotiated: Negotiated
 
@@ -62,7 +62,7 @@ Step = Send | Upgrade | Ready
 
 
 class Handshake:
-    """One connection's way from connected to ready. Topic and channel are None for a connection that publishes."""
+    """The handshake of one connection. Topic and channel are None for a connection that publishes."""
 
     def __init__(self, options: ConnectionOptions, topic: str | None = None, channel: str | None = None) -> None:
         self.negotiated = Negotiated()
@@ -72,19 +72,19 @@ class Handshake:
         self._expects = "IDENTIFY"
 
     def begin(self) -> list[Step]:
-        """The first bytes of the connection."""
-        return [Send(command.MAGIC_V2 + command.identify(self._options.identify_fields()))]
+        """Return the first steps: the magic and IDENTIFY."""
+        return [Send(encoding.MAGIC_V2 + encoding.identify(self._options.identify_fields()))]
 
     def received(self, frame_type: int, data: bytes) -> list[Step]:
-        """Take in a frame. Raises HandshakeFailed; the connection is of no use then."""
+        """Process a frame. Raises HandshakeFailed, after which the connection must be closed."""
         if frame_type == frame.RESPONSE and data == frame.HEARTBEAT:
-            return [Send(command.NOP)]
+            return [Send(encoding.NOP)]
         if frame_type == frame.ERROR:
             raise HandshakeFailed(f"{self._expects} was refused: {data.decode(errors='replace')}") from Refused(
                 data.decode(errors="replace")
             )
         if frame_type != frame.RESPONSE:
-            raise HandshakeFailed(f"frame of type {frame_type} while waiting for the answer to {self._expects}")
+            raise HandshakeFailed(f"unexpected frame of type {frame_type} instead of the response to {self._expects}")
         if self._expects == "IDENTIFY":
             self._identified(data)
             return self._next_upgrade()
@@ -111,13 +111,13 @@ class Handshake:
             )
         except (ValueError, TypeError, AttributeError):
             if data != b"OK":
-                raise HandshakeFailed(f"{data[:40]!r} is no answer to IDENTIFY") from None
+                raise HandshakeFailed(f"{data[:40]!r} is not a valid response to IDENTIFY") from None
             granted = Negotiated()  # an nsqd from before feature negotiation
         self.negotiated = granted
         for upgrade in Upgrade:
             asked, given = bool(getattr(self._options, upgrade.value)), bool(getattr(granted, upgrade.value))
             if given and not asked:
-                raise HandshakeFailed(f"nsqd turned {upgrade.value} on unasked")
+                raise HandshakeFailed(f"nsqd enabled {upgrade.value}, which was not requested")
             if asked and not given:
                 raise HandshakeFailed(f"nsqd does not grant {upgrade.value}")
             if given:
@@ -132,11 +132,11 @@ class Handshake:
             if not self._options.auth_secret:
                 raise HandshakeFailed("nsqd requires an auth_secret, and none is set")
             self._expects = "AUTH"
-            return [Send(command.auth(self._options.auth_secret))]
+            return [Send(encoding.auth(self._options.auth_secret))]
         return self._subscribe()
 
     def _subscribe(self) -> list[Step]:
         if self._subscription is None:
             return [Ready(self.negotiated)]
         self._expects = "SUB"
-        return [Send(command.sub(*self._subscription))]
+        return [Send(encoding.sub(*self._subscription))]

@@ -1,15 +1,19 @@
-"""Asking nsqlookupds where topics live. All of them are asked, and what they know is put together."""
+"""Lookup of topics in nsqlookupds. All are queried, and their responses are merged."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aionsq.errors import HTTPFailed
-from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, base_url, host_port
+from aionsq.http import DEFAULT_TIMEOUT, HTTPClient
+from nsqcluster import Producer
+from nsqcluster.addresses import base_url, host_port
+from nsqcluster.producers import ChannelNames, TopicNames
+from nsqcluster.producers import Producers as Listed
 
 T = TypeVar("T")
 
@@ -39,7 +43,7 @@ class ProducerInfo:
 
 @dataclass(frozen=True)
 class Producers:
-    """The nsqds that those who answered named, each once, and the errors of those who did not."""
+    """The nsqds that the nsqlookupds list, each once, and the errors of nsqlookupds that failed."""
 
     producers: tuple[ProducerInfo, ...]
     errors: tuple[HTTPFailed, ...]
@@ -47,14 +51,14 @@ class Producers:
 
 @dataclass(frozen=True)
 class Names:
-    """Sorted names of topics or channels, and the errors of those who did not answer."""
+    """Sorted names of topics or channels, and the errors of nsqlookupds that failed."""
 
     names: tuple[str, ...]
     errors: tuple[HTTPFailed, ...]
 
 
 class Lookup(HTTPClient):
-    """Client of one or more nsqlookupds. Its questions raise nothing: what failed is part of the answer."""
+    """Client of one or more nsqlookupds. Its reads raise nothing: failures are part of what they return."""
 
     def __init__(
         self,
@@ -64,78 +68,72 @@ class Lookup(HTTPClient):
         connect_timeout: timedelta | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """``addresses`` are ``host:port`` or URLs. Raises ValueError for others, and for none."""
+        """``addresses`` are ``host:port`` or URLs. Raises ValueError for an invalid address, and if there is none."""
         if not addresses:
             raise ValueError("no nsqlookupd address")
         self._urls = [base_url(address) for address in addresses]
         super().__init__(timeout, connect_timeout, headers)
 
     def add(self, address: str) -> None:
-        """Ask one more from now on. Raises ValueError for what is no address."""
+        """Query one more nsqlookupd from now on. Raises ValueError for an invalid address."""
         url = base_url(address)
         if url not in self._urls:
             self._urls.append(url)
 
     def remove(self, address: str) -> None:
-        """Ask it no more. Raises ValueError for one that is not asked, and for the last."""
+        """Stop querying an nsqlookupd. Raises ValueError for an unknown address and for the last one."""
         url = base_url(address)
         if url not in self._urls:
-            raise ValueError(f"nsqlookupd {address} is not among those asked")
+            raise ValueError(f"nsqlookupd {address} is not one of this client's")
         if len(self._urls) == 1:
-            raise ValueError(f"nsqlookupd {address} is the last one")
+            raise ValueError(f"nsqlookupd {address} is the only one and cannot be removed")
         self._urls.remove(url)
 
     async def producers(self, topic: str) -> Producers:
-        """The nsqds that have the topic; none yet for a topic nobody knows."""
-        found, errors = await self._ask("/lookup", {"topic": topic}, read_producers)
-        return Producers(_each_once(found), errors)
+        """Return the nsqds that have the topic; none for a topic that nobody knows."""
+        return self._merged(await self._ask("/lookup", Listed, {"topic": topic}))
 
     async def nodes(self) -> Producers:
-        """All nsqds, with their topics."""
-        found, errors = await self._ask("/nodes", {}, read_producers)
-        return Producers(_each_once(found), errors)
+        """Return all nsqds, with their topics."""
+        return self._merged(await self._ask("/nodes", Listed, {}))
 
     async def topics(self) -> Names:
-        """All topics."""
-        found, errors = await self._ask("/topics", {}, lambda document: [str(name) for name in document["topics"]])
-        return Names(tuple(sorted(set(found))), errors)
+        """Return all topics."""
+        found, errors = await self._ask("/topics", TopicNames, {})
+        return Names(tuple(sorted({name for answer in found for name in answer.names})), errors)
 
     async def channels(self, topic: str) -> Names:
-        """The topic's channels."""
-        found, errors = await self._ask(
-            "/channels", {"topic": topic}, lambda document: [str(name) for name in document["channels"]]
-        )
-        return Names(tuple(sorted(set(found))), errors)
+        """Return the topic's channels."""
+        found, errors = await self._ask("/channels", ChannelNames, {"topic": topic})
+        return Names(tuple(sorted({name for answer in found for name in answer.names})), errors)
 
-    async def _ask(
-        self, path: str, params: dict[str, str], read: Callable[[Any], list[T]]
-    ) -> tuple[list[T], tuple[HTTPFailed, ...]]:
-        answers = await asyncio.gather(*(self._ask_one(url + path, params, read) for url in self._urls))
-        found = [item for answer in answers if not isinstance(answer, HTTPFailed) for item in answer]
+    @staticmethod
+    def _merged(answers: tuple[list[Listed], tuple[HTTPFailed, ...]]) -> Producers:
+        found, errors = answers
+        return Producers(_each_once(_info(each) for answer in found for each in answer.producers), errors)
+
+    async def _ask(self, path: str, type: type[T], params: Mapping[str, str]) -> tuple[list[T], tuple[HTTPFailed, ...]]:
+        """Return the responses and the failures. A registry that does not know the topic is neither."""
+        answers = await asyncio.gather(*(self._ask_one(url, path, type, params) for url in self._urls))
+        found = [answer for answer in answers if answer is not None and not isinstance(answer, HTTPFailed)]
         return found, tuple(answer for answer in answers if isinstance(answer, HTTPFailed))
 
-    async def _ask_one(self, url: str, params: dict[str, str], read: Callable[[Any], list[T]]) -> list[T] | HTTPFailed:
+    async def _ask_one(self, url: str, path: str, type: type[T], params: Mapping[str, str]) -> T | HTTPFailed | None:
         try:
-            return read(await self.get_json(url, params))
+            return await self._get(url, path, type, params)
         except HTTPFailed as error:
-            return [] if error.status == 404 and error.reason == "TOPIC_NOT_FOUND" else error
-        except (KeyError, TypeError, ValueError):
-            return HTTPFailed(url, 200, "the answer is not nsqlookupd's")
+            return None if error.status == 404 and error.reason == "TOPIC_NOT_FOUND" else error
 
 
-def read_producers(document: Any) -> list[ProducerInfo]:
-    """The nsqds of an answer to ``/lookup`` or ``/nodes``. Raises KeyError, TypeError or ValueError if it is none."""
-    return [
-        ProducerInfo(
-            broadcast_address=str(each["broadcast_address"]),
-            tcp_port=int(each["tcp_port"]),
-            http_port=int(each["http_port"]),
-            hostname=str(each.get("hostname", "")),
-            version=str(each.get("version", "")),
-            topics=tuple(each.get("topics") or ()),
-        )
-        for each in document["producers"] or ()
-    ]
+def _info(producer: Producer) -> ProducerInfo:
+    return ProducerInfo(
+        broadcast_address=producer.broadcast_address,
+        tcp_port=producer.tcp_port,
+        http_port=producer.http_port,
+        hostname=producer.hostname,
+        version=producer.version,
+        topics=tuple(producer.topics),
+    )
 
 
 def _each_once(producers: Iterable[ProducerInfo]) -> tuple[ProducerInfo, ...]:

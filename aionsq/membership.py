@@ -1,4 +1,4 @@
-"""Being connected to every nsqd that has a topic: those named, and those that nsqlookupds name."""
+"""A consumer's connections to every nsqd that has a topic: the configured ones and those that nsqlookupds list."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class Membership:
         joined: Callable[[Subscription, int], None],
         left: Callable[[Subscription], None],
     ) -> None:
-        """``name`` is for the log; ``joined`` gets a subscription and its nsqd's largest RDY, ``left`` a lost one."""
+        """``name`` is for the log. ``joined`` receives a new subscription and its nsqd's largest RDY count; ``left``
+        receives a lost subscription."""
         self.subscriptions: dict[str, Subscription] = {}
-        """By address; those that are up."""
+        """Established subscriptions, by address."""
         self._name = name
         self._open = open_subscription
         self._options = options
@@ -48,7 +49,7 @@ class Membership:
         self._closing = False
 
     async def connect(self, addresses: Sequence[str], *, must_reach_one: bool) -> None:
-        """Try these nsqds once, and stay with them. Raises ConnectFailed if none can be reached but one must be."""
+        """Connect to these nsqds and stay connected. Raises ConnectFailed if ``must_reach_one`` and none answers."""
         self._direct = list(addresses)
         failures = [failure for failure in await asyncio.gather(*map(self._keep, addresses)) if failure is not None]
         if must_reach_one and failures and len(failures) == len(addresses):
@@ -57,7 +58,7 @@ class Membership:
             self._log_unreachable(failure)
 
     async def add(self, address: str) -> None:
-        """Connect to one more nsqd and stay with it. Raises ConnectFailed, and then has nothing more to do with it."""
+        """Connect to one more nsqd and stay connected. Raises ConnectFailed, and then does not try again."""
         if address not in self._direct:
             self._direct.append(address)
         failure = await self._keep(address)
@@ -66,7 +67,7 @@ class Membership:
             raise failure
 
     def remove(self, address: str) -> None:
-        """Leave an nsqd once its messages are answered. Raises ValueError for one that is not among those there are."""
+        """Disconnect from an nsqd once its messages are answered. Raises ValueError for an unknown address."""
         if address not in self._keepers:
             raise ValueError(f"not connected to nsqd {address}")
         if address in self._direct:
@@ -78,17 +79,17 @@ class Membership:
             self._keepers.pop(address).cancel()
 
     def poll_soon(self) -> None:
-        """Ask the nsqlookupds again at once: there are others now."""
+        """Poll the nsqlookupds now, because their addresses have changed."""
         self._poll_now.set()
 
     async def discover(self, lookup: Lookup, topic: str) -> None:
-        """Ask the nsqlookupds now, and from now on."""
+        """Poll the nsqlookupds now and then periodically."""
         await self._poll(lookup, topic)
         if not self._closing:
             self._poller = asyncio.create_task(self._poll_forever(lookup, topic))
 
     def begin_close(self) -> None:
-        """Seek no more nsqds, and ask those there are for no more messages."""
+        """Stop discovering nsqds, and request no more messages from the connected ones."""
         self._closing = True
         if self._poller is not None:
             self._poller.cancel()
@@ -99,17 +100,17 @@ class Membership:
             subscription.begin_close()
 
     def close(self) -> None:
-        """Close all connections, answered or not."""
+        """Close all connections, even if messages are unanswered."""
         for subscription in self.subscriptions.values():
             subscription.close("the consumer stopped")
 
     async def wait_closed(self) -> None:
-        """Return when the last connection has gone."""
+        """Wait until the last connection is closed."""
         poller = [self._poller] if self._poller is not None else []
         await asyncio.gather(*self._keepers.values(), *poller, return_exceptions=True)
 
     def _keep(self, address: str) -> _FirstAttempt:
-        """Stay connected to an nsqd. The future ends with the first attempt: None, or why it failed."""
+        """Stay connected to an nsqd. The future is the result of the first attempt: None or its error."""
         first: _FirstAttempt = asyncio.get_running_loop().create_future()
         if address in self._keepers or self._closing:
             first.set_result(None)
@@ -133,7 +134,7 @@ class Membership:
                     if first.done() and str(error) != last_error:
                         self._log_unreachable(error)
                     last_error = str(error)
-                    _settle(first, error)  # whoever waits for it raises it, or logs it
+                    _settle(first, error)  # the caller that awaits it raises or logs the error
                     continue
                 last_error, began_at = "", _now()
                 await self._serve(subscription, max_rdy_count, first)
@@ -159,7 +160,7 @@ class Membership:
             log.warning("%s: nsqd %s: %s", self._name, address, subscription.close_reason)
 
     def _log_unreachable(self, error: ConnectFailed) -> None:
-        log.warning("%s: %s; trying again", self._name, error)
+        log.warning("%s: %s; retrying", self._name, error)
 
     def _is_wanted(self, address: str) -> bool:
         return address in self._direct or address in self._discovery.addresses
@@ -181,7 +182,7 @@ class Membership:
         answer = await lookup.producers(topic)
         errors = {str(error) for error in answer.errors}
         for text in sorted(errors - self._lookup_errors):  # one line per failure, not one per poll
-            log.warning("%s: %s; asking again", self._name, text)
+            log.warning("%s: %s; retrying", self._name, text)
         self._lookup_errors = errors
         self._discovery.polled([each.tcp_address for each in answer.producers], complete=not answer.errors)
         self._forget_idle()
@@ -190,7 +191,7 @@ class Membership:
                 self._log_unreachable(failure)
 
     def _forget_idle(self) -> None:
-        """Leave nsqds that no nsqlookupd names any more, unless messages still come from them."""
+        """Disconnect from nsqds that are no longer listed, unless they still deliver messages."""
         idle_since = _now() - self._options.lookupd_poll_interval.total_seconds()
         for address in self._discovery.forgettable():
             subscription = self.subscriptions.get(address)

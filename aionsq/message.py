@@ -1,4 +1,4 @@
-"""A message in a consumer's hands."""
+"""A message delivered to a consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aionsq.backoff import Outcome
 
 
 class Answers(Protocol):
-    """Whoever takes a message's answer to its nsqd."""
+    """Sends a message's answers to its nsqd."""
 
     address: str
     is_open: bool
@@ -22,9 +22,9 @@ class Answers(Protocol):
 class Message:
     """One delivery of one message.
 
-    The first answer counts: ``finish`` and ``requeue`` after it, and ``touch`` too, do nothing. Answers go out at the
-    end of the event loop's turn, together; none of these methods waits. An answer to a message whose connection has
-    gone is dropped: nsqd delivers the message again.
+    Only the first answer counts: later calls of ``finish``, ``requeue`` and ``touch`` do nothing. The methods do not
+    block; answers are sent together at the end of the event loop's iteration. If the connection is lost, answers are
+    dropped, and nsqd redelivers the message.
     """
 
     __slots__ = ("_answers", "attempts", "auto_response", "body", "has_responded", "id", "timestamp", "trial")
@@ -40,49 +40,49 @@ class Message:
         """16 hex digits; the same at each delivery from the same nsqd."""
         self.body = body
         self.trial = trial
-        """Set when it was let through to test whether backoff can end."""
+        """Number of the backoff test in which the message was delivered; None outside a test."""
         self.has_responded = False
         self.auto_response = True
         self._answers = answers
 
     @property
     def nsqd_address(self) -> str:
-        """``host:port`` of the nsqd it came from."""
+        """``host:port`` of the nsqd that delivered it."""
         return self._answers.address
 
     @property
     def is_held(self) -> bool:
-        """False once it was answered, or its connection is gone and nsqd delivers it again."""
+        """False once the message was answered or its connection was lost (nsqd then redelivers it)."""
         return self._answers.is_open and not self.has_responded
 
     def finish(self) -> None:
-        """It is done: nsqd forgets it (FIN)."""
+        """Finish the message: nsqd removes it from the channel (FIN)."""
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.FINISHED, None)
 
     def requeue(self, delay: timedelta | None = None, *, backoff: bool = True) -> None:
-        """Have it delivered again (REQ), after ``delay``; None: later the more attempts it had.
+        """Return the message to nsqd for redelivery after ``delay`` (REQ); None: a delay that grows with the attempts.
 
-        With ``backoff`` it counts as a failure, and the consumer slows down.
+        With ``backoff``, the requeue counts as a failure.
         """
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.FAILED if backoff else Outcome.REQUEUED, delay)
 
     def touch(self) -> None:
-        """Restart its timeout at nsqd: it is still being worked on."""
+        """Restart the message timeout at nsqd (TOUCH)."""
         if not self.has_responded:
             self._answers.touch(self)
 
     def give_up(self) -> None:
-        """Finish it although it was never handled; neither a success nor a failure to backoff."""
+        """Finish the message without processing it; backoff counts neither a success nor a failure."""
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.GIVEN_UP, None)
 
     def disable_auto_response(self) -> None:
-        """The consumer does not answer it when the handler, or the loop's body, is through: the caller does."""
+        """Leave the answer to the caller: the consumer does not answer at the end of the handler or the loop's body."""
         self.auto_response = False
 
     def __repr__(self) -> str:

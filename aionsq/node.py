@@ -1,12 +1,13 @@
-"""One nsqd's HTTP face: what it is doing, and the verbs on its topics and channels."""
+"""HTTP of one nsqd: its statistics, and actions on its topics and channels."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any, Literal
 
-from aionsq.errors import HTTPFailed
-from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, base_url
+from aionsq.http import DEFAULT_TIMEOUT, HTTPClient
+from nsqcluster.addresses import base_url
+from nsqcluster.reads import stats_params
 
 Verb = Literal["create", "delete", "empty", "pause", "unpause"]
 
@@ -23,41 +24,34 @@ class Node(HTTPClient):
         super().__init__(timeout, connect_timeout)
 
     async def ping(self) -> str:
-        """``OK`` from a healthy nsqd; an unhealthy one's error has its reason."""
-        return await self.get_text(self._url + "/ping")
+        """Return ``OK`` if nsqd is healthy; otherwise HTTPFailed contains the reason."""
+        return await self._get_text(self._url, "/ping")
 
     async def info(self) -> dict[str, Any]:
-        """``/info``: version, addresses, start time."""
-        return await self._document("/info", {})
+        """Return ``/info``: version, addresses, start time."""
+        return await self._get(self._url, "/info", dict[str, Any], {})
 
     async def stats(
         self, topic: str = "", channel: str = "", *, include_clients: bool = True, include_histograms: bool = False
     ) -> dict[str, Any]:
-        """``/stats`` as nsqd's JSON, of one topic and one channel where named."""
-        params = {"format": "json", "include_clients": str(include_clients).lower(), "include_mem": "false"}
-        if include_histograms:
-            params["include_histograms"] = "true"
-        if topic:
-            params["topic"] = topic
-        if channel:
-            params["channel"] = channel
-        return await self._document("/stats", params)
+        """Return ``/stats`` as nsqd's JSON; ``topic`` and ``channel`` restrict it."""
+        params = stats_params(
+            topic=topic,
+            channel=channel,
+            include_clients=include_clients,
+            include_histograms=include_histograms,
+        )
+        return await self._get(self._url, "/stats", dict[str, Any], params)
 
     async def topic(self, verb: Verb, topic: str) -> None:
         """Create, delete, empty, pause or unpause a topic."""
-        await self.post(f"{self._url}/topic/{verb}", {"topic": topic})
+        await self._post(self._url, f"/topic/{verb}", {"topic": topic})
 
     async def channel(self, verb: Verb, topic: str, channel: str) -> None:
         """Create, delete, empty, pause or unpause a channel."""
-        await self.post(f"{self._url}/channel/{verb}", {"topic": topic, "channel": channel})
+        await self._post(self._url, f"/channel/{verb}", {"topic": topic, "channel": channel})
 
     async def pub(self, topic: str, body: bytes, *, defer: timedelta = timedelta(0)) -> None:
-        """Publish one message, delivered no sooner than after ``defer``."""
+        """Publish one message, which is delivered after ``defer`` at the earliest."""
         delay = {"defer": str(defer // timedelta(milliseconds=1))} if defer else {}
-        await self.post(self._url + "/pub", {"topic": topic, **delay}, body)
-
-    async def _document(self, path: str, params: dict[str, str]) -> dict[str, Any]:
-        document = await self.get_json(self._url + path, params)
-        if not isinstance(document, dict):
-            raise HTTPFailed(self._url + path, 200, "the answer is not nsqd's")
-        return document
+        await self._post(self._url, "/pub", {"topic": topic, **delay}, body)

@@ -1,4 +1,4 @@
-"""One nsqd of a producer: its connection, and the publishes that wait for its answers."""
+"""One nsqd of a producer: the connection to it and the publishes that wait for its answers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from nsqwire import frame
 log = logging.getLogger(__name__)
 
 GATHER_FROM = 16
-"""As many publishes to one topic in one turn of the event loop go out as an MPUB; fewer are not worth it."""
+"""Smallest number of publishes to one topic in one iteration of the event loop that are sent as an MPUB."""
 _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
-"""Why an nsqd refuses an MPUB that need not be a reason for each of its messages. It has stored none of them."""
+"""Errors of an MPUB that need not apply to each of its messages. nsqd has stored none of them."""
 _sizes = struct.Struct(">ii").pack
 _line = attrgetter("line")
 
 
 class Source(Protocol):
-    """The producer, as its outlets see it."""
+    """The producer's interface for its outlets."""
 
     def wanted(self) -> bool:
-        """Whether a lost connection is to be opened again."""
+        """Whether a lost connection must be reopened."""
 
     def writable(self) -> None:
-        """An outlet takes publishes again."""
+        """An outlet accepts publishes again."""
 
     def returned(self, publishes: deque[Publish]) -> None:
-        """Publishes to send again, in order, before all others."""
+        """Accept publishes that must be sent again, in order, before all others."""
 
     def answered(self) -> None:
-        """Some publish has ended."""
+        """At least one publish has ended."""
 
 
 class Outlet:
@@ -49,7 +49,7 @@ class Outlet:
     def __init__(self, address: str, options: ProducerOptions, source: Source) -> None:
         self.address = address
         self.sent: deque[Publish] = deque()
-        """Sent and not answered; also those whose caller no longer waits, since their answers still come."""
+        """Publishes sent and not answered. Includes timed-out and cancelled ones, whose answers still arrive."""
         self.connection: Connection | None = None
         self.last_error: Exception | None = None
         self.heard_at = 0.0
@@ -57,11 +57,11 @@ class Outlet:
         self._options = options
         self._source = source
         self._gathered: list[Publish] = []
-        """Those at the end of ``sent`` that are not written yet."""
+        """The last publishes of ``sent``, which are not written yet."""
         self._gathered_bytes = 0
         self._gathers = options.gather
         self._counts: deque[int] = deque()
-        """How many of ``sent`` each answer to come is for."""
+        """For each outstanding answer, the number of publishes of ``sent`` that it answers."""
         self._opening = asyncio.Lock()
         self._connecting: asyncio.Task[None] | None = None
         self._pauses = Reconnect(options.max_reconnect_delay)
@@ -69,16 +69,16 @@ class Outlet:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes publishes now."""
+        """Whether the outlet accepts publishes now."""
         connection = self.connection
         return connection is not None and not connection.paused and not connection.is_closed
 
     def is_stalled(self, now: float, limit: float) -> bool:
-        """Whether answers have been outstanding, without a single one coming, for longer than ``limit`` seconds."""
+        """Whether answers are outstanding and none has arrived for more than ``limit`` seconds."""
         return bool(self.sent) and now - self.heard_at > limit
 
     def send(self, publish: Publish, now: float) -> None:
-        """To be called only while it is ready."""
+        """Send a publish. The outlet must be ready."""
         assert self.connection is not None
         if not self.sent:
             self.heard_at = now
@@ -92,25 +92,25 @@ class Outlet:
             self._write()
 
     async def open(self) -> None:
-        """Connect, unless it is connected. Raises ConnectFailed."""
+        """Connect, unless there is a connection. Raises ConnectFailed."""
         async with self._opening:
             if self.connection is not None:
                 return
             connection, _ = await Connection.open(self.address, self._options, self)
-            if connection.is_closed:  # it went away before anybody could hear of it
-                raise ConnectFailed(self.address, "nsqd closed it")
+            if connection.is_closed:  # nsqd closed it before connection_closed could be called
+                raise ConnectFailed(self.address, "nsqd closed the connection")
             self.connection = connection
             self._connected_at = _now()
             self.last_error = None
         self._source.writable()
 
     def keep_connecting(self) -> None:
-        """Connect in the background, for as long as it takes."""
+        """Connect in the background, with retries until it succeeds."""
         if self.connection is None and (self._connecting is None or self._connecting.done()):
             self._connecting = asyncio.get_running_loop().create_task(self._try_until_connected())
 
     async def close(self) -> None:
-        """Close the connection after what was sent."""
+        """Write what was sent, then close the connection."""
         if self._connecting is not None:
             self._connecting.cancel()
         if self.connection is not None:
@@ -144,7 +144,7 @@ class Outlet:
     # inside
 
     def _write(self) -> None:
-        """Write what this turn of the event loop has gathered."""
+        """Write the publishes gathered in this iteration of the event loop."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not gathered or self.connection is None:
             return
@@ -162,7 +162,7 @@ class Outlet:
         self.connection.write(b"".join(parts))
 
     def _broken(self, frame_type: int, text: str) -> None:
-        """An error frame, after which nsqd closes the connection, or a frame that has no place here."""
+        """Process an error frame, after which nsqd closes the connection, or an unexpected frame."""
         refused = frame_type == frame.ERROR and bool(self._counts)
         if refused:
             count = self._counts.popleft()
@@ -178,15 +178,15 @@ class Outlet:
             self._lost(text, unread=refused)
 
     def _part(self, count: int, text: str) -> None:
-        """Let the publishes of a refused MPUB go one by one: which of them nsqd does not want, it then says."""
-        log.info("nsqd %s refuses an MPUB, its %d publishes go one by one: %s", self.address, count, text)
+        """Send the publishes of a refused MPUB one by one, so that nsqd refuses only those that are invalid."""
+        log.info("nsqd %s refused an MPUB; sending its %d publishes one by one: %s", self.address, count, text)
         for publish in islice(self.sent, count):
             publish.data, publish.line = publish.line + publish.data, b""
         if not text.startswith("E_BAD_MESSAGE"):
             self._gathers = False
 
     def _lost(self, reason: str, *, unread: bool = False) -> None:
-        """The connection is gone. ``unread``: nsqd has read nothing of what it has not answered."""
+        """Handle the loss of the connection. ``unread``: nsqd has not read the publishes that it has not answered."""
         self.connection = None
         self._pauses.held(_now() - self._connected_at)
         self.last_error = ConnectionLost(self.address, reason)

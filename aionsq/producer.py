@@ -1,4 +1,4 @@
-"""Publishing to one nsqd or to several, with any number of publishes under way."""
+"""Publishing to one or several nsqds, with any number of outstanding publishes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aionsq.errors import ConnectFailed, ConnectionLost, ProducerClosed, Produce
 from aionsq.options import ProducerOptions
 from aionsq.outlet import Outlet
 from aionsq.publish import Publish
-from nsqwire import command
+from nsqwire import encoding
 from nsqwire.errors import BadBody, BadMessage, BadTopic, Invalid, NSQError
 from nsqwire.names import is_valid_name
 
@@ -31,29 +31,30 @@ _length = struct.Struct(">i").pack
 
 
 class Producer:
-    """Publishes to an nsqd, or to several of which each publish goes to one.
+    """Publishes to one of the given nsqds.
 
         async with Producer("127.0.0.1:4150") as producer:
             await producer.pub("orders", b"hello")
 
-    ``pub``, ``mpub`` and ``dpub`` send at the end of this turn of the event loop and return a future: await it, or keep
-    many and await them together. It ends with ``None`` when nsqd has stored the message, or with
+    ``pub``, ``mpub`` and ``dpub`` send at the end of this iteration of the event loop and return a future: await it, or
+    collect several and await them together. Its result is ``None`` when nsqd has stored the message. Its exception is
 
-    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: not sent, others are not disturbed
-    - :class:`Refused`: nsqd's error frame. nsqd closes the connection over it; publishes behind are sent again, since
-      nsqd did not read them
-    - :class:`ConnectionLost`, :class:`PublishTimedOut`: it may or may not have been stored
+    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: not sent; other publishes are not affected
+    - :class:`Refused`: nsqd answered with an error frame and closes the connection; later publishes, which nsqd did not
+      read, are sent again
+    - :class:`ConnectionLost`, :class:`PublishTimedOut`: the message may or may not have been stored
     - :class:`ProducerFull`, :class:`ProducerClosed`: not stored
 
-    Many publishes of one turn to one topic go out as MPUBs, which cost nsqd a fraction; each still ends by itself.
+    Publishes to one topic in one iteration are combined into MPUBs, which take nsqd a fraction of the time; each future
+    has its own result.
 
-    A lost connection is opened again at once, then after growing, jittered pauses; meanwhile publishes go to the other
-    nsqds, or wait. Of several nsqds those that are connected and answer get publishes in turn or, with
-    ``nsqd_choice="failover"``, the first of them gets all.
+    A lost connection is reopened at once, then after growing, randomized pauses; meanwhile publishes go to the other
+    nsqds, or wait. The connected nsqds that answer receive publishes in turn or, with ``nsqd_choice="failover"``, the
+    first of them receives all.
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
-        """Raises ValueError for no address, and for what is neither ``host:port`` nor a Unix socket's path."""
+        """Raises ValueError if there is no address, or if one is neither ``host:port`` nor a Unix socket's path."""
         given = [nsqd_tcp_addresses] if isinstance(nsqd_tcp_addresses, str) else nsqd_tcp_addresses
         addresses = list(dict.fromkeys(given))
         if not addresses:
@@ -87,13 +88,13 @@ class Producer:
 
     @property
     def connections(self) -> list[str]:
-        """Addresses of the nsqds connected to."""
+        """Addresses of the nsqds that the producer is connected to."""
         return [outlet.address for outlet in self._outlets if outlet.connection is not None]
 
     async def start(self) -> None:
-        """Connect. Raises ConnectFailed if no nsqd can be reached; those that cannot are tried again and again.
+        """Connect. Raises ConnectFailed if no nsqd can be reached; otherwise unreachable nsqds are retried.
 
-        Without it, the first publish connects and goes on trying.
+        If this is not called, the first publish starts connecting, with retries.
         """
         if self._closed:
             raise ProducerClosed("the producer was closed")
@@ -102,13 +103,13 @@ class Producer:
         if len(unreached) == len(self._outlets):
             raise unreached[0]
         for error in unreached:
-            log.warning("%s; trying again", error)
+            log.warning("%s; retrying", error)
         self._connect_all()
 
     async def close(self, grace: timedelta | None = None) -> None:
-        """Wait up to ``grace`` (None: the publish timeout) for what is under way, then close.
+        """Wait up to ``grace`` (None: the publish timeout) for outstanding publishes, then close.
 
-        What is then unanswered ends with ProducerClosed if it was never sent, with ConnectionLost otherwise.
+        Publishes that are still unanswered end with ProducerClosed if they were never sent, otherwise ConnectionLost.
         """
         self._closed = True
         seconds = self._timeout if grace is None else grace.total_seconds()
@@ -119,7 +120,7 @@ class Producer:
                     await self._idle.wait()
             except TimeoutError:
                 left = len(self._waiting) + sum(len(outlet.sent) for outlet in self._outlets)
-                log.warning("closing with %d publishes unanswered", left)
+                log.warning("closing with %d unanswered publishes", left)
         await asyncio.gather(*(outlet.close() for outlet in self._outlets))
         for publish in (*self._waiting, *(publish for outlet in self._outlets for publish in outlet.sent)):
             if publish.sent_to:
@@ -131,7 +132,7 @@ class Producer:
             self._timer.cancel()
 
     def pub(self, topic: str, body: Body, *, timeout: timedelta | None = None) -> asyncio.Future[None]:
-        """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError for a body that is not bytes."""
+        """Publish a message of 1 to ``max_msg_size`` bytes. Raises TypeError if the body is not bytes."""
         line = self._pub_lines.get(topic)
         if type(body) is not bytes:
             body = memoryview(body).tobytes()
@@ -145,13 +146,13 @@ class Producer:
         return self._publish(line, _length(size) + body, timeout)
 
     def mpub(self, topic: str, bodies: Sequence[Body], *, timeout: timedelta | None = None) -> asyncio.Future[None]:
-        """Publish several messages with one answer: all are stored, or none. TypeError for a body that is not bytes."""
+        """Publish several messages atomically: all are stored, or none. Raises TypeError if a body is not bytes."""
         given = [body if type(body) is bytes else memoryview(body).tobytes() for body in bodies]
         sizes = list(map(len, given))
         try:
             line = self._pub_line(topic)
             if not given:
-                raise BadBody("MPUB of no message")
+                raise BadBody("MPUB without messages")
             self._check_size(min(sizes))
             self._check_size(max(sizes))
             total = 4 + 4 * len(sizes) + sum(sizes)
@@ -167,7 +168,7 @@ class Producer:
     def dpub(
         self, topic: str, delay: timedelta, body: Body, *, timeout: timedelta | None = None
     ) -> asyncio.Future[None]:
-        """Publish a message that is delivered no sooner than after ``delay``, 0 to ``max_req_timeout``."""
+        """Publish a message that is delivered after ``delay`` (0 to ``max_req_timeout``) at the earliest."""
         body = memoryview(body).tobytes()
         try:
             self._pub_line(topic)
@@ -176,7 +177,7 @@ class Producer:
                 raise Invalid(f"delay {delay} is not within 0..{self._options.max_req_timeout}")
         except NSQError as error:
             return _failed(error)
-        return self._publish(b"", command.dpub(topic, delay // _MS, body), timeout)
+        return self._publish(b"", encoding.dpub(topic, delay // _MS, body), timeout)
 
     # what the outlets report
 
@@ -184,7 +185,7 @@ class Producer:
         return bool(self._waiting) or not self._closed
 
     def writable(self) -> None:
-        """Send what waits, as far as the connections take it."""
+        """Send waiting publishes, as far as the connections accept them."""
         now = asyncio.get_running_loop().time()
         while self._waiting and (outlet := self._choose(now)) is not None:
             publish = self._waiting.popleft()
@@ -207,7 +208,7 @@ class Producer:
     # inside
 
     def _pub_line(self, topic: str) -> bytes:
-        """``PUB <topic>\\n``, kept for the next time. Raises BadTopic."""
+        """Return ``PUB <topic>\\n``, cached. Raises BadTopic."""
         line = self._pub_lines.get(topic)
         if line is None:
             if not is_valid_name(topic):
@@ -249,7 +250,7 @@ class Producer:
         return publish
 
     def _choose(self, now: float) -> Outlet | None:
-        """The outlet for the next publish, None while there is none. One that is stalled is the last resort."""
+        """The outlet for the next publish, or None. A stalled outlet is chosen only if all are stalled."""
         outlets = self._outlets
         if len(outlets) == 1:
             return outlets[0] if outlets[0].is_ready else None
@@ -276,7 +277,7 @@ class Producer:
         self._timer = asyncio.get_running_loop().call_at(at, self._time_out)
 
     def _time_out(self) -> None:
-        """End what is overdue. One timer serves all publishes: nearly every one is answered long before."""
+        """Time out overdue publishes. One timer serves all publishes, because few ever time out."""
         now = asyncio.get_running_loop().time()
         self._timer, self._timer_at = None, _NEVER
         for queue in (self._waiting, *(outlet.sent for outlet in self._outlets)):

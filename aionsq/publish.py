@@ -1,4 +1,4 @@
-"""One publish under way."""
+"""One outstanding publish."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import asyncio
 
 
 class Publish(asyncio.Future[None]):
-    """A command and, being a future, its answer. Made for each publish, so it is one object and has no ``__init__``."""
+    """A publish command and the future of its answer. One object without ``__init__``, which makes creation fast."""
 
     __slots__ = ("data", "deadline", "line", "sent_to")
 
     line: bytes
-    """The command's line, ``PUB topic\\n`` for what may go with others in an MPUB; empty for all else."""
+    """``PUB topic\\n`` if the publish may be combined with others in an MPUB; otherwise empty."""
     data: bytes
-    """What follows the line, or the whole command; emptied once it was answered, since callers keep futures."""
+    """The bytes after ``line``, or the whole command. Cleared once answered, because callers may keep the future."""
     deadline: float
     """Loop time at which it ends with PublishTimedOut."""
     sent_to: str
-    """Address of the nsqd that may have stored it; empty while it is certain that none has."""
+    """Address of the nsqd that may have stored the message; empty if certainly none has."""
 
     def end(self, error: Exception | None = None) -> None:
-        """Give its caller the result, unless it timed out or the caller has cancelled it."""
+        """Set the result, unless the publish timed out or was cancelled."""
         self.data = b""
         if self.done():
             return

@@ -1,7 +1,7 @@
-"""How many messages each nsqd may send: ``max_in_flight`` shared out over connections as RDY counts.
+"""Distribution of ``max_in_flight`` over a consumer's connections, as RDY counts.
 
-No socket and no clock: every method that needs the time is given it (seconds, any monotonic origin) and returns the
-RDY commands to send, in order. Decreases come before increases, so the sum of all RDY counts never passes
+There is no socket and no clock here: methods take the time as an argument (seconds of any monotonic clock) and return
+the RDY commands to send, in order. Decreases come before increases, so that the sum of all RDY counts never exceeds
 ``max_in_flight``, not even between two commands.
 """
 
@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 FRUITLESS_SECONDS = 0.5
-"""How long a connection holds a scarce RDY 1 that brings it nothing. nsqd keeps a message back for 0.25 s at most."""
+"""How long a connection without messages keeps RDY 1 that others wait for; nsqd buffers output for at most 0.25 s."""
 
 
 class ReadyCount(NamedTuple, Generic[Key]):
@@ -27,7 +27,7 @@ class ReadyCount(NamedTuple, Generic[Key]):
 
 
 class Mode(Enum):
-    """What backoff allows."""
+    """How much backoff allows."""
 
     FULL = "full"
     BLOCKED = "blocked"
@@ -35,26 +35,26 @@ class Mode(Enum):
 
 
 class Slot:
-    """One connection's part. The connection counts ``in_flight_count`` and notes ``last_message_at`` itself."""
+    """State of one connection. The connection itself updates ``in_flight_count`` and ``last_message_at``."""
 
     __slots__ = ("granted_at", "in_flight_count", "last_message_at", "max_rdy_count", "ready_count")
 
     def __init__(self, max_rdy_count: int) -> None:
         self.max_rdy_count = max_rdy_count
-        """The largest RDY its nsqd accepts."""
+        """The largest RDY count that its nsqd accepts."""
         self.ready_count = 0
-        """The last RDY sent; nsqd does not count it down."""
+        """The last RDY count sent; nsqd does not decrement it."""
         self.in_flight_count = 0
         self.last_message_at = float("-inf")
         self.granted_at = float("-inf")
-        """When RDY last rose from 0."""
+        """When the RDY count last rose from 0."""
 
 
 def shares(max_in_flight: int, maxima: Sequence[int]) -> list[int]:
-    """Split ``max_in_flight`` as evenly as the per-connection ``maxima`` allow; earlier ones get the remainder.
+    """Split ``max_in_flight`` as evenly as the per-connection ``maxima`` allow; earlier connections get the remainder.
 
-    With fewer to give than connections the first ``max_in_flight`` get 1 and the others 0. What one connection cannot
-    take goes to those that can, so the sum is ``min(max_in_flight, sum(maxima))``.
+    If there are more connections than ``max_in_flight``, the first ``max_in_flight`` get 1 and the others 0. What one
+    connection cannot accept goes to the others, so that the sum is ``min(max_in_flight, sum(maxima))``.
     """
     result = [0] * len(maxima)
     left = max_in_flight
@@ -73,9 +73,9 @@ class Distribution(Generic[Key]):
     """The RDY counts of one consumer's connections.
 
     In mode FULL every connection has its share. With more connections than ``max_in_flight``, ``max_in_flight`` of
-    them hold RDY 1, and :meth:`redistribute` passes it on to the one that has waited longest: from a connection that
-    brought nothing at all for FRUITLESS_SECONDS, or nothing more for ``low_rdy_idle_timeout``, or has held it for
-    ``low_rdy_timeout``. So no connection waits longer than ``low_rdy_timeout`` for each of the others.
+    them have RDY 1. :meth:`redistribute` passes RDY 1 to the connection that has waited longest, from a connection that
+    received no message at all for FRUITLESS_SECONDS, no further message for ``low_rdy_idle_timeout``, or has had RDY 1
+    for ``low_rdy_timeout``. A connection therefore waits at most ``low_rdy_timeout`` for each of the others.
     """
 
     def __init__(
@@ -102,34 +102,34 @@ class Distribution(Generic[Key]):
         return self._apply(self._targets(), now)
 
     def left(self, key: Key, now: float) -> list[ReadyCount[Key]]:
-        """A connection is gone, or closing; what it held goes to the others."""
+        """A connection is lost or closing; its RDY count goes to the others."""
         self.slots.pop(key, None)
         return self._apply(self._targets(), now)
 
     def change_max_in_flight(self, max_in_flight: int, now: float) -> list[ReadyCount[Key]]:
-        """Share out a new total; 0 pauses the consumer."""
+        """Distribute a new total; 0 pauses the consumer."""
         self.max_in_flight = max_in_flight
         return self._apply(self._targets(), now)
 
     def block(self, now: float) -> list[ReadyCount[Key]]:
-        """Backoff begins or goes on: nothing for anybody."""
+        """Backoff blocks: RDY 0 for all connections."""
         self.mode = Mode.BLOCKED
         return self._apply(self._targets(), now)
 
     def test(self, now: float) -> list[ReadyCount[Key]]:
-        """Backoff tries one message: RDY 1 to the connection that has waited longest. Empty: there is none to ask."""
+        """Backoff tests one message: RDY 1 for the connection that has waited longest. Empty without connections."""
         self.mode = Mode.TEST
         return self._apply(self._targets(), now)
 
     def resume(self, now: float) -> list[ReadyCount[Key]]:
-        """Backoff is over."""
+        """Backoff has ended: distribute the full total again."""
         self.mode = Mode.FULL
         return self._apply(self._targets(), now)
 
     def redistribute(self, now: float) -> list[ReadyCount[Key]]:
-        """Pass RDY 1 on where there is less of it than connections.
+        """Pass RDY 1 from connection to connection if there are more connections than ``max_in_flight``.
 
-        To be called several times a second, and when a message is answered whose connection is at RDY 0.
+        Call it several times a second, and when a message from a connection with RDY 0 is answered.
         """
         limit = self._limit()
         if limit == 0 or len(self.slots) <= limit:
@@ -137,7 +137,7 @@ class Distribution(Generic[Key]):
         targets = {key: slot.ready_count for key, slot in self.slots.items()}
         holders = [key for key, count in targets.items() if count]
         waiting = self._waiting()
-        # Only as many give up as there are others to take over; those idle longest go first.
+        # At most as many connections give up RDY 1 as others wait for it; the longest idle ones first.
         tired = sorted((key for key in holders if self._gives_up(self.slots[key], now)), key=self._active_at)
         for key in tired[: len(waiting)]:
             targets[key] = 0
@@ -146,10 +146,10 @@ class Distribution(Generic[Key]):
         return self._apply(targets, now)
 
     def _occupied(self, targets: dict[Key, int]) -> int:
-        """How much of the limit is in use once ``targets`` hold."""
-        if self.mode is Mode.TEST:  # what was delivered before the block is no part of the test
+        """How much of the limit is used with the RDY counts of ``targets``."""
+        if self.mode is Mode.TEST:  # messages delivered before the block are not part of the test
             return sum(targets.values())
-        # A message still being handled keeps its place in max_in_flight after its connection's RDY is gone.
+        # An unanswered message counts towards max_in_flight even when its connection has RDY 0 by now.
         return sum(max(targets[key], min(1, slot.in_flight_count)) for key, slot in self.slots.items())
 
     def _limit(self) -> int:
@@ -160,7 +160,7 @@ class Distribution(Generic[Key]):
     def _gives_up(self, slot: Slot, now: float) -> bool:
         brought_something = slot.last_message_at >= slot.granted_at
         if self.mode is Mode.TEST and brought_something and slot.in_flight_count:
-            return False  # the test is being handled
+            return False  # the test message is being processed
         if not brought_something and not slot.in_flight_count:
             return now - slot.granted_at >= min(self._idle_timeout, FRUITLESS_SECONDS)
         return now - self._active(slot) >= self._idle_timeout or now - slot.granted_at >= self._hold_timeout
@@ -172,13 +172,13 @@ class Distribution(Generic[Key]):
         return self._active(self.slots[key])
 
     def _waiting(self) -> list[Key]:
-        """Connections at RDY 0, the one whose last turn is longest ago first."""
+        """Connections with RDY 0, the longest inactive one first."""
         without = [key for key, slot in self.slots.items() if slot.ready_count == 0 and slot.max_rdy_count > 0]
         return sorted(without, key=lambda key: self.slots[key].granted_at)
 
     def _targets(self) -> dict[Key, int]:
         limit = self._limit()
-        # Holders keep what they have when there is too little for all; otherwise the order is that of joining.
+        # If there is too little for all, connections with an RDY count keep it; otherwise the order is that of joining.
         order = list(self.slots)
         if limit < len(order):
             holders = [key for key in order if self.slots[key].ready_count]

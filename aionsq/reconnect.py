@@ -1,4 +1,4 @@
-"""Pauses between attempts to connect: none, then growing and drawn at random, so that clients do not come in step."""
+"""Pauses between connection attempts: zero, then growing and randomized, so that clients do not reconnect in step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ STEADY_SECONDS = 1.0
 
 
 class Reconnect:
-    """The attempts to reach one nsqd."""
+    """Computes the pauses between attempts to reach one nsqd."""
 
     def __init__(self, max_delay: timedelta) -> None:
         self._max = max_delay.total_seconds()
         self._attempt = 0
 
     def next_delay(self) -> float:
-        """Seconds to wait before the next attempt: 0, then half to all of 0.1, 0.2, 0.4 … up to the maximum."""
+        """Seconds before the next attempt: 0, then a random 50 to 100 % of 0.1, 0.2, 0.4 … up to the maximum."""
         attempt, self._attempt = self._attempt, self._attempt + 1
         if attempt == 0:
             return 0.0
@@ -25,6 +25,6 @@ class Reconnect:
         return min(self._max, longest) * random.uniform(0.5, 1.0)
 
     def held(self, seconds: float) -> None:
-        """A connection lasted that long. One that nsqd ends at once is as good as none: the pauses go on growing."""
+        """A connection lasted ``seconds``. After a connection that ended at once, the pauses keep growing."""
         if seconds >= STEADY_SECONDS:
             self._attempt = 0

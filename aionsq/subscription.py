@@ -1,4 +1,4 @@
-"""A consumer's conversation with one nsqd: its messages in flight and their answers."""
+"""A consumer's subscription at one nsqd: its messages in flight and their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aionsq.connection import Connection
 from aionsq.message import Message
 from aionsq.options import ConsumerOptions
 from aionsq.ready import Slot
-from nsqwire import command, frame
+from nsqwire import encoding, frame
 from nsqwire.frame import decode_message
 
 log = logging.getLogger(__name__)
@@ -22,37 +22,37 @@ _MS = timedelta(milliseconds=1)
 
 
 class Inbox(Protocol):
-    """The consumer, as its subscriptions see it."""
+    """The consumer's interface for its subscriptions."""
 
     trial: int | None
-    """What a message delivered now is marked with."""
+    """The backoff test with which a message delivered now is marked, or None."""
 
     def delivered(self, messages: list[Message]) -> None: ...
 
     def answered(self, message: Message, outcome: Outcome) -> None:
-        """Called before the answer is sent: a RDY that backoff changes goes out first."""
+        """A message is being answered. Called before the answer is sent, so that RDY changes by backoff go first."""
 
     def released(self) -> None:
-        """A message was answered whose nsqd is at RDY 0: another one may have its place."""
+        """A message from an nsqd with RDY 0 was answered: another nsqd may take its place in ``max_in_flight``."""
 
     def progressed(self) -> None:
         """The subscription will deliver nothing more, or has closed."""
 
 
 class Subscription:
-    """Made by :meth:`open`; over when :attr:`closed` is set."""
+    """Created by :meth:`open`; :attr:`closed` is set when it has ended."""
 
     def __init__(self, address: str, inbox: Inbox, options: ConsumerOptions) -> None:
         self.address = address
         self.in_flight: set[Message] = set()
         self.slot = Slot(0)
-        """Replaced by the one of the consumer's distribution."""
+        """Replaced by the slot in the consumer's distribution."""
         self.is_open = False
-        """False before it is up and once it cannot carry answers any more."""
+        """False before the subscription is established and once answers can no longer be sent."""
         self.closed = asyncio.Event()
         self.close_reason = ""
         self.close_waiting = False
-        """nsqd has answered CLS: no more messages come."""
+        """Whether nsqd has answered CLS, after which it sends no more messages."""
         self._inbox = inbox
         self._options = options
         self._connection: Connection | None = None
@@ -63,7 +63,7 @@ class Subscription:
     async def open(
         cls, address: str, topic: str, channel: str, inbox: Inbox, options: ConsumerOptions
     ) -> tuple[Subscription, int]:
-        """Connect and subscribe; also returns the largest RDY that nsqd takes. Raises ConnectFailed, ValueError."""
+        """Connect and subscribe; also returns nsqd's largest RDY count. Raises ConnectFailed, ValueError (address)."""
         self = cls(address, inbox, options)
         self._connection, negotiated = await Connection.open(address, options, self, topic, channel)
         self.is_open = not self._connection.is_closed
@@ -72,15 +72,15 @@ class Subscription:
         return self, negotiated.max_rdy_count
 
     def send_ready(self, count: int) -> None:
-        """Tell nsqd how many messages it may have in flight here."""
-        self._send(command.rdy(count))
+        """Send RDY: how many messages nsqd may have in flight on this connection."""
+        self._send(encoding.rdy(count))
 
     def begin_close(self) -> None:
-        """Ask nsqd for no more messages. The connection closes when it agrees and every message is answered."""
-        self._send(command.CLS)
+        """Send CLS. The connection closes when nsqd has confirmed it and every message is answered."""
+        self._send(encoding.CLS)
 
     def close(self, reason: str) -> None:
-        """Close now, after what was sent."""
+        """Close now, after writing the remaining output."""
         self.is_open = False
         if self._connection is not None:
             self._connection.close(reason)
@@ -92,19 +92,19 @@ class Subscription:
         self.slot.in_flight_count -= 1
         self._inbox.answered(message, outcome)
         if outcome is Outcome.FINISHED or outcome is Outcome.GIVEN_UP:
-            self._send(command.fin(message.id))
+            self._send(encoding.fin(message.id))
         else:
             if delay is None:
                 wait = self._options.default_requeue_delay * message.attempts
                 delay = min(wait, self._options.max_requeue_delay)
-            self._send(command.req(message.id, delay // _MS))
+            self._send(encoding.req(message.id, delay // _MS))
         if not self.slot.ready_count:
             self._inbox.released()
         if self.close_waiting and not self.in_flight:
             self.close("closed by this consumer")
 
     def touch(self, message: Message) -> None:
-        self._send(command.touch(message.id))
+        self._send(encoding.touch(message.id))
 
     # the connection's side
 
@@ -115,7 +115,7 @@ class Subscription:
             if frame_type == frame.MESSAGE:
                 messages.append(Message(*decode_message(data, start, end), self, trial))
             elif frame_type == frame.ERROR:
-                # Over FIN, REQ and TOUCH of a message that had timed out nsqd goes on; over others it closes.
+                # After a failed FIN, REQ or TOUCH nsqd continues; after any other error it closes the connection.
                 log.warning("nsqd %s: %s", self.address, data[start:end].decode(errors="replace"))
             elif data[start:end] == b"CLOSE_WAIT":
                 self.close_waiting = True
@@ -130,7 +130,7 @@ class Subscription:
             self._inbox.progressed()
 
     def writable(self) -> None:
-        """Answers are bounded by what is in flight: they need no holding back."""
+        """Nothing to do: the number of answers is limited by the messages in flight."""
 
     def connection_closed(self, connection: Connection, reason: str) -> None:
         self.close_reason = reason

@@ -1,1 +1,1 @@
-"""Command-line tools on top of the client, with the flags of NSQ's own. Each module's ``main`` is its Tool."""
+"""Command-line tools that use the client, with the flags of NSQ's tools. Each module's ``main`` is its Tool."""

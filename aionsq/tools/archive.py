@@ -1,4 +1,4 @@
-"""One topic's archive: the file that is written now, and when the next one begins. Blocks, and knows no messages."""
+"""One topic's archive: the current file and the rules for starting the next. Blocking code, without messages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FOLDER_MODE = 0o770
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveRules:
-    """How files are written and when they change. Sizes are bytes before compression, 0 is never."""
+    """How files are written and rotated. Sizes are bytes before compression; 0 means never."""
 
     output_dir: str
     work_dir: str
-    """Where files are written before they are moved to ``output_dir``; the same folder: where they stay."""
+    """Folder in which files are written before they are moved to ``output_dir``; may be the same folder."""
     gzip: bool = False
     gzip_level: int = 6
     rotate_size: int = 0
@@ -35,18 +35,18 @@ class ArchiveRules:
 
     @property
     def needs_revisions(self) -> bool:
-        """Whether one moment may need several names."""
+        """Whether several files may be started at the same date and time."""
         return self.gzip or self.moves or self.rotate_size > 0 or self.rotate_interval > timedelta(0)
 
 
 class Archive:
-    """Takes lines. What was written is safe after :meth:`sync`, and after any method that has closed its file.
+    """Writes lines. They are on disk after :meth:`sync`, and after any method that has closed their file.
 
-    Methods raise OSError, and InUse where the only possible file has another writer; the archive is of no use then.
+    Methods raise OSError, and InUse if another process writes the only possible file; the archive is unusable then.
     """
 
     def __init__(self, names: FileNames, rules: ArchiveRules, name: str, now: Callable[[], datetime]) -> None:
-        """``name`` is for the log; ``now`` tells the local time, with its zone."""
+        """``name`` is for the log; ``now`` returns the local time, with its zone."""
         self.is_new = False
         """Whether the file was opened since the last sync."""
         self._names = names
@@ -61,22 +61,22 @@ class Archive:
         self._opened_at = now()
 
     def recover(self) -> None:
-        """Make whole what an earlier process was killed over, and move it where it belongs."""
+        """Repair the files that a killed process left behind, and move them to the output folder."""
         for relative in self._names.existing(self._rules.work_dir):
             path = os.path.join(self._rules.work_dir, relative)
             try:
                 cut = repair(path)
                 if cut:
-                    log.warning("[%s] %s: cut %d bytes that were never finished off its end", self._name, path, cut)
+                    log.warning("[%s] %s: removed an incomplete write of %d bytes at its end", self._name, path, cut)
                 if self._rules.moves:
                     self._move(relative)
             except InUse:
-                continue  # its writer lives
+                continue  # another process is writing it
             except OSError as error:
-                log.warning("[%s] cannot look after %s: %s", self._name, path, error.strerror)
+                log.warning("[%s] cannot repair or move %s: %s", self._name, path, error.strerror)
 
     def write(self, bodies: Sequence[bytes]) -> None:
-        """Append a line for each body, in as many files as the rules ask for."""
+        """Append a line for each body, rotating files as the rules require."""
         lines: list[bytes] = []
         if bodies and self._is_due():
             self._open_next()
@@ -89,7 +89,7 @@ class Archive:
         self._append(lines)
 
     def tick(self) -> None:
-        """Change the file if it is time to, also when nothing is written."""
+        """Rotate the file if it is due, even if nothing is written."""
         if not self._is_due():
             return
         if self._rules.skip_empty_files:
@@ -98,13 +98,13 @@ class Archive:
             self._open_next()
 
     def sync(self) -> None:
-        """Put on the disk what was written."""
+        """Sync everything written."""
         self.is_new = False
         if self._file is not None:
             self._file.sync()
 
     def close(self) -> None:
-        """Finish the file, and move it where it belongs; the next line opens another, or the same again."""
+        """Finish the file and move it to the output folder; the next line opens another file, or the same one again."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -141,7 +141,7 @@ class Archive:
         self.is_new = True
 
     def _open(self) -> bool:
-        """Open the file of this name and revision, unless it has to be the next one."""
+        """Open the file with the current name and revision; False if the next revision must be tried."""
         rules = self._rules
         self._relative = self._names.revised(self._dated, self._revision)
         path = os.path.join(rules.work_dir, self._relative)
@@ -164,7 +164,7 @@ class Archive:
             log.warning("[%s] %s", self._name, error)
             return False
         if file.cut:
-            log.warning("[%s] %s: cut %d bytes of an unfinished line off its end", self._name, path, file.cut)
+            log.warning("[%s] %s: removed an incomplete line of %d bytes at its end", self._name, path, file.cut)
         if 0 < rules.rotate_size < file.size:
             file.close()
             return False
@@ -173,7 +173,7 @@ class Archive:
         return True
 
     def _move(self, relative: str) -> None:
-        """Give a finished file its place in the output folder, without ever taking another's."""
+        """Move a finished file to the output folder, without overwriting another file."""
         source = os.path.join(self._rules.work_dir, relative)
         place = relative
         while True:
@@ -197,7 +197,7 @@ class Archive:
 
 
 def _make_folder(folder: str) -> None:
-    """Make a folder and those above it, and put their names on the disk."""
+    """Create a folder and its parents, and sync the parents' entries."""
     if os.path.isdir(folder):
         return
     above = os.path.dirname(folder)

@@ -1,8 +1,8 @@
-"""One archive file while it is written: plain lines, or gzip members, each whole once it is synced.
+"""One archive file being written: plain lines, or gzip members that are complete once synced.
 
-A writer that is killed may leave the beginning of a write at the end of its file. Nothing in it was answered for, so
-:func:`repair` cuts it off: up to the last line break of a plain file, the last whole member of a gzip file. A file that
-was closed ends with a line break, or with an empty member, and is known as whole by its last bytes.
+A killed writer may leave a partial write at the end of its file. No message in it was finished, so :func:`repair`
+truncates the file after the last line break (plain) or the last complete member (gzip). A closed file ends with a line
+break or an empty member, so its last bytes show that it is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zlib
 from typing import Final, Protocol
 
 PIECE: Final = 1024 * 1024
-GZIP: Final = 31  # zlib's word for a member of its own, header and check included
+GZIP: Final = 31  # zlib's wbits for a gzip member with header and checksum
 _MAGIC: Final = b"\x1f\x8b\x08"
 _LOCKS_UNKNOWN: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
@@ -24,25 +24,26 @@ class InUse(Exception):
 
 
 class ArchiveFile(Protocol):
-    """A file that is being written. Every method raises OSError."""
+    """A file that is being written. Methods raise OSError."""
 
     path: str
 
     def append(self, data: bytes) -> None:
-        """Write whole lines. They may not be on the disk yet, nor, compressed, in the file."""
+        """Write complete lines. Until the next sync they may not be on disk and, if compressed, not in the file."""
 
     def sync(self) -> None:
-        """Return when all that was appended is on the disk, and can be read as far as it goes."""
+        """Sync everything appended. The file is complete and readable up to its end afterwards."""
 
     def close(self) -> None:
-        """Sync, and let go of the file."""
+        """Sync and close the file."""
 
 
 class _Written:
-    """A descriptor that is locked against other writers, and cut back to what was synced when a write fails."""
+    """A file descriptor with a lock against other writers. After a failed write, the file is truncated to its last
+    synced length."""
 
     def __init__(self, path: str, *, exclusive: bool) -> None:
-        """Opens or makes the file; ``exclusive``: it must not be there. Raises OSError, InUse."""
+        """Opens or creates the file; ``exclusive``: it must not exist. Raises OSError, InUse."""
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | (os.O_EXCL if exclusive else 0)
         self._fd = os.open(path, flags, 0o666)
@@ -68,20 +69,20 @@ class _Written:
         self._synced = os.fstat(self._fd).st_size
 
     def _give_back(self) -> None:
-        """Nobody was told that these bytes are safe: without them the file is whole."""
+        """Truncate the file to its last synced length: no message after it was finished."""
         try:
             os.ftruncate(self._fd, self._synced)
         except OSError:
-            pass  # the next start cuts them off
+            pass  # the next start truncates the file
 
 
 class PlainFile(_Written):
-    """Lines, appended to what is there."""
+    """A plain file; lines are appended to existing content."""
 
     def __init__(self, path: str, *, exclusive: bool) -> None:
         super().__init__(path, exclusive=exclusive)
         self.cut = cut_line(self._fd)
-        """Bytes of an unfinished line that were cut off its end."""
+        """Bytes of an incomplete line that were removed from the end."""
         self.size = self._synced = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> None:
@@ -96,10 +97,10 @@ class PlainFile(_Written):
 
 
 class GzipFile(_Written):
-    """Concatenated gzip members, one for what was appended between two syncs; readable by every tool for gzip."""
+    """Concatenated gzip members, one for the lines between two syncs; every gzip tool can read them."""
 
     def __init__(self, path: str, level: int) -> None:
-        """Makes the file. Raises FileExistsError."""
+        """Creates the file. Raises FileExistsError."""
         super().__init__(path, exclusive=True)
         self._level = level
         self._member: zlib._Compress | None = None
@@ -123,21 +124,21 @@ class GzipFile(_Written):
 
 
 def sync_folder(folder: str) -> None:
-    """Put a folder's names on the disk: a file whose name is lost in a crash is lost."""
+    """Sync a folder, so that a crash does not lose the names of its files."""
     descriptor = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such thing
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot sync a folder
             raise
     finally:
         os.close(descriptor)
 
 
 def repair(path: str) -> int:
-    """Cut what a killed writer left unfinished off the end of a plain file, or of a gzip file, by its name.
+    """Remove the partial write of a killed writer from the end of a file; the name decides between plain and gzip.
 
-    Returns the number of bytes cut. Raises InUse where a writer is still at it, OSError.
+    Returns the number of bytes removed. Raises InUse if a process is writing the file, and OSError.
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -150,7 +151,7 @@ def repair(path: str) -> int:
 
 
 def cut_line(descriptor: int) -> int:
-    """Cut a plain file after its last line break; returns the number of bytes cut. Raises OSError."""
+    """Truncate a plain file after its last line break; returns the number of bytes removed. Raises OSError."""
     size = os.fstat(descriptor).st_size
     keep = size
     while keep:
@@ -166,10 +167,10 @@ def cut_line(descriptor: int) -> int:
 
 
 def cut_member(descriptor: int) -> int:
-    """Cut a gzip file after its last whole member and close it with an empty one; returns the number of bytes cut.
+    """Truncate a gzip file after its last complete member and append an empty one; returns the bytes removed.
 
-    A file that ends with an empty member is whole and left alone; any other is read from its beginning, once. Raises
-    OSError.
+    A file that ends with an empty member is complete and stays unchanged. Any other file is read once from its start.
+    Raises OSError.
     """
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, 64, max(0, size - 64))
@@ -182,7 +183,7 @@ def cut_member(descriptor: int) -> int:
 
 
 def empty_member() -> bytes:
-    """A gzip member of nothing, the mark of a file that was closed."""
+    """An empty gzip member, which marks a closed file."""
     return zlib.compressobj(9, zlib.DEFLATED, GZIP).flush()
 
 
@@ -195,7 +196,7 @@ def _is_empty_member(data: bytes) -> bool:
 
 
 def _whole_members(descriptor: int) -> int:
-    """Where the last whole member ends."""
+    """The end of the last complete member, as a byte offset."""
     whole = position = 0
     member = zlib.decompressobj(GZIP)
     while data := os.pread(descriptor, PIECE, position):

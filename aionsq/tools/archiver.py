@@ -1,4 +1,4 @@
-"""One topic on its way into files: a message is finished once it is on the disk."""
+"""Archiving one topic: each message is finished once it is on disk."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from aionsq.tools.archive import Archive
 log = logging.getLogger(__name__)
 
 LONGEST_HELD = timedelta(minutes=5)
-"""nsqd gives a message to somebody else after its ``--max-msg-timeout`` (15 minutes), touched or not."""
+"""nsqd redelivers a message after its ``--max-msg-timeout`` (15 minutes), even if it was touched."""
 
 
 class Archiver:
-    """Writes what its consumer receives. :meth:`run` it; it ends after :meth:`stop`."""
+    """Writes the messages of a consumer to an archive. :meth:`run` returns after :meth:`stop`."""
 
     def __init__(self, consumer: Consumer, archive: Archive, sync_interval: timedelta) -> None:
         self.archived = 0
-        """Messages that are on the disk and finished."""
+        """Number of messages on disk and finished."""
         self._consumer = consumer
         self._archive = archive
         self._sync_seconds = min(sync_interval, LONGEST_HELD).total_seconds()
@@ -34,20 +34,20 @@ class Archiver:
         self._reopening = False
 
     def stop(self) -> None:
-        """Take no more messages; those that have come are written and finished."""
+        """Request no more messages; those that have arrived are written and finished."""
         self._stopping = True
         self._consumer.begin_stop()
         self._wake.set()
 
     def reopen(self) -> None:
-        """Finish the file, for the next message to open it again or another."""
+        """Finish the current file; the next message opens another file, or the same one again."""
         self._reopening = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Archive until stopped. Raises ConnectFailed at the start, OSError and InUse over files.
+        """Archive until stopped. Raises ConnectFailed at the start, and OSError and InUse for files.
 
-        What was not on the disk by then is not finished: nsqd delivers it again.
+        Messages that are not on disk then are not finished, and nsqd redelivers them.
         """
         await asyncio.to_thread(self._archive.recover)
         if self._stopping:
@@ -59,7 +59,7 @@ class Archiver:
                 await self._work_until(intake)
                 await asyncio.to_thread(self._archive.close)
             finally:
-                self._consumer.begin_stop(timedelta(0))  # on the way out of a failure: nobody answers what is left
+                self._consumer.begin_stop(timedelta(0))  # after an error, nothing answers the remaining messages
                 await intake
 
     async def _work_until(self, intake: asyncio.Task[None]) -> None:
@@ -84,7 +84,7 @@ class Archiver:
         self._wake.set()
 
     async def _store(self, ticked: bool, reopening: bool) -> None:
-        """Write what has arrived. It is synced when nsqd sends no more without an answer, and at each tick."""
+        """Write the messages that have arrived. Sync at each tick, and when nsqd waits for answers."""
         arrived, self._arrived = self._arrived, []
         arrived = [message for message in arrived if message.is_held]
         self._unsynced += arrived
@@ -103,7 +103,7 @@ class Archiver:
             self.archived += len(synced)
 
     def _write(self, bodies: Sequence[bytes], unsynced: int, ticked: bool, reopening: bool, syncs: bool) -> bool:
-        """In a thread; returns whether all that was ever written is on the disk."""
+        """Write and sync, in a thread; returns whether everything written so far is on disk."""
         archive = self._archive
         archive.write(bodies)
         if ticked:

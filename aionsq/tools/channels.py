@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aionsq.cluster import Action, perform, rewind
-from aionsq.survey import Survey, held_by, survey
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import Deed, Options
 from aionsq.tools.flags import ToolFailed
+from nsqcluster import Action, Survey, perform, rewind, survey
+from nsqcluster.rows import held_count
 
 PROG = "nsq channels"
 
 VERBS = {
-    "list": "what each channel holds (what is done without a verb); of these topics only, if any are named",
-    "create": "make channels of a topic, on every node that has it",
-    "pause": "keep the messages of channels from their consumers",
-    "unpause": "let them go on again",
-    "rewind": "deliver again what channels were given since --since, as far as each node's --retention reaches",
-    "empty": "destroy the messages of channels, those in flight and deferred too",
-    "delete": "destroy channels with all of their messages, and disconnect their consumers",
+    "list": "list channels with their depths and counters, of all or of the given topics (the default)",
+    "create": "create channels of a topic on every node that has the topic",
+    "pause": "stop delivering messages to the consumers of channels",
+    "unpause": "resume delivery",
+    "rewind": "redeliver messages accepted since --since, within each node's --retention",
+    "empty": "delete all messages of channels, including those in flight and deferred",
+    "delete": "delete channels with all their messages, and disconnect their consumers",
 }
 
 
@@ -29,12 +29,12 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(
         argv,
         prog=PROG,
-        description="Look at the channels of a cluster's topics, and act on them wherever they are.",
+        description="List the channels of a cluster's topics, and change them on every node that has them.",
         verbs=VERBS,
         names="[TOPIC [CHANNEL ...]]",
         epilog="`list` takes topics; every other verb takes one topic and one or more of its channels.\n\n"
-        "Exit status: 0 if all went well, 1 if a node or nsqlookupd failed (each is named), 2 for a mistake in\n"
-        "the command line.",
+        "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
+        "command line.",
     )
     try:
         topic, *rest = [command.checked_name("topic", name) for name in options.names[:1]] or [""]
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             return command.run(PROG, show(options, list(dict.fromkeys(topics))))
         rest = [command.checked_name("channel", name) for name in options.names[1:]]
         if not topic or not rest:
-            raise ToolFailed(f"{options.verb} which channel? name a topic and its channels", status=command.USAGE)
+            raise ToolFailed(f"{options.verb} requires a topic and one or more channels", status=command.USAGE)
     except ToolFailed as error:
         process.note(PROG, str(error))
         return error.status
@@ -94,25 +94,25 @@ async def show(options: Options, topics: Sequence[str]) -> int:
 
 
 async def look(options: Options, topic: str, names: Sequence[str]) -> Survey:
-    """What the topic's channels hold. Raises ToolFailed where everybody answered and nobody has one of them."""
+    """Survey the topic's channels. Raises ToolFailed if every server answered and none has one of the channels."""
     found = await survey(options.cluster, topic)
     known = {row["name"] for row in found.channel_rows()}
     for name in names:
         if not found.failures and name not in known:
-            there = f"it has {', '.join(sorted(known))}" if known else "it has none, or there is no such topic"
+            there = f"it has {', '.join(sorted(known))}" if known else "it has no channels, or the topic does not exist"
             raise ToolFailed(f"no node or nsqlookupd has channel {name} of topic {topic}; {there}")
     return found
 
 
 def loss(action: Action, topic: str, name: str, found: Survey) -> str:
-    """What goes if the action is done, as the rest of a sentence that begins with "this will"."""
+    """Describe what the action deletes, as the end of a sentence that begins with "This will"."""
     row = next((row for row in found.channel_rows() if row["name"] == name), None)
     unknown = command.and_unknown(found)
     if row is None:
         return f"{action} channel {name} of topic {topic}{unknown}"
     where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
-    held = command.count(held_by(row), "message")
-    inside = f" ({row['in_flight_count']:,} in flight, {row['deferred_count']:,} deferred)" if held_by(row) else ""
+    held = command.count(held_count(row), "message")
+    inside = f" ({row['in_flight_count']:,} in flight, {row['deferred_count']:,} deferred)" if held_count(row) else ""
     clients = command.count(row["client_count"], "consumer")
     gone = f", and disconnect {clients}" if action is Action.DELETE and row["client_count"] else ""
     return f"{action} channel {name} of topic {topic} {where}, with {held}{inside}{gone}{unknown}"

@@ -1,5 +1,5 @@
-"""What ``nsq topics``, ``nsq channels`` and ``nsq nodes`` have in common: flags, the question before something is
-destroyed, and what is told of an action afterwards."""
+"""The common parts of ``nsq topics``, ``nsq channels`` and ``nsq nodes``: flags, the confirmation before something is
+deleted, and the report of an action's results."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aionsq.cluster import Cluster, ClusterUnreachable, NotInCluster, Result, outcome_of
-from aionsq.http import base_url
-from aionsq.survey import Failure, Survey
 from aionsq.tools import process
 from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment
 from aionsq.tools.process import INTERRUPTED
-from nsqwire.descriptors import occupy_standard_descriptors
-from nsqwire.moments import past_ns
+from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
+from nsqcluster.addresses import base_url
+from nsqcluster.survey import Failure
+from nsqdaemon.descriptors import occupy_standard_descriptors
+from nsqdaemon.moments import past_ns
 from nsqwire.names import is_valid_name
 
 T = TypeVar("T")
@@ -42,11 +42,11 @@ DONE: Final = {
     "tombstone": "tombstoned",
     "rewind": "rewound",
 }
-NAME_RULE: Final = "a name is 1 to 64 of the characters .a-zA-Z0-9_-, and may end in #ephemeral"
+NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end in #ephemeral"
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what was wrong in one line, and knows what was probably meant."""
+    """Reports a mistake in one line, with a suggestion."""
 
     def error(self, message: str) -> NoReturn:
         process.note(self.prog, message)
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The command line. ``names`` are what stands behind the verb."""
+    """The parsed command line. ``names`` are the arguments after the verb."""
 
     prog: str
     verb: str
@@ -64,13 +64,13 @@ class Options:
     json: bool
     yes: bool
     since: str = ""
-    """Since when a channel is to be given its messages again."""
+    """For rewind: the time from which messages are redelivered."""
 
 
 def parse(
     argv: Sequence[str], *, prog: str, description: str, verbs: Mapping[str, str], names: str, epilog: str
 ) -> Options:
-    """Read a command line; ``verbs`` maps each verb to its line of help. Exits 0 after ``--help``, 2 for a mistake."""
+    """Parse a command line; ``verbs`` maps each verb to its help. Exits with 0 after ``--help``, with 2 on an error."""
     width = max(map(len, verbs))
     listed = "\n".join(f"  {verb:<{width}}  {help}" for verb, help in verbs.items())
     parser = Parser(
@@ -87,25 +87,27 @@ def parse(
         "--lookupd-http-address",
         action="append",
         metavar="HOST:PORT",
-        help="nsqlookupd to find nodes with; may be given several times (default: $NSQLOOKUPD_HTTP_ADDRESSES, or "
+        help="nsqlookupd that lists the nodes; may be given several times (default: $NSQLOOKUPD_HTTP_ADDRESSES, or "
         f"{DEFAULT_LOOKUPD})",
     )
     parser.add_argument(
         "--nsqd-http-address",
         action="append",
         metavar="HOST:PORT",
-        help="nsqd to work on; may be given several times, and then only those are asked unless nsqlookupds are given "
-        "too (default: $NSQD_HTTP_ADDRESSES)",
+        help="nsqd to use; may be given several times. Without --lookupd-http-address, only the given nsqds are used "
+        "(default: $NSQD_HTTP_ADDRESSES)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if not set(DESTRUCTIVE).isdisjoint(verbs):
-        parser.add_argument("--yes", "-y", action="store_true", help="do not ask before something is destroyed")
+        parser.add_argument("--yes", "-y", action="store_true", help="delete without asking for confirmation")
     if "rewind" in verbs:
-        parser.add_argument("--since", metavar="WHEN", help="for rewind: 90m, so long ago, or 2026-11-22T06:30:00Z")
+        parser.add_argument(
+            "--since", metavar="WHEN", help="for rewind: a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m"
+        )
     given = parser.parse_intermixed_args(list(argv))
     if given.verb not in verbs:
         near = get_close_matches(given.verb, verbs, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"to see that alone: {prog} list {given.verb}"
+        hint = f"did you mean {near[0]!r}?" if near else f"to list one name: {prog} list {given.verb}"
         parser.error(f"no verb {given.verb!r}; {hint}")
     return Options(
         prog=prog,
@@ -121,10 +123,10 @@ def parse(
 def _since(parser: Parser, verb: str, since: str | None) -> str:
     if verb != "rewind":
         if since is not None:
-            parser.error(f"--since goes with rewind, not with {verb}")
+            parser.error(f"--since is for rewind, not for {verb}")
         return ""
     if since is None:
-        parser.error("rewind to when? --since=90m, or --since=2026-11-22T06:30:00Z")
+        parser.error("rewind requires --since: --since=90m, or --since=2026-11-22T06:30:00Z")
     try:
         past_ns(since, time.time_ns())
     except ValueError as error:
@@ -140,8 +142,8 @@ def _cluster(parser: Parser, lookupd: Sequence[str] | None, nsqd: Sequence[str] 
     for address in (*(lookupd or ()), *(nsqd or ())):
         try:
             base_url(address)
-        except Exception as error:  # httpx's own for what is no URL at all
-            parser.error(str(error) if isinstance(error, ValueError) else f"{address!r} is not host:port")
+        except ValueError as error:
+            parser.error(str(error))
     return Cluster(lookupd=tuple(dict.fromkeys(lookupd or ())), nsqd=tuple(dict.fromkeys(nsqd or ())))
 
 
@@ -153,7 +155,7 @@ def checked_name(kind: str, name: str) -> str:
 
 
 def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
-    """Run one step to its end. Exits with 130 on Ctrl-C; what goes wrong becomes one line and an exit status of 1."""
+    """Run one step. Exits with 130 on Ctrl-C; an error is reported in one line, with exit status 1."""
     answers: list[T] = []
 
     async def step() -> int:
@@ -163,7 +165,7 @@ def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
         try:
             answers.append(await task)
         except asyncio.CancelledError:
-            raise ToolFailed("interrupted; what was asked for may still be done", status=INTERRUPTED) from None
+            raise ToolFailed("interrupted; requests already sent may still be executed", status=INTERRUPTED) from None
         return 0
 
     occupy_standard_descriptors()
@@ -173,18 +175,18 @@ def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
 
 
 def confirm(options: Options, losses: Sequence[str]) -> None:
-    """Say what is about to be destroyed and ask whether to go on, unless ``--yes`` was given. Exits where the answer is
-    no, or where nobody can be asked."""
+    """Print what will be deleted and ask for confirmation, unless ``--yes`` was given. Exits if the answer is no, or if
+    standard input is not a terminal."""
     if options.yes:
         return
     if not (sys.stdin and sys.stdin.isatty()):
         for loss in losses:
             process.note(options.prog, f"would {loss}")
-        process.note(options.prog, "nothing was done: there is no terminal to ask on; --yes goes ahead without asking")
+        process.note(options.prog, "nothing was done: confirmation requires a terminal; --yes skips it")
         raise SystemExit(USAGE)
     for loss in losses:
         print(f"This will {loss}.", file=sys.stderr)
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     try:
         answer = sys.stdin.readline().strip().lower()
     except KeyboardInterrupt:
@@ -201,19 +203,19 @@ def count(number: int, what: str) -> str:
 
 
 def and_unknown(survey: Survey) -> str:
-    """What a warning has to add where somebody did not say what it holds."""
+    """The addition to a confirmation if some servers did not answer."""
     if not survey.failures:
         return ""
     silent = ", ".join(f"{each['target']} {each['node']} ({each['detail']})" for each in survey.failures)
-    return f"; what else there is is not known to us, for want of an answer from {silent}"
+    return f"; there may be more, because there was no answer from {silent}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deed:
-    """What became of one thing: its results, or the sentence that says why nothing was done."""
+    """The result for one topic, channel or node: results per server, or the reason why nothing was done."""
 
     what: Mapping[str, str]
-    """``{"topic": …}``, with ``channel`` where it is about one, or with ``node``."""
+    """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one."""
     results: Sequence[Result] = ()
     refusal: str = ""
 
@@ -231,7 +233,7 @@ async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Resu
 
 
 def report(options: Options, deeds: Sequence[Deed]) -> int:
-    """Tell what was done where, and on standard error where it was not. Returns the exit status."""
+    """Print the results: successes on standard output, failures on standard error. Returns the exit status."""
     failed = False
     for deed in deeds:
         if deed.refusal:
@@ -244,7 +246,7 @@ def report(options: Options, deeds: Sequence[Deed]) -> int:
         for each in deed.results:
             where = f"{each['target']} {each['node']}"
             if each["outcome"] == "absent":
-                if each["target"] == "nsqd":  # registries need not all know every topic
+                if each["target"] == "nsqd":  # not every registry has to know every topic
                     process.note(options.prog, f"{options.verb} {deed.name}: not on {where}: {each['detail']}")
             elif each["outcome"] != "done":
                 failed = True
@@ -269,7 +271,7 @@ def _where(result: Result) -> str:
 
 
 def tell_failures(options: Options, failures: Sequence[Failure]) -> int:
-    """Name those who did not answer, on standard error. Returns the exit status."""
+    """Print the servers that did not answer on standard error. Returns the exit status."""
     for each in failures:
         process.note(options.prog, f"{each['target']} {each['node']}: {each['detail']}")
     return int(bool(failures))
@@ -280,7 +282,7 @@ def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[F
 
 
 def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str | Text]], nothing: str) -> None:
-    """``columns`` are headings and whether they hold numbers. Without rows, ``nothing`` is said on standard error."""
+    """``columns`` are headings and whether they contain numbers. Without rows, print ``nothing`` on standard error."""
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)
@@ -295,7 +297,7 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
 
 
 def paused_state(nodes: Sequence[Mapping[str, Any]]) -> Text:
-    """``paused``, ``paused on 1 of 3``, or nothing; that no node has it."""
+    """``paused``, ``paused on 1 of 3``, ``on no node``, or an empty text."""
     if not nodes:
         return Text("on no node", style="yellow")
     paused = sum(bool(each["paused"]) for each in nodes)

@@ -1,4 +1,4 @@
-"""What nsq_to_http and nsq_to_nsq have in common: consumers, and messages that somebody else has to take."""
+"""The common parts of nsq_to_http and nsq_to_nsq: consuming messages and delivering them to another server."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from aionsq.tools.hostpool import MODES
 from aionsq.tools.process import Run
 from aionsq.tools.progress import progress
 from aionsq.tools.timings import FEW, FEW_WARNING
-from nsqwire.settings import setting
+from nsqdaemon.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryFlags(ConsumerFlags, env=""):
-    """Flags of the tools that hand messages on."""
+    """Flags of the tools that deliver messages to another server."""
 
-    status_every: int = setting(250, "Tell how long deliveries took, once for so many; 0: never.", min=0, file=False)
+    status_every: int = setting(
+        250, "Log the delivery times once for this many deliveries; 0: never.", min=0, file=False
+    )
 
 
 def mode_setting(others: Sequence[str] = ()) -> str:
-    """The declaration of ``--mode``."""
+    """Return the declaration of ``--mode``."""
     declared: str = setting(
         "hostpool",
-        "Which of several addresses takes a message. round-robin: the next in turn; hostpool: the next that is alive; "
-        f"epsilon-greedy: mostly the fastest{'; all: each of them' if others else ''}.",
+        "How to choose among several addresses. round-robin: the next in turn; hostpool: the next live one; "
+        f"epsilon-greedy: mostly the fastest{'; all: every address' if others else ''}.",
         choices=(*MODES, *others),
         file=False,
     )
@@ -39,15 +41,15 @@ def mode_setting(others: Sequence[str] = ()) -> str:
 
 
 def delivery_options(flags: ConsumerFlags, tool: str) -> ConsumerOptions:
-    """The consumer's options. Unless ``--consumer-opt`` says otherwise, a message that is not taken comes back until it
-    is, and one whose delivery takes longer than nsqd's timeout is touched, so that nobody delivers it a second time.
+    """The consumer's options. Unless ``--consumer-opt`` changes this, a message is retried until its delivery succeeds,
+    and touched while its delivery takes longer than the message timeout, so that it is not delivered twice.
     """
     defaults = ConsumerOptions(max_attempts=0, auto_touch=True, lookupd_poll_interval=timedelta(seconds=2))
     return consumer_options(flags, tool, defaults)
 
 
 def warn_of_few(flags: DeliveryFlags, run: Run) -> None:
-    """Say so where percentiles will be of too few."""
+    """Warn if ``--status-every`` is too small for meaningful percentiles."""
     if 0 < flags.status_every < FEW:
         run.note(FEW_WARNING)
 
@@ -60,9 +62,9 @@ async def consume(
     work: Callable[[Consumer], Awaitable[None]],
     count: Callable[[], int],
 ) -> None:
-    """Have ``work`` consume from each until the tool is told to stop; ``count`` tells the messages done.
+    """Run ``work`` for each consumer until the tool is stopped; ``count`` returns the number of messages processed.
 
-    At the end what was begun is answered first; what has arrived and was not begun goes back to its channel.
+    At the end, messages being delivered are answered first; messages not yet started are requeued.
     """
     channels = [(consumer.topic, consumer.channel) for consumer in consumers]
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Names of archive files, from a format with tokens: which file is written now, and which are a topic's."""
+"""Names of archive files, built from a format with tokens, and the search for a topic's files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DATE_TOKENS: Final = {
     "z": r"[+-]\d{4}",
     "%": "%",
 }
-"""What each stands for, as a pattern; those of strftime that NSQ's own has too."""
+"""The strftime tokens that NSQ's tool supports, each with a pattern for its values."""
 _REVISION: Final = r"-\d{6,}"
 _DATE_TOKEN: Final = re.compile("%(.)", re.DOTALL)
 
 
 def date_text(form: str, when: datetime) -> str:
-    """``when``, which knows its zone, by a date format. What is no token stays as it was typed."""
+    """Format ``when``, which has a time zone, with a date format. Unknown tokens stay unchanged."""
 
     def value(match: re.Match[str]) -> str:
         return when.strftime(match[0]) if match[1] in _DATE_TOKENS else match[0]
@@ -33,10 +33,10 @@ def date_text(form: str, when: datetime) -> str:
 
 
 class FileNames:
-    """The names that one topic's files have, relative to the folder they are in.
+    """The names of one topic's files, relative to their folder.
 
-    ``<TOPIC>``, ``<HOST>`` and ``<PID>`` are settled here, ``<DATETIME>`` and ``<REV>`` when a name is asked for.
-    ``<REV>`` becomes ``-000000`` and so on where ``revisions`` are needed, and nothing elsewhere.
+    ``<TOPIC>``, ``<HOST>`` and ``<PID>`` are replaced at construction, ``<DATETIME>`` and ``<REV>`` for each name.
+    ``<REV>`` becomes ``-000000`` and so on if ``revisions`` are needed, otherwise nothing.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class FileNames:
         revisions: bool = False,
         gzip: bool = False,
     ) -> None:
-        """Raises ValueError where revisions are needed and the format has no place for them, and for a topic whose
-        name, as that of a folder, would lead out of the folder."""
+        """Raises ValueError if revisions are needed and the format lacks ``<REV>``, and for a topic whose name, as a
+        path component, would lead out of the folder."""
         if revisions and "<REV>" not in form:
             raise ValueError("missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
         if topic in (".", ".."):
-            raise ValueError(f"a topic of the name {topic!r} cannot be part of a file's name")
+            raise ValueError(f"the topic name {topic!r} cannot be part of a file name")
         if gzip and not form.endswith(".gz"):
             form += ".gz"
         if not revisions:
@@ -67,7 +67,7 @@ class FileNames:
         self._path_pattern = re.compile("/".join(self._pattern).replace(_REVISION, f"({_REVISION})", 1))
 
     def dated(self, now: datetime) -> str:
-        """The name for this moment, its revision still open: another one means that it is time for another file."""
+        """The name for this moment, without its revision. When it changes, the next file must be started."""
         return self._form.replace("<DATETIME>", date_text(self._date_form, now))
 
     @staticmethod
@@ -76,13 +76,13 @@ class FileNames:
         return dated.replace("<REV>", f"-{revision:06d}")
 
     def next_revision(self, name: str) -> str:
-        """The same name, which has one, with the next revision."""
+        """The name with the next revision; ``name`` must have a revision."""
         match = self._path_pattern.fullmatch(name)
         assert match is not None
         return f"{name[: match.start(1)]}-{int(match[1][1:]) + 1:06d}{name[match.end(1) :]}"
 
     def existing(self, folder: str) -> list[str]:
-        """The files below ``folder`` that have a name of this format, whatever their date, revision and process."""
+        """The files below ``folder`` whose names have this format, of any date, revision and process."""
         parts = [re.compile(part) for part in self._pattern]
         found = [""]
         for depth, part in enumerate(parts):
@@ -97,7 +97,7 @@ class FileNames:
 
 
 def _pattern(form: str, date_form: str) -> list[str]:
-    """A pattern for each part of a path of this format."""
+    """A regular expression for each path component of this format."""
     tokens = {"<DATETIME>": _date_pattern(date_form), "<REV>": _REVISION, "<PID>": r"\d+"}
     pieces = re.split("(<DATETIME>|<REV>|<PID>)", form)
     whole = "".join(tokens.get(piece) or re.escape(piece) for piece in pieces)
@@ -116,4 +116,4 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError:
-        return []  # not there yet
+        return []  # does not exist yet

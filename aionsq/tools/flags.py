@@ -1,4 +1,4 @@
-"""Flags that tools share, and what they come to: addresses to consume from, and the client's options."""
+"""Flags shared by the tools, and their results: the addresses to consume from and the client's options."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import TypeVar
 
 from aionsq.addresses import split_address
-from aionsq.http import base_url
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.options import with_texts as options_with_texts
-from nsqwire.logs import LOG_FORMATS, LogLevel
-from nsqwire.settings import Settings, setting
+from nsqcluster.addresses import base_url
+from nsqdaemon.logs import LOG_FORMATS, LogLevel
+from nsqdaemon.settings import Settings, setting
 from nsqwire.version import NSQ_VERSION, product_version
 
 O = TypeVar("O", bound=ConnectionOptions)  # noqa: E741
@@ -25,7 +25,7 @@ PROGRESS = ("auto", "lines", "none")
 
 
 class ToolFailed(Exception):
-    """Ends the tool with this line on standard error."""
+    """Ends the tool with this line on standard error and the exit status ``status``."""
 
     def __init__(self, text: str, status: int = 1) -> None:
         super().__init__(text)
@@ -36,24 +36,24 @@ class ToolFailed(Exception):
 class ToolFlags(Settings, env=""):
     """Flags of every tool."""
 
-    log_level: LogLevel = setting("warn", "Least severe lines to log: debug, info, warn, error or fatal.", file=False)
+    log_level: LogLevel = setting("warn", "Lowest severity to log: debug, info, warn, error or fatal.", file=False)
     log_prefix: str = setting(
-        "[<TOOL>] ", "What each log line begins with, in nsqd's form; <TOOL> is the tool's name.", file=False
+        "[<TOOL>] ", "Prefix of each log line in nsqd's format; <TOOL> is the tool's name.", file=False
     )
     log_format: str = setting(
-        "nsqd", "Form of the log lines: nsqd's, or json for one object a line.", choices=LOG_FORMATS, file=False
+        "nsqd", "Format of the log: nsqd's lines, or json for one object per line.", choices=LOG_FORMATS, file=False
     )
-    version: bool = setting(False, "Print the version and end.", file=False)
+    version: bool = setting(False, "Print the version and exit.", file=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressFlags(ToolFlags, env=""):
-    """Flags of the tools that may run for long."""
+    """Flags of the tools that may run for a long time."""
 
     progress: str = setting(
         "auto",
-        "How far it is: auto (a line that is kept up to date on a terminal, else lines), lines (a log line of level "
-        "info every minute) or none.",
+        "How to show progress: auto (an updating line if stderr is a terminal, otherwise lines), lines (a log line of "
+        "level info every minute) or none.",
         choices=PROGRESS,
         file=False,
     )
@@ -65,22 +65,22 @@ class ConsumerFlags(ProgressFlags, env=""):
 
     nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to consume from, host:port.", file=False)
     lookupd_http_address: tuple[str, ...] = setting(
-        (), f"nsqlookupd to find nsqds with, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
+        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
     )
-    max_in_flight: int = setting(200, "Messages that may be unanswered at once.", min=1, file=False)
-    consumer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.", file=False)
+    max_in_flight: int = setting(200, "Most messages in flight.", min=1, file=False)
+    consumer_opt: tuple[str, ...] = setting((), "Option of the client, as name,value; see docs/client.md.", file=False)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where to consume from: one of the two is empty."""
+    """The addresses to consume from; one of the two is empty."""
 
     nsqd_tcp_addresses: Sequence[str]
     lookupd_http_addresses: Sequence[str]
 
 
 def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
-    """The addresses given, else those of the environment, else with ``local`` this machine's. Raises ToolFailed."""
+    """The given addresses, or those of the environment, or with ``local`` this machine's. Raises ToolFailed."""
     nsqds, lookupds = flags.nsqd_tcp_address, flags.lookupd_http_address
     if nsqds and lookupds:
         raise ToolFailed("use --nsqd-tcp-address or --lookupd-http-address not both")
@@ -99,7 +99,7 @@ def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
 
 
 def lookupds_of_environment(*, local: bool) -> tuple[str, ...]:
-    """What ``NSQLOOKUPD_HTTP_ADDRESSES`` lists, else with ``local`` the registry's default address."""
+    """The addresses in ``NSQLOOKUPD_HTTP_ADDRESSES``, or with ``local`` the registry's default address."""
     listed = [part.strip() for part in os.environ.get(LOOKUPDS_VARIABLE, "").split(",")]
     return tuple(part for part in listed if part) or ((DEFAULT_LOOKUPD,) if local else ())
 
@@ -107,8 +107,8 @@ def lookupds_of_environment(*, local: bool) -> tuple[str, ...]:
 def consumer_options(flags: ConsumerFlags, tool: str, defaults: ConsumerOptions | None = None) -> ConsumerOptions:
     """The client's options from ``--consumer-opt`` and ``--max-in-flight``; ``tool`` is its name in NSQ.
 
-    Without ``defaults``, a topic that nobody knows yet is asked for every two seconds: who watches it wants to see its
-    first messages at once. Raises ToolFailed.
+    Without ``defaults``, nsqlookupd is polled every two seconds, so that the first messages of a new topic appear soon.
+    Raises ToolFailed.
     """
     options = defaults or ConsumerOptions(lookupd_poll_interval=timedelta(seconds=2))
     options = with_texts(options, flags.consumer_opt, "--consumer-opt")
@@ -121,12 +121,12 @@ def producer_options(texts: Sequence[str], tool: str) -> ProducerOptions:
 
 
 def user_agent(tool: str) -> str:
-    """What nsqd is told: the tool and NSQ's version of it, then this client and its own."""
+    """The user agent sent to nsqd: the tool with NSQ's version, then the client with its own."""
     return f"{tool}/{NSQ_VERSION} aionsq/{product_version()}"
 
 
 def with_texts(options: O, texts: Sequence[str], flag: str) -> O:
-    """Apply ``name,value`` or ``name`` from a repeated flag. Raises ToolFailed."""
+    """Apply the values ``name,value`` or ``name`` of a repeated flag. Raises ToolFailed."""
     pairs: list[tuple[str, str | None]] = []
     for text in texts:
         name, comma, value = text.partition(",")

@@ -1,6 +1,6 @@
-"""Which of several addresses takes the next message. Pure: the time and the dice are passed in.
+"""Choice of the address for the next message. Pure functions of the time and random numbers passed in.
 
-Source: bitly's go-hostpool, which nsq_to_http and nsq_to_nsq choose by.
+Source: bitly's go-hostpool, which NSQ's nsq_to_http and nsq_to_nsq use.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MODES: Final = ("round-robin", "hostpool", "epsilon-greedy")
 
 
 class Pool(Protocol):
-    """Times are seconds of one monotonic clock."""
+    """A set of addresses. Times are seconds of one monotonic clock."""
 
     def pick(self, now: float) -> str:
         """The address to try next."""
 
     def succeeded(self, address: str, seconds: float, now: float) -> None:
-        """The address took a message, in so many seconds."""
+        """A delivery to the address succeeded and took ``seconds``."""
 
     def failed(self, address: str, now: float) -> None:
-        """The address did not take a message."""
+        """A delivery to the address failed."""
 
 
 def pool_of(mode: str, addresses: Sequence[str], random: Callable[[], float]) -> Pool:
@@ -45,7 +45,7 @@ def pool_of(mode: str, addresses: Sequence[str], random: Callable[[], float]) ->
 
 
 class RoundRobin:
-    """Every address in its turn, whatever happened to it before."""
+    """All addresses in turn, whether they failed before or not."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
@@ -75,7 +75,7 @@ class _Host:
         return not self.dead or self.retry_at < now
 
     def trying(self, now: float) -> None:
-        """It is about to be tried. A dead one that fails again has twice as long to wait for the next time."""
+        """The address is about to be tried. If it is dead, double the wait before its next trial."""
         if self.dead:
             self.retry_delay = min(self.retry_delay * 2, LONGEST_RETRY_S)
             self.retry_at = now + self.retry_delay
@@ -84,8 +84,8 @@ class _Host:
 class HostPool:
     """Live addresses in turn.
 
-    One that fails is dead and left alone for 30 s, then tried with one message; each such trial that does not revive it
-    doubles the wait, up to 900 s. When all are dead, all count as live again: something has to be tried.
+    An address that fails is dead: it is not used for 30 s, then tried with one message. Each failed trial doubles the
+    wait, up to 900 s. If all addresses are dead, all are marked live again.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -121,7 +121,7 @@ class HostPool:
 
 @dataclass
 class _Bucket:
-    """The successes within one ``REMEMBERED_S / BUCKETS``."""
+    """The successful deliveries within one period of ``REMEMBERED_S / BUCKETS`` seconds."""
 
     number: int
     count: int = 0
@@ -129,11 +129,11 @@ class _Bucket:
 
 
 class EpsilonGreedy(HostPool):
-    """Mostly the address that answers soonest, sometimes any, to learn how the others are doing.
+    """Mostly the fastest address, and sometimes another, to measure it.
 
-    With probability ε the next in turn, where ε shrinks from 0.3 by a tenth each time, to 0.01 at least. Otherwise one
-    drawn with a weight of 1 / mean response time of the last five minutes; of those, a bucket's weight falls linearly
-    with its age. While nothing is known of any address, the next in turn.
+    With probability ε, the next address in turn; ε shrinks from 0.3 by a tenth each time, to at least 0.01. Otherwise a
+    random address, weighted by 1 / mean response time over the last five minutes; the weight of a bucket in that mean
+    falls linearly with its age. Without any measurement, the next address in turn.
     """
 
     def __init__(self, addresses: Sequence[str], random: Callable[[], float]) -> None:
@@ -161,7 +161,7 @@ class EpsilonGreedy(HostPool):
         if not timings or timings[-1].number < number:
             timings.append(_Bucket(number))
         timings[-1].count += 1
-        timings[-1].seconds += max(seconds, 1e-9)  # a clock may not have moved; 0 would mean "not known"
+        timings[-1].seconds += max(seconds, 1e-9)  # the clock may not have advanced, and 0 means "unknown"
 
 
 def _bucket_number(now: float) -> int:
@@ -169,7 +169,7 @@ def _bucket_number(now: float) -> int:
 
 
 def _mean(host: _Host, now: float) -> float:
-    """Weighted mean response time, seconds; 0 where there was no success within the last five minutes."""
+    """Weighted mean response time in seconds; 0 without a success in the last five minutes."""
     newest = _bucket_number(now)
     while host.timings and host.timings[0].number <= newest - BUCKETS:
         host.timings.popleft()

@@ -1,4 +1,4 @@
-"""Which messages nsq_to_nsq passes on, and what of them, where it is told to look at their JSON."""
+"""Selection of messages by JSON fields, and of the fields to publish, for nsq_to_nsq."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
-from nsqwire.http.gojson import encode
+from nsqwire.gojson import encode
 
 _SPACE: Final = " \t\n\r"
 
@@ -17,7 +17,7 @@ class NotJSON(Exception):
 
 
 class FieldMissing(Exception):
-    """The field whose value is required is not in the message."""
+    """The message lacks the field whose value is required."""
 
 
 class Number(str):
@@ -25,7 +25,8 @@ class Number(str):
 
 
 class JSONFilter:
-    """``require_field`` "" asks for none, ``require_value`` "" for any value, no ``whitelist`` for the whole body."""
+    """Filters bodies. Empty ``require_field``: no field is required; empty ``require_value``: any value matches; empty
+    ``whitelist``: the whole body is published."""
 
     def __init__(self, require_field: str = "", require_value: str = "", whitelist: Sequence[str] = ()) -> None:
         self._field = require_field
@@ -35,15 +36,15 @@ class JSONFilter:
 
     @property
     def looks_inside(self) -> bool:
-        """False where every body passes as it is, JSON or not."""
+        """False if every body passes unchanged, JSON or not."""
         return bool(self._field or self._whitelist)
 
     def apply(self, body: bytes) -> bytes | None:
-        """The body to publish, or None for a message that is not to be passed on.
+        """Return the body to publish, or None for a message that must not be published.
 
-        A value equals what is required as text, if it is a string, or as a number, if both are; other kinds never do.
-        Of a whitelisted body the keys come out sorted, each value as it was written: a number keeps its digits.
-        Raises NotJSON, and FieldMissing where a value is required.
+        A string matches the required value as text, and a number matches a numeric required value; other types never
+        match. A whitelisted body has sorted keys and the original text of each value, so that numbers keep their
+        digits. Raises NotJSON, and FieldMissing if a value is required.
         """
         if not self.looks_inside:
             return body
@@ -71,7 +72,7 @@ class JSONFilter:
 
 
 def _fields(text: str) -> dict[str, tuple[Any, str]]:
-    """The members of a JSON object: value, and its text. Of a name given twice the last counts. Raises NotJSON."""
+    """The members of a JSON object: value and its text. The last of duplicate names counts. Raises NotJSON."""
     try:
         return _members(text)
     except (ValueError, RecursionError) as error:
@@ -97,7 +98,7 @@ def _members(text: str) -> dict[str, tuple[Any, str]]:
                 break
             at = _skip(text, _expect(text, at, ","))
     if _skip(text, at) != len(text):
-        raise ValueError(f"text behind the object, at {at}")
+        raise ValueError(f"extra text after the object, at {at}")
     return members
 
 

@@ -1,4 +1,4 @@
-"""``nsq nodes``: list a cluster's nodes, and take topics off one of them."""
+"""``nsq nodes``: list a cluster's nodes, and tombstone topics on one of them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from difflib import get_close_matches
 
 from rich.text import Text
 
-from aionsq.cluster import tombstone
-from aionsq.survey import NodeRow, Survey, held_by, survey
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import Deed, Options
 from aionsq.tools.flags import ToolFailed
+from nsqcluster import Survey, survey, tombstone
+from nsqcluster.rows import NodeRow
 
 PROG = "nsq nodes"
 
 VERBS = {
-    "list": "every node, and what it holds (what is done without a verb); of these nodes only, if any are named",
-    "tombstone": "take topics off one node: hide it from consumers that look them up, and delete them there",
+    "list": "list nodes with their state and totals, all or the given ones (the default)",
+    "tombstone": "remove topics from one node: hide the node from the topics' consumers, and delete the topics there",
 }
 
 
@@ -29,23 +29,23 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(
         argv,
         prog=PROG,
-        description="Look at a cluster's nodes, and take topics off one of them.",
+        description="List a cluster's nodes, and remove topics from one of them.",
         verbs=VERBS,
         names="[NODE [TOPIC ...]]",
-        epilog="`list` takes nodes; `tombstone` takes one node and one or more topics. A node is called HOST:PORT,\n"
-        "its broadcast address and HTTP port, as `list` shows it.\n\n"
-        "Exit status: 0 if all went well, 1 if a node or nsqlookupd failed (each is named), 2 for a mistake in\n"
-        "the command line.",
+        epilog="`list` takes nodes; `tombstone` takes one node and one or more topics. A node is given as HOST:PORT,\n"
+        "its broadcast address and HTTP port, as shown by `list`.\n\n"
+        "Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid\n"
+        "command line.",
     )
     if options.verb == "list":
         return command.run(PROG, show(options))
     try:
         topics = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names[1:]))
         if not topics:
-            raise ToolFailed("tombstone what? name a node and its topics", status=command.USAGE)
+            raise ToolFailed("tombstone requires a node and one or more topics", status=command.USAGE)
         if not options.cluster.lookupd:
             raise ToolFailed(
-                "a tombstone is set in the nsqlookupds: give --lookupd-http-address (nsq topics delete needs none)",
+                "nsqlookupd stores tombstones: --lookupd-http-address is required (nsq topics delete works without)",
                 status=command.USAGE,
             )
     except ToolFailed as error:
@@ -96,7 +96,7 @@ def up_for(row: NodeRow) -> str:
 
 
 def state(row: NodeRow) -> Text:
-    """``OK``, why it is not well, and for which topics it is hidden."""
+    """``OK`` or the node's error, and the topics for which it is tombstoned."""
     if row["error"] is not None:
         return Text(f"down: {row['error']}", style="red")
     hidden = f"tombstoned for {', '.join(row['tombstones'])}" if row["tombstones"] else ""
@@ -106,17 +106,17 @@ def state(row: NodeRow) -> Text:
 
 
 async def look(options: Options, node: str, topics: Sequence[str]) -> Survey:
-    """What the cluster holds. Raises ToolFailed where everybody answered and there is no such node, or no such topic on
-    it."""
+    """Survey the cluster. Raises ToolFailed if every server answered and the node, or a topic on it, does not exist."""
     found = await survey(options.cluster, channels=False)
     if found.failures and node not in found.nodes:
         return found
     if node not in found.nodes:
         near = get_close_matches(node, found.nodes, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(found.nodes)) or 'none'}"
+        hint = f"did you mean {near[0]}?" if near else f"the nodes are: {', '.join(sorted(found.nodes)) or 'none'}"
         raise ToolFailed(f"no such node: {node}; {hint}")
-    held = {str(topic["topic_name"]) for topic in found.nodes[node].topics}
-    listed = set(map(str, found.nodes[node].described.get("topics") or ()))
+    held = {topic.topic_name for topic in found.nodes[node].topics}
+    described = found.nodes[node].producer
+    listed = set(described.topics if described else ())
     for topic in topics:
         if found.nodes[node].error is None and topic not in held | listed:
             raise ToolFailed(f"node {node} has no topic {topic}")
@@ -124,15 +124,14 @@ async def look(options: Options, node: str, topics: Sequence[str]) -> Survey:
 
 
 def loss(topic: str, node: str, found: Survey) -> str:
-    """What goes if it is done, as the rest of a sentence that begins with "this will"."""
-    told = f"tombstone node {node} for topic {topic}, and delete the topic there"
+    """Describe what the tombstone deletes, as the end of a sentence that begins with "This will"."""
+    action = f"tombstone node {node} for topic {topic}, and delete the topic there"
     stats = found.nodes.get(node)
-    each = next((each for each in (stats.topics if stats else ()) if each["topic_name"] == topic), None)
+    each = next((each for each in (stats.topics if stats else ()) if each.topic_name == topic), None)
     if each is None:
-        return told + command.and_unknown(found)
-    channels = each.get("channels") or ()
-    held = each["depth"] + sum(map(held_by, channels))
-    return f"{told}, with {command.count(len(channels), 'channel')} and {command.count(held, 'message')}"
+        return action + command.and_unknown(found)
+    held = each.depth + sum(channel.held_count for channel in each.channels)
+    return f"{action}, with {command.count(len(each.channels), 'channel')} and {command.count(held, 'message')}"
 
 
 async def act(options: Options, node: str, topics: Sequence[str]) -> int:

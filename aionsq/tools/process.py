@@ -1,4 +1,4 @@
-"""What the tools have in common as processes: event loop, signals, the log, and errors told in one line."""
+"""The common process handling of the tools: event loop, signals, logging, and errors reported in one line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import uvloop
 from aionsq.connection import reason_of
 from aionsq.errors import ClientError
 from aionsq.tools.flags import ToolFailed, ToolFlags
-from nsqwire import logs
-from nsqwire.descriptors import allow_many_descriptors, occupy_standard_descriptors
+from nsqdaemon import logs
+from nsqdaemon.descriptors import allow_many_descriptors, occupy_standard_descriptors
+from nsqdaemon.settings import load
 from nsqwire.errors import NSQError
-from nsqwire.settings import load
 from nsqwire.version import NSQ_VERSION
 
 F = TypeVar("F", bound=ToolFlags)
@@ -31,29 +31,30 @@ class Run:
 
     def __init__(self, prog: str, is_subcommand: bool) -> None:
         self.prog = prog
-        """How it was called: ``nsq_tail``, or ``nsq tail``."""
+        """The name it was called by: ``nsq_tail`` or ``nsq tail``."""
         self.is_subcommand = is_subcommand
-        """Called as ``nsq tail``, addresses left out are those of the platform on this machine."""
+        """Whether it was called as ``nsq tail``: missing addresses are then those of the platform on this machine."""
         self.stop = asyncio.Event()
-        """Set by SIGINT and SIGTERM: finish what is in hand, and end."""
+        """Set by SIGINT and SIGTERM: finish outstanding work and exit."""
 
     def note(self, text: str) -> None:
-        """Tell something on standard error, in one line."""
+        """Print one line on standard error."""
         note(self.prog, text)
 
 
 class Tool(Generic[F]):
-    """A tool: calling it runs it and gives its exit status.
+    """A tool. Calling it runs the tool and returns its exit status.
 
-    ``name`` is its name in NSQ, called without arguments it takes the process's own; ``subcommand`` is the one below
-    ``nsq``, where the arguments are handed in. ``work`` is its coroutine. SIGINT and SIGTERM set ``run.stop``; a second
-    one ends ``work`` at once, with status 130. What ``work`` raises becomes one line on standard error and status 1.
+    ``name`` is the tool's name in NSQ: a call without arguments uses the process's arguments. ``subcommand`` is its
+    name below ``nsq``, which passes the arguments. ``work`` is its coroutine. SIGINT and SIGTERM set ``run.stop``; a
+    second signal cancels ``work``, with exit status 130. An exception in ``work`` is reported in one line on standard
+    error, with exit status 1.
     """
 
     def __init__(
         self, name: str, subcommand: str, flags: type[F], work: Callable[[F, Run], Awaitable[int]], summary: str
     ) -> None:
-        """``summary`` stands above the flags in ``--help``."""
+        """``summary`` is the description in ``--help``."""
         self.name = name
         self.flags = flags
         self._subcommand = f"nsq {subcommand}"
@@ -74,7 +75,7 @@ class Tool(Generic[F]):
             refuse_words=True,
         )
         logs.configure(flags.log_level, flags.log_prefix.replace("<TOOL>", self.name), flags.log_format)
-        logging.getLogger("httpx").setLevel(logging.WARNING)  # a line per request is no news
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs a line per request
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:
@@ -94,16 +95,16 @@ class Tool(Generic[F]):
         try:
             return await work
         except asyncio.CancelledError:
-            run.note("interrupted again: ended without waiting for what was under way")
+            run.note("interrupted again: exiting without waiting for outstanding work")
             return INTERRUPTED
 
 
 def run_told(prog: str, work: Coroutine[Any, Any, int]) -> int:
-    """Run ``work`` in an event loop and return its exit status. What it raises becomes one line on standard error."""
+    """Run ``work`` in an event loop and return its exit status. An exception is reported in one line on stderr."""
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except BrokenPipeError:  # whoever read our output has left, as head does
+    except BrokenPipeError:  # the reader of our output, such as head, has exited
         _discard_output()
         return 1
     except OSError as error:
@@ -118,10 +119,10 @@ def run_told(prog: str, work: Coroutine[Any, Any, int]) -> int:
 
 
 def note(prog: str, text: str) -> None:
-    """Tell something on standard error, in one line."""
+    """Print one line on standard error."""
     print(f"{prog}: {text}", file=sys.stderr, flush=True)
 
 
 def _discard_output() -> None:
-    """What could not be written to standard output must not be tried, and fail, once more at exit."""
+    """Discard unwritten output, so that Python does not fail again to write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

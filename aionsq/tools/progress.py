@@ -1,4 +1,4 @@
-"""How far a tool is: on a terminal a line that is kept up to date, elsewhere a log line every minute."""
+"""Progress of a tool: an updating line if stderr is a terminal, otherwise a log line every minute."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Depth = Callable[[], Awaitable[int | None]]
 
 
 class Rate:
-    """Messages a second over the last few seconds; time comes in as monotonic seconds."""
+    """Messages per second over the last few seconds; times are seconds of a monotonic clock."""
 
     def __init__(self, count: int, now: float, seconds: float = RATE_SECONDS) -> None:
         self._seconds = seconds
         self._seen = deque([(now, count)])
 
     def at(self, count: int, now: float) -> float:
-        """The rate, after taking in that ``count`` messages were done by ``now``."""
+        """Record that ``count`` messages were done at ``now``, and return the rate."""
         self._seen.append((now, count))
         while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:
             self._seen.popleft()
@@ -50,10 +50,10 @@ def sentence(count: int, rate: float, depth: int | None) -> str:
 
 @asynccontextmanager
 async def progress(mode: str, count: Count, depth: Depth | None = None, *, prints: bool = False) -> AsyncIterator[None]:
-    """Show progress while the block runs, as ``--progress`` says.
+    """Show progress while the block runs, according to ``--progress``.
 
-    ``count`` tells the messages done so far, ``depth`` how many wait, where that is known. With ``prints`` the tool
-    writes to standard output: on the same terminal a line below it would be in its way.
+    ``count`` returns the number of messages done so far, ``depth`` the number that wait, or None if unknown.
+    ``prints``: the tool writes to standard output, and no line is shown if that is the same terminal.
     """
     if mode == "none":
         yield
@@ -85,7 +85,7 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
         return Text.assemble((text, "bold"), (f"  {timedelta(seconds=int(now - began_at))}", "dim"))
 
     looking = asyncio.create_task(look())
-    # What is logged meanwhile goes through sys.stderr, which Live puts above its line.
+    # Log lines go to sys.stderr, which Live prints above the progress line.
     with Live(console=console, auto_refresh=False, redirect_stdout=False, get_renderable=line) as live:
         try:
             while True:
@@ -97,17 +97,17 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
 
 async def _logged(count: Count, depth: Depth | None) -> None:
     rate = Rate(count(), time.monotonic(), LINE_SECONDS)
-    told = None
+    last = None
     while True:
         await asyncio.sleep(LINE_SECONDS)
         done = count()
         per_second = rate.at(done, time.monotonic())
         text = sentence(done, per_second, await depth() if depth is not None else None)
-        if text != told:  # nothing happens: one line says so
+        if text != last:  # log an unchanged state only once
             log.info("%s", text)
-        told = text
+        last = text
 
 
 def _is_terminal(stream: object) -> bool:
-    isatty = getattr(stream, "isatty", None)  # None where the process was started without it
+    isatty = getattr(stream, "isatty", None)  # the stream is None if the process was started without it
     return isatty is not None and bool(isatty())

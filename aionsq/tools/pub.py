@@ -1,8 +1,7 @@
 """``nsq pub``: publish the records of standard input, or messages given on the command line.
 
-NSQ's to_nsq, with its flags, and ``--message``, ``--defer`` and ``--batch-size``. Differences: the last record counts
-without a delimiter behind it too; records go out in batches, several under way at once; and what was stored is told at
-the end.
+NSQ's to_nsq, with its flags and ``--message``, ``--defer`` and ``--batch-size``. Differences: the last record needs no
+delimiter; records are sent in batches, several at a time; and the number of messages stored is printed at the end.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from aionsq.tools.flags import DEFAULT_NSQD, ProgressFlags, ToolFailed, producer
 from aionsq.tools.process import INTERRUPTED, Run, Tool
 from aionsq.tools.progress import progress
 from aionsq.tools.records import Records, Throttle, batches
+from nsqdaemon.settings import setting
 from nsqwire.errors import NSQError
 from nsqwire.names import is_valid_name
-from nsqwire.settings import setting
 
 NAME = "to_nsq"
 
@@ -41,35 +40,33 @@ class PubFlags(ProgressFlags, env=""):
     topic: str = setting("", "Topic to publish to.", file=False)
     nsqd_tcp_address: tuple[str, ...] = setting(
         (),
-        f"nsqd to publish to, host:port; each of several gets every record (nsq pub: default {DEFAULT_NSQD}).",
+        f"nsqd to publish to, host:port; each of several receives every record (nsq pub: default {DEFAULT_NSQD}).",
         file=False,
     )
-    delimiter: str = setting("\n", "The byte between two records.", shown="newline", file=False)
+    delimiter: str = setting("\n", "Byte that separates records.", shown="newline", file=False)
     message: tuple[str, ...] = setting(
-        (), "Publish this instead of standard input; may be given several times.", file=False
+        (), "Message to publish instead of standard input; may be given several times.", file=False
     )
-    defer: timedelta = setting(
-        "0s", "Have the messages delivered no sooner than after this time.", min="0s", file=False
-    )
-    rate: int = setting(0, "Records a second; 0: as fast as they come.", min=0, file=False)
+    defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s", file=False)
+    rate: int = setting(0, "Records per second; 0: unlimited.", min=0, file=False)
     batch_size: int = setting(200, "Most records in one MPUB.", min=1, file=False)
     producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.", file=False)
 
 
 class Publisher:
-    """Publishes batches to every nsqd, a few under way at once, and counts what all of them have stored."""
+    """Publishes batches to every nsqd, a few at a time, and counts the messages that all nsqds have stored."""
 
     def __init__(self, producers: Sequence[Producer], topic: str, defer: timedelta) -> None:
         self.stored = 0
         self.not_stored = 0
-        """Handed in, and not known to be stored by every nsqd."""
+        """Number of messages not known to be stored by every nsqd."""
         self._producers = producers
         self._topic = topic
         self._defer = defer
         self._under_way: deque[tuple[int, asyncio.Future[Any]]] = deque()
 
     async def publish(self, batch: Sequence[bytes]) -> None:
-        """Send a batch once there is room for it. Raises what an earlier one failed with."""
+        """Send a batch, after waiting while too many are outstanding. Raises the error of an earlier batch."""
         try:
             while len(self._under_way) >= UNDER_WAY:
                 await self._take_oldest()
@@ -80,7 +77,7 @@ class Publisher:
         self._under_way.append((len(batch), asyncio.gather(*answers)))
 
     async def finish(self) -> None:
-        """Wait for all that is under way. Raises what one failed with, after counting the others."""
+        """Wait for all outstanding batches. Raises the error of a failed batch, after counting the others."""
         failure: Exception | None = None
         while self._under_way:
             try:
@@ -106,7 +103,7 @@ class Publisher:
 
 
 async def pub(flags: PubFlags, run: Run) -> int:
-    """Publish until the input ends or the tool is told to stop. Raises ToolFailed."""
+    """Publish until the input ends or the tool is stopped. Raises ToolFailed."""
     if not flags.topic:
         raise ToolFailed("--topic required")
     if not is_valid_name(flags.topic):
@@ -140,11 +137,11 @@ async def pub(flags: PubFlags, run: Run) -> int:
         run.note(done)
         return 0
     run.note(f"interrupted; {done}")
-    return INTERRUPTED if run.is_subcommand else 0  # a signal is how to_nsq is ended, and no failure
+    return INTERRUPTED if run.is_subcommand else 0  # to_nsq is normally ended by a signal, which is not a failure
 
 
 async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimiter: bytes) -> Exception | None:
-    """Returns why it ended early, after waiting for what was under way."""
+    """Return the error that ended publishing early, or None, after waiting for outstanding batches."""
     failure: Exception | None = None
     try:
         now = asyncio.get_running_loop().time
@@ -160,7 +157,7 @@ async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimite
     try:
         await publisher.finish()
     except (ClientError, NSQError) as error:
-        failure = failure or error  # the first reason is the one to tell
+        failure = failure or error  # report the first error
     return failure
 
 
@@ -178,7 +175,7 @@ async def _given(flags: PubFlags) -> AsyncIterator[Sequence[bytes]]:
 
 
 async def _read(flags: PubFlags, delimiter: bytes, stop: asyncio.Event) -> AsyncIterator[Sequence[bytes]]:
-    """The records of standard input in batches; what has been read is not kept waiting for more."""
+    """The records of standard input in batches; records that were read do not wait for more input."""
     records = Records(delimiter)
     async for data in _standard_input(stop):
         for batch in batches(records.received(data), most=_most(flags), most_bytes=BATCH_BYTES):
@@ -189,12 +186,12 @@ async def _read(flags: PubFlags, delimiter: bytes, stop: asyncio.Event) -> Async
 
 
 def _most(flags: PubFlags) -> int:
-    """Records in a batch; with a rate, a tenth of a second's worth, or they would go out in bursts."""
+    """Most records in a batch; with a rate, those of a tenth of a second, to avoid bursts."""
     return min(flags.batch_size, max(1, flags.rate // 10)) if flags.rate else flags.batch_size
 
 
 async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """Read without holding up the event loop, whatever standard input is; ends when ``stop`` is set."""
+    """Read any kind of standard input without blocking the event loop; ends when ``stop`` is set."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -203,10 +200,10 @@ async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
             try:
                 loop.add_reader(STDIN, _set, readable)
             except OSError:
-                await asyncio.sleep(0)  # a file: always readable, and nothing the event loop could wait for
+                await asyncio.sleep(0)  # a regular file is always readable, and the event loop cannot watch it
             else:
                 try:
-                    # Only while it is wanted: an unread descriptor would wake the loop at every turn.
+                    # Watch only while input is wanted: an unread descriptor would wake every iteration of the loop.
                     await asyncio.wait((readable, stopped), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     loop.remove_reader(STDIN)

@@ -1,7 +1,7 @@
-"""``nsq pubsub``: an HTTP server whose clients get the messages of a channel as lines that do not end.
+"""``nsq pubsub``: an HTTP server whose clients receive the messages of a channel as an endless stream of lines.
 
-NSQ's nsq_pubsub (until 1.0), with its flags and answers. Differences: a message that its client did not take goes back
-to the channel; ``/stats`` goes on working when clients have left; nsqds that cannot be reached are tried again.
+NSQ's nsq_pubsub (until 1.0), with its flags and responses. Differences: a message that a client did not receive is
+requeued; ``/stats`` keeps working after clients have disconnected; unreachable nsqds are retried.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from aionsq.options import ConsumerOptions
 from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
+from nsqdaemon.http import HTTPError, HTTPServer, Request, Response, Stream, refusal, text_response
+from nsqdaemon.http.messages import TEXT_HEADER
+from nsqdaemon.listening import ListenFailed, listen_tcp
+from nsqdaemon.settings import setting
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
-from nsqwire.http import HTTPError, HTTPServer, Request, Response, Stream, refusal, text_response
-from nsqwire.http.messages import TEXT_HEADER
-from nsqwire.listening import ListenFailed, listen_tcp
 from nsqwire.names import is_valid_name
-from nsqwire.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ class PubSubFlags(ConsumerFlags, env=""):
     """Flags of nsq_pubsub."""
 
     http_address: str = setting("0.0.0.0:8080", "Address to listen on for HTTP clients, host:port.", file=False)
-    max_in_flight: int = setting(100, "Messages of one client that may be unanswered at once.", file=False)
+    max_in_flight: int = setting(100, "Most messages in flight per client.", file=False)
 
 
 class Subscriber(asyncio.Protocol):
-    """One client's connection after its request: the messages of a channel, a line each."""
+    """One client's connection after its request: receives the messages of a channel, one per line."""
 
     def __init__(self, topic: str, channel: str, server: PubSub) -> None:
         self.topic = topic
@@ -61,16 +61,16 @@ class Subscriber(asyncio.Protocol):
         self._serving: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport
 
-    # --- asyncio's side ---
+    # --- called by asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # resume_writing says that the client has taken everything
+        self._transport.set_write_buffer_limits(high=0)  # resume_writing is called when everything was sent
         self.address = address_text(transport.get_extra_info("peername"))
         self._serving = asyncio.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        self.leave()  # whatever it has to say, it is not listening any more
+        self.leave()  # a client that sends something has stopped reading the stream
 
     def eof_received(self) -> bool:
         self.leave()
@@ -85,15 +85,15 @@ class Subscriber(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # --- the server's side ---
+    # --- called by the server ---
 
     def leave(self) -> None:
-        """Have no more messages delivered, and close."""
+        """Stop the delivery of messages, and close the connection."""
         self._left.set()
         self._writable.set()
 
     async def closed(self) -> None:
-        """Return when its consumer has stopped."""
+        """Wait until the client's consumer has stopped."""
         if self._serving is not None:
             await asyncio.gather(self._serving, return_exceptions=True)
 
@@ -115,13 +115,13 @@ class Subscriber(asyncio.Protocol):
                         task.cancel()
                     await asyncio.gather(*running, return_exceptions=True)
                 except ConnectFailed as error:
-                    log.warning("[%s] %s; trying again", self.address, error)
+                    log.warning("[%s] %s; retrying", self.address, error)
                     await asyncio.wait((leaving,), timeout=RETRY_SECONDS)
         finally:
             leaving.cancel()
             self._server.subscribers.discard(self)
             if self._transport.get_write_buffer_size():
-                self._transport.abort()  # it does not read: a polite close would wait for it
+                self._transport.abort()  # the client does not read, so that close() would wait for ever
             else:
                 self._transport.close()
             log.info("[%s] left [%s : %s]", self.address, self.topic, self.channel)
@@ -131,9 +131,9 @@ class Subscriber(asyncio.Protocol):
             await self._give(message)
 
     async def _give(self, message: Message) -> None:
-        """Finish a message once the client's connection has taken it; one it did not take is for somebody else."""
+        """Finish a message once it was written to the client's socket; otherwise requeue it."""
         self._transport.write(message.body + b"\n")
-        await asyncio.sleep(0)  # the event loop writes at the end of its turn
+        await asyncio.sleep(0)  # the event loop writes at the end of its iteration
         await self._writable.wait()
         if self._left.is_set():
             message.requeue(timedelta(0), backoff=False)
@@ -144,17 +144,17 @@ class Subscriber(asyncio.Protocol):
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            if self._writable.is_set():  # one that does not read is not to be sent more and more
+            if self._writable.is_set():  # send no heartbeats to a client that does not read
                 self._transport.write(b'{"_heartbeat_":%d}\n' % time.time())
 
 
 class PubSub:
-    """What the requests of all clients are answered from."""
+    """State shared by the requests of all clients."""
 
     def __init__(self, where: Sources, options: ConsumerOptions) -> None:
         self.subscribers: set[Subscriber] = set()
         self.delivered = 0
-        """Messages that clients have taken."""
+        """Number of messages delivered to clients."""
         self._where = where
         self._options = options
 
@@ -200,7 +200,7 @@ class PubSub:
         return f"Total Messages: {self.delivered}\n\n{''.join(lines)}"
 
     async def close(self) -> None:
-        """Have every client's consumer stop, and its connection close."""
+        """Stop every client's consumer and close the connections."""
         leaving: Sequence[Subscriber] = list(self.subscribers)
         for subscriber in leaving:
             subscriber.leave()
@@ -208,7 +208,7 @@ class PubSub:
 
 
 async def pubsub(flags: PubSubFlags, run: Run) -> int:
-    """Serve until told to stop. Raises ToolFailed."""
+    """Serve until stopped. Raises ToolFailed."""
     if flags.max_in_flight <= 0:
         raise ToolFailed("--max-in-flight must be > 0")
     server = PubSub(sources(flags, local=run.is_subcommand), consumer_options(flags, NAME))
@@ -227,4 +227,4 @@ async def pubsub(flags: PubSubFlags, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "pubsub", PubSubFlags, pubsub, "Serve the messages of channels to HTTP clients, as lines.")
+main = Tool(NAME, "pubsub", PubSubFlags, pubsub, "Stream the messages of channels to HTTP clients, one per line.")

@@ -1,4 +1,4 @@
-"""The records of a stream of bytes, and how fast they may go out. Pure: bytes and times are passed in."""
+"""Splitting a byte stream into records, and limiting their rate. Pure functions of the bytes and times passed in."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 class Records:
-    """Cuts what comes in at a delimiter of one byte, which belongs to no record. Empty records are left out."""
+    """Splits input at a one-byte delimiter, which is not part of the records. Empty records are skipped."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
-        self._begun: list[bytes] = []  # in pieces: a long record must not be copied with each read
+        self._begun: list[bytes] = []  # a list, so that a long record is not copied at each read
 
     def received(self, data: bytes) -> list[bytes]:
-        """The records that ``data`` completes."""
+        """Process input, and return the records that it completes."""
         first, *others = data.split(self._delimiter)
         self._begun.append(first)
         if not others:
@@ -23,13 +23,13 @@ class Records:
         return [record for record in complete if record]
 
     def ended(self) -> list[bytes]:
-        """The record that the end of the stream completes, if there is one: the last needs no delimiter."""
+        """Process the end of the stream; returns the last record if it has no delimiter."""
         last, self._begun = b"".join(self._begun), []
         return [last] if last else []
 
 
 def batches(records: Sequence[bytes], *, most: int, most_bytes: int) -> list[Sequence[bytes]]:
-    """Records in batches of ``most`` records and ``most_bytes`` bytes; a longer record is a batch of its own."""
+    """Split into batches of at most ``most`` records and ``most_bytes`` bytes; a longer record is its own batch."""
     cut: list[Sequence[bytes]] = []
     start = size = 0
     for index, record in enumerate(records):
@@ -43,7 +43,7 @@ def batches(records: Sequence[bytes], *, most: int, most_bytes: int) -> list[Seq
 
 
 class Throttle:
-    """Lets ``rate`` records a second pass, and up to one second's worth at once after a quiet time."""
+    """Limits output to ``rate`` records per second, with bursts of up to one second's records."""
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
@@ -51,7 +51,7 @@ class Throttle:
         self._free = float(rate)
 
     def take(self, count: int, now: float) -> float:
-        """Account for ``count`` records that are to go out; returns the seconds to wait before they may."""
+        """Reserve ``count`` records; returns the seconds to wait before sending them."""
         self._free = min(self._free + (now - self._at) * self._rate, float(self._rate))
         self._at = now
         self._free -= count

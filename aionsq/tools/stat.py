@@ -1,7 +1,7 @@
-"""``nsq stat``: a channel's rates and depths over all nodes, a line per interval.
+"""``nsq stat``: a channel's rates and depths over all nodes, one line per interval.
 
-NSQ's nsq_stat, with its flags and columns. Differences: rates are divided by the time that passed, counters that start
-anew with a node do not go negative, and a node that does not answer is named and left out instead of ending the tool.
+NSQ's nsq_stat, with its flags and columns. Differences: rates are divided by the time that passed, a node's restart
+does not make rates negative, and a node that does not answer is reported and left out instead of ending the tool.
 """
 
 from __future__ import annotations
@@ -10,20 +10,17 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
-from aionsq.errors import HTTPFailed
-from aionsq.lookup import Lookup
-from aionsq.node import Node
 from aionsq.tools.flags import LOOKUPDS_VARIABLE, ToolFailed, ToolFlags, lookupds_of_environment
 from aionsq.tools.process import Run, Tool
-from nsqwire.settings import setting
-
-C = TypeVar("C", Lookup, Node)
+from nsqcluster import Client, RequestFailed, reads
+from nsqcluster.addresses import base_url
+from nsqcluster.discovery import nodes_of
+from nsqcluster.errors import Refused, detail_of
+from nsqdaemon.settings import setting
 
 NAME = "nsq_stat"
 
@@ -37,21 +34,21 @@ HEADER_EVERY = 25
 class StatFlags(ToolFlags, env=""):
     """Flags of nsq_stat."""
 
-    topic: str = setting("", "Topic to look at.", file=False)
-    channel: str = setting("", "Channel to look at.", file=False)
-    interval: timedelta = setting("2s", "Time between two lines.", file=False)
-    count: int = setting(sys.maxsize, "Lines to print.", shown="endless", file=False)
-    nsqd_http_address: tuple[str, ...] = setting((), "nsqd to ask, host:port.", file=False)
+    topic: str = setting("", "Topic of the channel.", file=False)
+    channel: str = setting("", "Channel whose statistics are printed.", file=False)
+    interval: timedelta = setting("2s", "Time between lines.", file=False)
+    count: int = setting(sys.maxsize, "Number of lines to print.", shown="endless", file=False)
+    nsqd_http_address: tuple[str, ...] = setting((), "nsqd to query, host:port.", file=False)
     lookupd_http_address: tuple[str, ...] = setting(
-        (), f"nsqlookupd to find nsqds with, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
+        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
     )
-    http_client_connect_timeout: timedelta = setting("2s", "Time to connect.", min="1ms", file=False)
-    http_client_request_timeout: timedelta = setting("5s", "Time for an answer.", min="1ms", file=False)
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms", file=False)
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request.", min="1ms", file=False)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One node's counters at a moment, seconds of any monotonic clock."""
+    """One node's counters; ``taken_at`` is in seconds of a monotonic clock."""
 
     taken_at: float
     depth: int
@@ -65,14 +62,14 @@ class Sample:
 
 
 def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
-    """One line: sums over the nodes of ``now``; rates over those that are in both."""
+    """One line: sums over the nodes in ``now``, and rates over the nodes in both samples."""
     ingress = egress = 0.0
     for address, sample in now.items():
         if address not in before:
             continue
         earlier = before[address]
         elapsed = sample.taken_at - earlier.taken_at
-        if sample.message_count < earlier.message_count:  # the node was restarted: it counts from 0
+        if sample.message_count < earlier.message_count:  # the node was restarted and counts from 0
             earlier = Sample(earlier.taken_at, 0, 0, 0, 0, 0, 0, 0, 0)
         published = sample.message_count - earlier.message_count
         ingress += published / elapsed
@@ -90,7 +87,7 @@ def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
 
 
 async def stat(flags: StatFlags, run: Run) -> int:
-    """Print until told to stop or ``count`` lines were printed. Raises ToolFailed."""
+    """Print until stopped or ``count`` lines were printed. Raises ToolFailed."""
     _check(flags)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, run.stop.set)
     lookupds = () if flags.nsqd_http_address else flags.lookupd_http_address
@@ -98,8 +95,11 @@ async def stat(flags: StatFlags, run: Run) -> int:
         lookupds = lookupds_of_environment(local=run.is_subcommand)
         if not lookupds:
             raise ToolFailed("--nsqd-http-address or --lookupd-http-address required")
-    async with AsyncExitStack() as stack:
-        watch = Watch(flags, lookupds, run, stack)
+    async with Client(
+        timeout_s=flags.http_client_request_timeout.total_seconds(),
+        connect_timeout_s=flags.http_client_connect_timeout.total_seconds(),
+    ) as client:
+        watch = Watch(flags, lookupds, run, client)
         before = await watch.sample()
         if not before:
             raise ToolFailed(watch.nothing_found())
@@ -113,7 +113,7 @@ async def stat(flags: StatFlags, run: Run) -> int:
                 printed += 1
                 if printed == flags.count:
                     break
-            elif flags.count < sys.maxsize:  # a script waits for its lines
+            elif flags.count < sys.maxsize:  # a script expects this number of lines
                 raise ToolFailed(watch.nothing_found())
             before = {**before, **now}
     return 0
@@ -140,33 +140,47 @@ def _check(flags: StatFlags) -> None:
     for address in (*flags.nsqd_http_address, *flags.lookupd_http_address):
         if address.startswith("http"):
             raise ToolFailed(f"address should not contain scheme: {address}")
+        try:
+            base_url(address)
+        except ValueError as error:
+            raise ToolFailed(str(error)) from None
 
 
 class Watch:
-    """The nodes that have the channel, and what they last did not answer."""
+    """Reads the channel from all its nodes, and reports failures."""
 
-    def __init__(self, flags: StatFlags, lookupds: Sequence[str], run: Run, stack: AsyncExitStack) -> None:
+    def __init__(self, flags: StatFlags, lookupds: Sequence[str], run: Run, client: Client) -> None:
         self._flags = flags
         self._lookupds = lookupds
         self._run = run
-        self._stack = stack
-        self._nodes: dict[str, Node] = {}
-        self._lookup: Lookup | None = None
+        self._client = client
         self._errors: dict[str, str] = {}
 
     async def sample(self) -> dict[str, Sample]:
-        """Ask every node; tells on standard error which do not answer, once for each reason."""
+        """Read the channel from every node that has it; reports a server's failure once for each reason."""
         errors: dict[str, str] = {}
-        nodes = [await self._node(address) for address in await self._addresses(errors)]
-        samples = await asyncio.gather(*(self._ask(node, errors) for node in nodes))
-        for address, text in errors.items():
-            if self._errors.get(address) != text:
+        addresses = await self._addresses(errors)
+        topic, channel = self._flags.topic, self._flags.channel
+        stats = await reads.stats(self._client, {each: each for each in addresses}, topic=topic, channel=channel)
+        errors.update({name: _line(error) for name, error in stats.failures.items()})
+        taken_at = time.monotonic()
+        samples = {
+            name: Sample(
+                taken_at,
+                *(found.depth, found.backend_depth, found.in_flight_count, found.deferred_count, found.requeue_count),
+                *(found.timeout_count, found.message_count, found.client_count),
+            )
+            for name, answer in stats.found.items()
+            if (found := answer.channel(topic, channel)) is not None
+        }
+        for name, text in errors.items():
+            if self._errors.get(name) != text:
                 self._run.note(text)
         self._errors = errors
-        return {node.address: sample for node, sample in zip(nodes, samples, strict=True) if sample is not None}
+        return samples
 
     def nothing_found(self) -> str:
-        """Why the first sample was empty."""
+        """The reason why the first sample was empty."""
         if self._errors:
             return "nobody answers"
         return f"failed to find channel({self._flags.channel}) in stats metadata for topic({self._flags.topic})"
@@ -174,43 +188,18 @@ class Watch:
     async def _addresses(self, errors: dict[str, str]) -> Sequence[str]:
         if self._flags.nsqd_http_address:
             return self._flags.nsqd_http_address
-        if self._lookup is None:
-            self._lookup = await self._stack.enter_async_context(self._made(Lookup, self._lookupds))
-        answer = await self._lookup.producers(self._flags.topic)
-        errors.update({error.url: str(error) for error in answer.errors})
-        return [producer.http_address for producer in answer.producers]
-
-    async def _node(self, address: str) -> Node:
-        if address not in self._nodes:
-            self._nodes[address] = await self._stack.enter_async_context(self._made(Node, address))
-        return self._nodes[address]
-
-    def _made(self, client: Callable[..., C], address: str | Sequence[str]) -> C:
-        try:
-            return client(
-                address,
-                timeout=self._flags.http_client_request_timeout,
-                connect_timeout=self._flags.http_client_connect_timeout,
-            )
-        except ValueError as error:
-            raise ToolFailed(str(error)) from None
-
-    async def _ask(self, node: Node, errors: dict[str, str]) -> Sample | None:
-        try:
-            stats = await node.stats(self._flags.topic, self._flags.channel, include_clients=False)
-        except HTTPFailed as error:
-            errors[node.address] = str(error)
-            return None
-        channels = [
-            channel
-            for topic in stats.get("topics") or ()
-            for channel in topic.get("channels") or ()
-            if (topic.get("topic_name"), channel.get("channel_name")) == (self._flags.topic, self._flags.channel)
-        ]
-        if not channels:
-            return None
-        counters = {name: int(channels[0].get(name, 0)) for name in Sample.__dataclass_fields__ if name != "taken_at"}
-        return Sample(taken_at=time.monotonic(), **counters)
+        answers = await reads.lookups(self._client, self._lookupds, self._flags.topic)
+        unanswered = {
+            name: error
+            for name, error in answers.failures.items()
+            if not (isinstance(error, Refused) and error.is_unknown_name)
+        }
+        errors.update({name: _line(error) for name, error in unanswered.items()})
+        return [*nodes_of(answers.found)]
 
 
-main = Tool(NAME, "stat", StatFlags, stat, "Print a channel's rates and depths over all nodes, a line per interval.")
+def _line(error: RequestFailed) -> str:
+    return f"{error.url.partition('?')[0]}: {detail_of(error)}"
+
+
+main = Tool(NAME, "stat", StatFlags, stat, "Print a channel's rates and depths over all nodes, one line per interval.")

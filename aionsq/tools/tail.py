@@ -1,7 +1,7 @@
-"""``nsq tail``: print messages as they come.
+"""``nsq tail``: print messages as they arrive.
 
-NSQ's nsq_tail, with its flags. Differences: every message printed is finished before the tool ends, and ``--n`` counts
-over all topics. Called as ``nsq tail`` without an address, it asks the registry at its default address.
+NSQ's nsq_tail, with its flags. Differences: every printed message is finished before the tool exits, and ``--n`` counts
+the messages of all topics. ``nsq tail`` without an address uses the registry's default address.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aionsq.tools.backlog import Backlog
 from aionsq.tools.flags import ConsumerFlags, ToolFailed, consumer_options, sources
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
-from nsqwire.settings import setting
+from nsqdaemon.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -37,25 +37,27 @@ class TailFlags(ConsumerFlags, env=""):
     """Flags of nsq_tail."""
 
     topic: tuple[str, ...] = setting((), "Topic to print; may be given several times.", file=False)
-    channel: str = setting(_channel, "Channel to use for every topic.", shown="tail<6 digits>#ephemeral", file=False)
-    n: int = setting(0, "End after this many messages, over all topics; 0: never.", min=0, file=False)
+    channel: str = setting(
+        _channel, "Channel to consume from each topic.", shown="tail<6 digits>#ephemeral", file=False
+    )
+    n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0, file=False)
     print_topic: bool = setting(False, "Print the topic before each message.", file=False)
 
 
 class Printer:
-    """Writes messages to standard output until there were enough; each is finished once it is written."""
+    """Writes messages to standard output up to a limit; each is finished once it is written."""
 
     def __init__(self, limit: int, print_topic: bool, enough: asyncio.Event) -> None:
         self.printed = 0
         self.failure: OSError | None = None
-        """Why standard output takes no more."""
+        """The error that ended writing to standard output."""
         self._left = limit or sys.maxsize
         self._print_topic = print_topic
         self._enough = enough
         self._unwritten: list[tuple[bytes, Message]] = []
 
     def show(self, topic: str, message: Message) -> None:
-        """Print the message at the end of this turn of the event loop; after enough were printed it goes back."""
+        """Print the message at the end of this iteration of the event loop; beyond the limit, requeue it."""
         message.disable_auto_response()
         if self._left == 0 or self.failure is not None:
             message.requeue(timedelta(0), backoff=False)
@@ -73,7 +75,7 @@ class Printer:
         try:
             sys.stdout.buffer.write(b"".join(line for line, _ in batch))
             sys.stdout.buffer.flush()
-        except OSError as error:  # whoever read it has left, or the disk is full
+        except OSError as error:  # the reader has exited, or the disk is full
             self.failure = error
             self._enough.set()
         for _, message in batch:
@@ -85,7 +87,7 @@ class Printer:
 
 
 async def tail(flags: TailFlags, run: Run) -> int:
-    """Print until told to stop or there were enough. Raises ToolFailed."""
+    """Print until stopped or the limit is reached. Raises ToolFailed."""
     if not flags.topic:
         raise ToolFailed("--topic required")
     where = sources(flags, local=run.is_subcommand)
@@ -118,4 +120,4 @@ async def tail(flags: TailFlags, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "tail", TailFlags, tail, "Print the messages of topics as they come.")
+main = Tool(NAME, "tail", TailFlags, tail, "Print the messages of topics as they arrive.")

@@ -1,4 +1,4 @@
-"""The status lines of nsq_to_http and nsq_to_nsq: how long the last so many deliveries took."""
+"""The status lines of nsq_to_http and nsq_to_nsq: percentiles of the latest delivery times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FEW_WARNING = f"Warning: use of status-every < {FEW} provides low quality percen
 
 
 class Timings:
-    """Tells a line for each ``every`` successes; 0: never."""
+    """Passes a line to ``tell`` after each ``every`` successes; 0: never."""
 
     def __init__(self, every: int, prefix: str, tell: Callable[[str], None]) -> None:
         self._every = every
@@ -18,7 +18,7 @@ class Timings:
         self._seconds: list[float] = []
 
     def succeeded(self, seconds: float) -> None:
-        """One more delivery, that took so long."""
+        """Record a delivery that took ``seconds``."""
         if not self._every:
             return
         self._seconds.append(seconds)
@@ -28,7 +28,7 @@ class Timings:
 
 
 class AddressTimings:
-    """Timings of each address, where there are several, and of all together."""
+    """Timings of each address, if there are several, and of all addresses together."""
 
     def __init__(self, every: int, addresses: Sequence[str], tell: Callable[[str], None]) -> None:
         several = addresses if len(addresses) > 1 else ()
@@ -36,7 +36,7 @@ class AddressTimings:
         self._by_address = {address: Timings(every, f"[{address}]:", tell) for address in several}
 
     def succeeded(self, address: str, seconds: float) -> None:
-        """``address`` took a message in so many seconds."""
+        """Record a delivery to ``address`` that took ``seconds``."""
         if address in self._by_address:
             self._by_address[address].succeeded(seconds)
         self._all.succeeded(seconds)
@@ -53,5 +53,5 @@ def line(prefix: str, seconds: Sequence[float]) -> str:
 
 
 def percentile(percent: float, ordered: Sequence[float]) -> float:
-    """The value at the rounded rank, as the reference reads it; ``ordered`` rises and is not empty."""
+    """The value at the rounded rank, as NSQ's tool computes it; ``ordered`` is sorted and not empty."""
     return ordered[min(int(percent / 100 * len(ordered) + 0.5), len(ordered) - 1)]

@@ -1,7 +1,7 @@
-"""``nsq to-file``: archive topics in files, a line for each message.
+"""``nsq to-file``: archive topics in files, one line per message.
 
-NSQ's nsq_to_file, with its flags and file names. A message is finished once its line is on the disk. Differences, each
-with its reason: docs/compatibility.md.
+NSQ's nsq_to_file, with its flags and file names. A message is finished once its line is on disk. docs/compatibility.md
+lists the differences and their reasons.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from aionsq.tools.file_names import DEFAULT_DATETIME, DEFAULT_FORMAT, FileNames
 from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
+from nsqdaemon.logs import LogLevel
+from nsqdaemon.settings import setting
 from nsqwire.errors import NSQError
-from nsqwire.logs import LogLevel
-from nsqwire.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -52,55 +52,53 @@ class ToFileFlags(ConsumerFlags, env=""):
     topic: tuple[str, ...] = setting((), "Topic to archive; may be given several times.", file=False)
     topic_pattern: str = setting(
         "",
-        "Archive only topics in which this regular expression is found; without --topic, of all there are.",
+        "Archive only topics that contain a match of this regular expression; without --topic, of all topics.",
         file=False,
     )
-    topic_refresh: timedelta = setting("1m", "How often to look for new topics, without --topic.", file=False)
-    channel: str = setting(NAME, "Channel to use for every topic.", file=False)
-    max_in_flight: int = setting(
-        200, "Messages that may be unanswered at once, so also the most between two syncs.", min=1, file=False
-    )
+    topic_refresh: timedelta = setting("1m", "Interval of the search for new topics, without --topic.", file=False)
+    channel: str = setting(NAME, "Channel to consume from each topic.", file=False)
+    max_in_flight: int = setting(200, "Most messages in flight, and so also between two syncs.", min=1, file=False)
     output_dir: str = setting("/tmp", "Folder for the files.", file=False)
     work_dir: str = setting(
-        "", "Folder for files until they are finished, on the same file system.", shown="the output folder", file=False
+        "", "Folder for unfinished files, on the same file system.", shown="the output folder", file=False
     )
     filename_format: str = setting(
         DEFAULT_FORMAT,
-        "Name of the files, with <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>; may contain folders. Gzip, rotation and "
-        "a work folder need <REV>, which tells several files of one name apart.",
+        "Format of file names, with <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>; may contain folders. Gzip, rotation "
+        "and a work folder require <REV>, a number that distinguishes files of the same name.",
         file=False,
     )
     datetime_format: str = setting(
         DEFAULT_DATETIME,
-        "What <DATETIME> is, with strftime's %Y %y %m %d %H %I %M %S %p %B %b %A %a %Z %z.",
+        "Format of <DATETIME>, with strftime's %Y %y %m %d %H %I %M %S %p %B %b %A %a %Z %z.",
         file=False,
     )
     host_identifier: str = setting(
         "<SHORT_HOST>",
-        "What <HOST> is; in it <SHORT_HOST> is the host name up to the first dot, <HOSTNAME> all of it.",
+        "Format of <HOST>, in which <SHORT_HOST> is the host name up to the first dot and <HOSTNAME> the full name.",
         file=False,
     )
     gzip: bool = setting(False, "Compress the files.", file=False)
-    gzip_level: int = setting(6, "Effort of gzip, 1 to 9.", file=False)
-    skip_empty_files: bool = setting(False, "Begin a file with a message, not with its time.", file=False)
+    gzip_level: int = setting(6, "Compression level of gzip, 1 to 9.", file=False)
+    skip_empty_files: bool = setting(False, "Do not create a file before it has a message.", file=False)
     rotate_size: int = setting(
-        0, "Begin another file after this many bytes, before compression; 0: never.", min=0, file=False
+        0, "Start another file after this many bytes, before compression; 0: never.", min=0, file=False
     )
-    rotate_interval: timedelta = setting("0s", "Begin another file after this time; 0: never.", min="0s", file=False)
+    rotate_interval: timedelta = setting("0s", "Start another file after this time; 0: never.", min="0s", file=False)
     sync_interval: timedelta = setting(
-        "30s", "Longest time until a message is synced to the disk and finished.", file=False
+        "30s", "Longest time until a message is synced to disk and finished.", file=False
     )
-    http_client_connect_timeout: timedelta = setting("2s", "Time to connect to nsqlookupd, for topics.", file=False)
-    http_client_request_timeout: timedelta = setting("5s", "Time for nsqlookupd to answer.", file=False)
-    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.", file=False)
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting to nsqlookupd.", file=False)
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to nsqlookupd.", file=False)
+    log_level: LogLevel = setting("info", "Lowest severity to log: debug, info, warn, error or fatal.", file=False)
 
 
 async def to_file(flags: ToFileFlags, run: Run) -> int:
-    """Archive until told to stop. Raises ToolFailed."""
+    """Archive until stopped. Raises ToolFailed."""
     where = _checked(flags, run)
     rules = _rules(flags)
-    # Attempts count the times that this tool was killed too: giving up would be losing. And a message must not go to
-    # somebody else while it waits for a slow disk.
+    # Never give up: attempts also count the times that this tool was killed, and giving up would lose the message.
+    # Touch messages, so that they are not redelivered to another consumer while they wait for a slow disk.
     defaults = ConsumerOptions(max_attempts=0, auto_touch=True, lookupd_poll_interval=timedelta(seconds=10))
     options = consumer_options(flags, NAME, defaults)
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk"))
@@ -127,8 +125,7 @@ async def to_file(flags: ToFileFlags, run: Run) -> int:
 
 
 class Archivers:
-    """The topics that are being archived, each on its own. One that fails ends them all: its messages are not
-    finished, and whoever runs this tool has to know."""
+    """The archivers of all topics. If one fails, all are stopped and the tool reports the error."""
 
     def __init__(
         self, flags: ToFileFlags, where: Sources, rules: ArchiveRules, options: ConsumerOptions, run: Run
@@ -148,11 +145,11 @@ class Archivers:
 
     @property
     def archived(self) -> int:
-        """Messages on the disk, of all topics."""
+        """Number of messages on disk, of all topics."""
         return sum(each.archived for each in self._archivers.values())
 
     def begin(self, topic: str) -> None:
-        """Archive a topic too, if it is not yet. Raises ToolFailed for one that cannot be."""
+        """Start archiving a topic, unless it is archived already. Raises ToolFailed if it cannot be archived."""
         if topic in self._archivers or self._run.stop.is_set():
             return
         flags = self._flags
@@ -182,12 +179,12 @@ class Archivers:
         self._tasks.append(task)
 
     def reopen(self) -> None:
-        """SIGHUP: finish every file."""
+        """Finish every file; called on SIGHUP."""
         for each in self._archivers.values():
             each.reopen()
 
     async def finish(self) -> None:
-        """Have every message that has come written, and the files finished."""
+        """Write every message that has arrived, and finish the files."""
         for each in self._archivers.values():
             each.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,8 +201,8 @@ class Archivers:
 
 
 async def _discover(flags: ToFileFlags, where: Sources, archivers: Archivers) -> None:
-    """Begin what topics there are, now and every ``--topic-refresh``. A registry that does not answer is left out."""
-    told: set[str] = set()
+    """Start archiving new topics, now and every ``--topic-refresh``. Registries that do not answer are skipped."""
+    logged: set[str] = set()
     async with Lookup(
         where.lookupd_http_addresses,
         timeout=flags.http_client_request_timeout,
@@ -219,9 +216,9 @@ async def _discover(flags: ToFileFlags, where: Sources, archivers: Archivers) ->
                     archivers.begin(topic)
                 except ToolFailed as error:
                     errors.add(f"couldn't create logger for new topic {topic}: {error}")
-            for text in sorted(errors - told):  # once, not at every round
+            for text in sorted(errors - logged):  # log each error once, not at every refresh
                 log.error("%s", text)
-            told = errors
+            logged = errors
             await asyncio.sleep(flags.topic_refresh.total_seconds())
 
 
@@ -240,7 +237,7 @@ def _host(identifier: str) -> str:
 
 
 def _rules(flags: ToFileFlags) -> ArchiveRules:
-    """Also makes the folders, and finds out whether they will do. Raises ToolFailed."""
+    """The archive's rules. Also creates the folders and checks that they are usable. Raises ToolFailed."""
     rules = ArchiveRules(
         output_dir=flags.output_dir,
         work_dir=flags.work_dir or flags.output_dir,
@@ -256,9 +253,9 @@ def _rules(flags: ToFileFlags) -> ArchiveRules:
         except OSError as error:
             raise ToolFailed(f"{flag} {folder}: {error.strerror}") from None
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise ToolFailed(f"{flag} {folder}: cannot be written to")
+            raise ToolFailed(f"{flag} {folder}: not writable")
     if os.stat(rules.work_dir).st_dev != os.stat(rules.output_dir).st_dev:
-        raise ToolFailed("--work-dir and --output-dir must be on one file system")
+        raise ToolFailed("--work-dir and --output-dir must be on the same file system")
     return rules
 
 
@@ -292,4 +289,4 @@ def _words(error: Exception) -> str:
     return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
 
 
-main = Tool(NAME, "to-file", ToFileFlags, to_file, "Archive topics in files, a line for each message.")
+main = Tool(NAME, "to-file", ToFileFlags, to_file, "Archive topics in files, one line per message.")

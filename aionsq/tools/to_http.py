@@ -1,7 +1,7 @@
-"""``nsq to-http``: hand each message of a channel to an HTTP server.
+"""``nsq to-http``: send each message of a channel to an HTTP server.
 
-NSQ's nsq_to_http, with its flags. Differences: any 2xx answers a GET, too; an address that cannot be reached is passed
-over for the next one; a message is not given up; a ``--mode`` that does not exist is refused.
+NSQ's nsq_to_http, with its flags. Differences: any 2xx status is a success for GET too; the next address is tried if
+one cannot be reached; messages are never given up; an unknown ``--mode`` is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aionsq.tools.flags import ToolFailed, sources
 from aionsq.tools.hostpool import pool_of
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
-from nsqwire.settings import setting
+from nsqdaemon.settings import setting
 from nsqwire.version import NSQ_VERSION
 
 log = logging.getLogger(__name__)
@@ -46,23 +46,25 @@ class ToHTTPFlags(DeliveryFlags, env=""):
 
     topic: str = setting("", "Topic to consume.", file=False)
     channel: str = setting(NAME, "Channel to consume.", file=False)
-    post: tuple[str, ...] = setting((), "URL to POST each message to, as the body.", file=False)
+    post: tuple[str, ...] = setting((), "URL to POST each message to; the message is the body.", file=False)
     get: tuple[str, ...] = setting(
-        (), "URL to GET for each message; the message, escaped, takes the place of its one %s.", file=False
+        (), "URL to GET for each message; its one %s is replaced by the escaped message.", file=False
     )
     header: tuple[str, ...] = setting((), "Header of each request, 'Name: value'.", file=False)
-    content_type: str = setting(CONTENT_TYPE, "Content-Type of a POST.", file=False)
+    content_type: str = setting(CONTENT_TYPE, "Content-Type of POST requests.", file=False)
     mode: str = mode_setting((EVERY_ADDRESS,))
-    n: int = setting(100, "Requests under way at once.", min=1, file=False)
-    sample: float = setting(1.0, "Share of the messages to send, 0 to 1; the others are finished unsent.", file=False)
-    http_client_connect_timeout: timedelta = setting("2s", "Time to connect.", min="1ms", file=False)
+    n: int = setting(100, "Most simultaneous requests.", min=1, file=False)
+    sample: float = setting(
+        1.0, "Fraction of the messages to send, 0 to 1; the others are finished without sending.", file=False
+    )
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms", file=False)
     http_client_request_timeout: timedelta = setting(
-        "20s", "Time for a request, redirects included.", min="1ms", file=False
+        "20s", "Timeout of a request, including redirects.", min="1ms", file=False
     )
 
 
 class NotTaken(Exception):
-    """The server did not take the message. ``unsent``: it could not be reached, and has seen nothing of it."""
+    """A server did not accept the message. ``unsent``: it could not be reached and received nothing of the message."""
 
     def __init__(self, address: str, reason: str, *, unsent: bool = False) -> None:
         super().__init__(f"{address}: {reason}")
@@ -70,10 +72,10 @@ class NotTaken(Exception):
 
 
 class Sender:
-    """Makes the requests; to be used with ``async with``."""
+    """Sends the requests; use it with ``async with``."""
 
     def __init__(self, flags: ToHTTPFlags) -> None:
-        """Raises ToolFailed for a header or an address that is none."""
+        """Raises ToolFailed for an invalid header or address."""
         headers = {"User-Agent": f"{NAME} v{NSQ_VERSION}"}
         if flags.post:
             headers["Content-Type"] = flags.content_type
@@ -90,10 +92,10 @@ class Sender:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # as many as there are requests under way, which --n bounds
+            connector=aiohttp.TCPConnector(limit=0),  # one per simultaneous request, which --n limits
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
-            auto_decompress=False,  # nobody looks at what the answers say
+            auto_decompress=False,  # response bodies are not used
         )
         return self
 
@@ -103,7 +105,7 @@ class Sender:
         await self._session.close()
 
     async def send(self, address: str, body: bytes) -> None:
-        """Have ``address`` take a message. Raises NotTaken."""
+        """Send a message to ``address``. Raises NotTaken."""
         url = self._url_of[address](body)
         data = body if self._method == "POST" else None
         try:
@@ -111,7 +113,7 @@ class Sender:
                 if not 200 <= response.status < 300:
                     raise NotTaken(address, f"{response.status} {response.reason or ''}".rstrip())
                 async for _ in response.content.iter_any():
-                    pass  # read to its end, so that the connection can be used again
+                    pass  # read to the end, so that the connection can be reused
         except aiohttp.ClientConnectorError as error:
             raise NotTaken(address, reason_of(error.os_error), unsent=True) from None
         except aiohttp.ConnectionTimeoutError:
@@ -123,7 +125,7 @@ class Sender:
 
 
 def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
-    """The headers, with those of ``--header`` added, or put in the place of ours of the same name."""
+    """The headers with those of ``--header``, which replace headers of the same name."""
     for text in texts:
         name, _, value = (part.strip() for part in text.partition(":"))
         if (
@@ -140,7 +142,7 @@ def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
 
 
 def _url_maker(address: str, *, is_template: bool) -> Callable[[bytes], URL]:
-    """What makes the URL to ask for, for a message. Raises ToolFailed."""
+    """Return a function from a message to its URL. Raises ToolFailed."""
     flag = "--get" if is_template else "--post"
     try:
         url = URL(address, encoded=True)
@@ -150,17 +152,17 @@ def _url_maker(address: str, *, is_template: bool) -> Callable[[bytes], URL]:
         raise ToolFailed(f"{flag} {address}: not the URL of an HTTP server")
     if not is_template:
         return lambda body: url
-    # %% for a percent sign was needed where the address is a printf string
+    # In a printf string, a percent sign is written as %%.
     before, after = (part.replace("%%", "%") for part in address.split(PLACEHOLDER))
     return lambda body: URL(before + quote_plus(body) + after, encoded=True)
 
 
 class Deliveries:
-    """Hands messages to the addresses, as the mode chooses them."""
+    """Sends messages to the addresses that the mode chooses."""
 
     def __init__(self, flags: ToHTTPFlags, sender: Sender, timings: AddressTimings) -> None:
         self.done = 0
-        """Messages that are through, those left out by ``--sample`` too."""
+        """Number of messages processed, including those skipped by ``--sample``."""
         self._addresses = list(dict.fromkeys(flags.get or flags.post))
         self._to_all = flags.mode == EVERY_ADDRESS
         self._unreachable: set[str] = set()
@@ -170,13 +172,13 @@ class Deliveries:
         self._timings = timings
 
     async def handle(self, message: Message) -> None:
-        """Finish the message once it has been taken; otherwise have it delivered again, and slow down."""
+        """Send the message and finish it; on failure, requeue it with backoff."""
         if self._sample >= 1.0 or random.random() < self._sample:
             try:
                 await (self._send_to_all if self._to_all else self._send_to_one)(message.body)
             except NotTaken as error:
-                level = logging.DEBUG if error.unsent else logging.WARNING  # of the address a line was written already
-                log.log(level, "%s; message %s goes back, attempt %d", error, message.id.decode(), message.attempts)
+                level = logging.DEBUG if error.unsent else logging.WARNING  # the address was logged already
+                log.log(level, "%s; requeued message %s, attempt %d", error, message.id.decode(), message.attempts)
                 message.requeue()
                 return
         self.done += 1
@@ -185,7 +187,7 @@ class Deliveries:
         tried: set[str] = set()
         for left in reversed(range(len(self._addresses))):
             address = self._pool.pick(time.monotonic())
-            if address in tried:  # other messages have moved the turn on
+            if address in tried:  # other messages have advanced the turn meanwhile
                 address = next(each for each in self._addresses if each not in tried)
             tried.add(address)
             try:
@@ -205,9 +207,9 @@ class Deliveries:
                 raise outcome
 
     async def _send(self, address: str, body: bytes) -> float:
-        """Have ``address`` take a message; how long it took, seconds. Raises NotTaken.
+        """Send a message to ``address``; returns the seconds it took. Raises NotTaken.
 
-        That an address cannot be reached, and that it can again, is a log line for the address, not for each message.
+        Logs once that an address cannot be reached and once that it answers again, not for each message.
         """
         began_at = time.monotonic()
         try:
@@ -218,7 +220,9 @@ class Deliveries:
             elif address not in self._unreachable:
                 self._unreachable.add(address)
                 alone = self._to_all or len(self._addresses) == 1
-                log.warning("%s; %s", error, "messages go back until it answers" if alone else "trying another address")
+                log.warning(
+                    "%s; %s", error, "requeueing messages until it answers" if alone else "trying another address"
+                )
             raise
         self._reached(address)
         seconds = time.monotonic() - began_at
@@ -232,7 +236,7 @@ class Deliveries:
 
 
 def check(flags: ToHTTPFlags) -> None:
-    """Raises ToolFailed for flags that do not go together."""
+    """Raises ToolFailed for missing or conflicting flags."""
     if not flags.topic or not flags.channel:
         raise ToolFailed("--topic and --channel are required")
     if flags.content_type != CONTENT_TYPE:
@@ -243,7 +247,7 @@ def check(flags: ToHTTPFlags) -> None:
 
 
 def check_addresses(flags: ToHTTPFlags) -> None:
-    """Raises ToolFailed for addresses that are missing or no templates, and for a share that is none."""
+    """Raises ToolFailed for missing addresses, GET addresses without ``%s``, and a fraction out of range."""
     if not flags.get and not flags.post:
         raise ToolFailed("--get or --post required")
     if flags.get and flags.post:
@@ -255,7 +259,7 @@ def check_addresses(flags: ToHTTPFlags) -> None:
 
 
 async def to_http(flags: ToHTTPFlags, run: Run) -> int:
-    """Deliver until told to stop. Raises ToolFailed."""
+    """Deliver until stopped. Raises ToolFailed."""
     _with_own({}, flags.header)
     check(flags)
     where = sources(flags, local=run.is_subcommand)
@@ -279,4 +283,4 @@ async def to_http(flags: ToHTTPFlags, run: Run) -> int:
     return 0
 
 
-main = Tool(NAME, "to-http", ToHTTPFlags, to_http, "Hand each message of a channel to an HTTP server.")
+main = Tool(NAME, "to-http", ToHTTPFlags, to_http, "Send each message of a channel to an HTTP server.")

@@ -1,8 +1,8 @@
 """``nsq to-nsq``: publish each message of a channel to other nsqds.
 
-NSQ's nsq_to_nsq, with its flags. Differences: a destination that is not connected is passed over for one that is; a
-message is not given up; one that is no JSON where JSON is looked at comes back instead of being lost, or as
-``--non-json`` says; values keep the digits they were written with; what would go round for ever is refused.
+NSQ's nsq_to_nsq, with its flags. Differences: destinations that are not connected are skipped; messages are never given
+up; a message that is not JSON, where JSON is required, is requeued instead of lost (``--non-json`` changes this); the
+digits of numbers are kept; publishing a topic to itself is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from aionsq.tools.hostpool import pool_of
 from aionsq.tools.json_filter import FieldMissing, JSONFilter, NotJSON
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
+from nsqdaemon.settings import setting
 from nsqwire.names import is_valid_name
-from nsqwire.settings import setting
 
 log = logging.getLogger(__name__)
 
@@ -46,27 +46,28 @@ class ToNSQFlags(DeliveryFlags, env=""):
     destination_topic: str = setting("", "Topic to publish to.", shown="the topic consumed", file=False)
     destination_nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to publish to, host:port.", file=False)
     mode: str = mode_setting()
-    require_json_field: str = setting("", "Pass on only JSON objects that have this field.", file=False)
-    require_json_value: str = setting("", "Pass on only where the required field has this value.", file=False)
+    require_json_field: str = setting("", "Publish only JSON objects that have this field.", file=False)
+    require_json_value: str = setting("", "Publish only if the required field has this value.", file=False)
     whitelist_json_field: tuple[str, ...] = setting(
-        (), "Pass on only this field of a JSON object; may be given several times.", file=False
+        (), "Publish only this field of a JSON object; may be given several times.", file=False
     )
     non_json: str = setting(
         "requeue",
-        "What becomes of a message that is no JSON object, where one is needed: requeue, pass (on as it is) or drop.",
+        "Treatment of messages that are not JSON objects if fields are required or whitelisted: requeue, pass "
+        "(publish unchanged) or drop.",
         choices=("requeue", "pass", "drop"),
         file=False,
     )
     producer_opt: tuple[str, ...] = setting(
-        (), "Option of the publishing client, name,value; docs/client.md.", file=False
+        (), "Option of the publishing client, as name,value; see docs/client.md.", file=False
     )
 
 
 class Destinations:
-    """The nsqds to publish to; to be used with ``async with``."""
+    """The nsqds to publish to; use it with ``async with``."""
 
     def __init__(self, flags: ToNSQFlags, options: ProducerOptions, timings: AddressTimings) -> None:
-        """Raises ToolFailed for an address that is none."""
+        """Raises ToolFailed for an invalid address."""
         addresses = list(dict.fromkeys(flags.destination_nsqd_tcp_address))
         try:
             self._producers = {address: Producer(address, options) for address in addresses}
@@ -77,14 +78,14 @@ class Destinations:
         self._connecting: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Destinations:
-        """Connect. Raises ConnectFailed where none can be reached; those that cannot are tried again."""
+        """Connect. Raises ConnectFailed if none can be reached; otherwise unreachable ones are retried."""
         tried = await asyncio.gather(*(_started(each) for each in self._producers.values()))
         failures = [failure for failure in tried if failure is not None]
         if len(failures) == len(tried):
             raise failures[0]
         for producer, failure in zip(self._producers.values(), tried, strict=True):
             if failure is not None:
-                log.warning("%s; trying again", failure)
+                log.warning("%s; retrying", failure)
                 self._connecting.append(asyncio.create_task(_connect(producer)))
         return self
 
@@ -94,7 +95,7 @@ class Destinations:
         await asyncio.gather(*(each.close() for each in self._producers.values()))
 
     def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """Publish to the one that the mode chooses, of those that are connected. The future ends as a Producer's."""
+        """Publish to the connected nsqd that the mode chooses. The future is like Producer's."""
         now = time.monotonic()
         for _ in self._producers:
             address = self._pool.pick(now)
@@ -139,11 +140,11 @@ def _failed(error: Exception) -> asyncio.Future[None]:
 
 
 class Relay:
-    """Publishes what the filter lets pass; a message is finished once its destination has stored it."""
+    """Publishes the messages that pass the filter; a message is finished once its destination has stored it."""
 
     def __init__(self, flags: ToNSQFlags, destinations: Destinations) -> None:
         self.done = 0
-        """Messages that are through, those not to be passed on too."""
+        """Number of messages processed, including those that the filter rejected."""
         self._filter = JSONFilter(flags.require_json_field, flags.require_json_value, flags.whitelist_json_field)
         self._non_json = flags.non_json
         self._destinations = destinations
@@ -180,7 +181,7 @@ class Relay:
         self.done += 1
 
     def _requeue(self, message: Message, reason: str) -> None:
-        log.warning("%s; message %s goes back, attempt %d", reason, message.id.decode(), message.attempts)
+        log.warning("%s; requeued message %s, attempt %d", reason, message.id.decode(), message.attempts)
         message.requeue()
 
 
@@ -188,7 +189,7 @@ _DONE_WITH: Final = {"pass": "passing on", "drop": "dropping"}
 
 
 async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
-    """Publish until told to stop. Raises ToolFailed."""
+    """Publish until stopped. Raises ToolFailed."""
     if not flags.topic or not flags.channel:
         raise ToolFailed("--topic and --channel are required")
     if not all(map(is_valid_name, flags.topic)):
@@ -226,7 +227,7 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
 
 
 def _refuse_circles(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
-    """Raises ToolFailed where a topic would be fed to itself, each message for ever."""
+    """Raises ToolFailed if a topic would be published to itself, in an endless loop."""
     if not flags.destination_topic or flags.destination_topic in topics:
         for address in flags.destination_nsqd_tcp_address:
             if address in where.nsqd_tcp_addresses:

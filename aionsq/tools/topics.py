@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from aionsq.cluster import Action, perform
-from aionsq.survey import Survey, TopicRow, held_by, survey
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
 from aionsq.tools.cluster_command import Deed, Options
 from aionsq.tools.flags import ToolFailed
+from nsqcluster import Action, Survey, perform, survey
+from nsqcluster.rows import TopicRow, held_count
 
 PROG = "nsq topics"
 
 VERBS = {
-    "list": "what each topic holds (what is done without a verb); of these topics only, if any are named",
-    "create": "make topics known to every nsqlookupd, or make them on each nsqd given",
-    "pause": "keep what is published from going on to the channels",
-    "unpause": "let it go on again",
-    "empty": "destroy what no channel has been given yet",
-    "delete": "destroy topics with their channels and all of their messages",
+    "list": "list topics with their depths and counters, all or the given ones (the default)",
+    "create": "create topics in every nsqlookupd, or on each nsqd given",
+    "pause": "stop passing published messages to the channels",
+    "unpause": "resume passing messages to the channels",
+    "empty": "delete messages that no channel has received yet",
+    "delete": "delete topics with their channels and all their messages",
 }
 
 
@@ -30,18 +30,18 @@ def main(argv: Sequence[str]) -> int:
     options = command.parse(
         argv,
         prog=PROG,
-        description="Look at a cluster's topics, and act on them wherever they are.",
+        description="List a cluster's topics, and change them on every node that has them.",
         verbs=VERBS,
         names="[TOPIC ...]",
-        epilog="Exit status: 0 if all went well, 1 if a node or nsqlookupd failed (each is named), 2 for a mistake in "
-        "the command line.",
+        epilog="Exit status: 0 on success, 1 if a node or nsqlookupd failed (each is reported), 2 for an invalid "
+        "command line.",
     )
     try:
         names = list(dict.fromkeys(command.checked_name("topic", name) for name in options.names))
         if options.verb == "list":
             return command.run(PROG, show(options, names))
         if not names:
-            raise ToolFailed(f"{options.verb} which topic? name one or more", status=command.USAGE)
+            raise ToolFailed(f"{options.verb} requires one or more topics", status=command.USAGE)
     except ToolFailed as error:
         process.note(PROG, str(error))
         return error.status
@@ -83,7 +83,7 @@ async def show(options: Options, names: Sequence[str]) -> int:
 
 
 async def look(options: Options, names: Sequence[str]) -> list[Survey]:
-    """What each topic holds. Raises ToolFailed where everybody answered and nobody has one."""
+    """Survey each topic. Raises ToolFailed if every server answered and none has one of the topics."""
     found = await asyncio.gather(*(survey(options.cluster, name) for name in names))
     for name, each in zip(names, found, strict=True):
         if not each.failures and not each.topic_rows():
@@ -92,22 +92,23 @@ async def look(options: Options, names: Sequence[str]) -> list[Survey]:
 
 
 async def meant(options: Options, name: str) -> str:
-    """A hint at a topic of nearly this name."""
+    """A hint at a topic with a similar name."""
     near = get_close_matches(name, [row["name"] for row in (await survey(options.cluster)).topic_rows()], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def loss(action: Action, name: str, found: Survey) -> str:
-    """What goes if the action is done, as the rest of a sentence that begins with "this will"."""
+    """Describe what the action deletes, as the end of a sentence that begins with "This will"."""
     row: TopicRow | None = next(iter(found.topic_rows()), None)
     unknown = command.and_unknown(found)
     if row is None:
         return f"{action} topic {name}{unknown}"
     where = f"on {command.count(len(row['nodes']), 'node')}" if row["nodes"] else "known to nsqlookupd only"
     if action is Action.EMPTY:
-        return f"{action} topic {name} {where}: {command.count(row['depth'], 'message')} that no channel has{unknown}"
+        messages = f"{command.count(row['depth'], 'message')} that no channel has received"
+        return f"{action} topic {name} {where}: {messages}{unknown}"
     parts = [f"{row['depth']:,} in the topic itself"]
-    parts += [f"{held_by(each):,} in channel {each['name']}" for each in found.channel_rows()]
+    parts += [f"{held_count(each):,} in channel {each['name']}" for each in found.channel_rows()]
     total = command.count(row["depth"] + row["channel_depth"], "message")
     held = total if row["channel_count"] == 0 else f"{total} ({', '.join(parts)})"
     return f"{action} topic {name} {where}, with {command.count(row['channel_count'], 'channel')} and {held}{unknown}"

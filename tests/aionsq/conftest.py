@@ -1,13 +1,11 @@
-"""An nsqd and an nsqlookupd that do what a test tells them, and real ones, all on loopback sockets."""
+"""Fixtures: scripted and real nsqds and nsqlookupds on loopback sockets."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import json
-import re
 import struct
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -18,14 +16,15 @@ from typing import Any
 import pytest
 
 from bench.ports import free_port
+from tests.harness.daemon import BROKER, Daemon
+from tests.harness.waiting import DEADLINE_S
 
-DEADLINE_S = 10.0
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 
 @dataclass
 class Command:
-    """A command as it came in; ``at`` is monotonic seconds."""
+    """A received command; ``at`` is monotonic seconds."""
 
     line: str
     body: bytes = b""
@@ -50,6 +49,12 @@ class Peer:
         id = id or b"%016x" % next(self._nsqd.ids)
         self.frame(MESSAGE, struct.pack(">qH16s", time.time_ns(), attempts, id) + body)
         return id
+
+    async def processed(self) -> None:
+        """Wait until the client has read everything sent so far: it answers a heartbeat that comes after it."""
+        answered = len(self.lines("NOP"))
+        self.frame(RESPONSE, b"_heartbeat_")
+        await self._nsqd.until(lambda: len(self.lines("NOP")) > answered)
 
     def raw(self, data: bytes) -> None:
         self._writer.write(data)
@@ -82,7 +87,7 @@ class Peer:
 
 
 class ScriptedNsqd:
-    """Answers as nsqd does, unless ``on[verb]`` says otherwise; delivers only what a test sends."""
+    """Answers like nsqd, unless ``on[verb]`` overrides it; delivers only messages sent by the test."""
 
     def __init__(self) -> None:
         self.on: dict[str, Callable[[Peer, Command], Awaitable[None] | None]] = {}
@@ -122,7 +127,7 @@ class ScriptedNsqd:
         try:
             await peer.serve()
         except asyncio.CancelledError:
-            pass  # the end of the test
+            pass  # the test has ended
 
     async def react(self, peer: Peer, verb: str, command: Command) -> None:
         if verb in self.on:
@@ -146,7 +151,7 @@ class ScriptedNsqd:
         task.add_done_callback(self._tasks.discard)
 
     async def until(self, condition: Callable[[], Any]) -> Any:
-        """Wait for ``condition`` to hold, looked at after each command and disconnection; returns what it returned."""
+        """Wait until ``condition()`` is true, checked after each command and disconnection; returns its result."""
         async with asyncio.timeout(DEADLINE_S):
             async with self._condition:
                 while not (result := condition()):
@@ -214,7 +219,7 @@ def _producer(address: str) -> dict[str, Any]:
 
 @pytest.fixture
 async def start_nsqd() -> AsyncIterator[Callable[[], Awaitable[ScriptedNsqd]]]:
-    """Start a scripted nsqd; as many as a test calls for."""
+    """``await start_nsqd()`` starts another scripted nsqd."""
     async with AsyncExitStack() as stack:
 
         async def start() -> ScriptedNsqd:
@@ -234,7 +239,7 @@ async def nsqd(start_nsqd: Callable[[], Awaitable[ScriptedNsqd]]) -> ScriptedNsq
 
 @pytest.fixture
 async def start_lookup() -> AsyncIterator[Callable[[], Awaitable[ScriptedLookup]]]:
-    """Start a scripted nsqlookupd; as many as a test calls for."""
+    """``await start_lookup()`` starts another scripted nsqlookupd."""
     async with AsyncExitStack() as stack:
 
         async def start() -> ScriptedLookup:
@@ -252,48 +257,26 @@ def unused_address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], Any]], Awaitable[Any]]:
-    """Poll a condition until it holds; fails the test after ten seconds."""
-
-    async def wait(condition: Callable[[], Any]) -> Any:
-        async with asyncio.timeout(DEADLINE_S):
-            while not (result := condition()):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            return result
-
-    return wait
-
-
 class Server:
-    """A real ``python -m brokerd`` or ``python -m lookup`` on loopback, to be stopped and started again in place."""
+    """A broker or a registry for a test in an event loop. It keeps its ports over a restart."""
 
-    def __init__(self, module: str, *flags: str) -> None:
-        self.tcp_address = self.http_address = "127.0.0.1:0"
-        self._module = module
-        self._flags = flags
-        self._process: asyncio.subprocess.Process | None = None
-        self._log_reader: asyncio.Task[None] | None = None
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    @property
+    def tcp_address(self) -> str:
+        return self._daemon.tcp_address
+
+    @property
+    def http_address(self) -> str:
+        return self._daemon.http_address
 
     async def start(self) -> None:
-        addresses = (f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}")
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", self._module, *addresses, *self._flags, stderr=asyncio.subprocess.PIPE
-        )
-        log = self._process.stderr
-        assert log is not None
-        async with asyncio.timeout(DEADLINE_S):
-            self.tcp_address = await _listening(log, "TCP")
-            self.http_address = await _listening(log, "HTTP")
-        self._log_reader = asyncio.create_task(_drain(log))
+        await asyncio.to_thread(self._daemon.launch)
 
     async def terminate(self) -> None:
-        """SIGTERM, and wait for the end."""
-        assert self._process is not None
-        if self._process.returncode is None:
-            self._process.terminate()
-        async with asyncio.timeout(DEADLINE_S):
-            await self._process.wait()
+        """Send SIGTERM, and wait for the exit."""
+        await asyncio.to_thread(self._daemon.stop)
 
     async def restart(self) -> None:
         """Stop cleanly and start again on the same addresses and data."""
@@ -301,38 +284,20 @@ class Server:
         await self.start()
 
     async def close(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-        if self._log_reader is not None:
-            await self._log_reader
-
-
-async def _listening(log: asyncio.StreamReader, face: str) -> str:
-    seen = b""
-    while line := await log.readline():
-        seen += line
-        if match := re.search(rf"{face}: listening on (\S+)", line.decode()):
-            return match[1]
-    raise AssertionError(f"the server ended without listening:\n{seen.decode()}")
-
-
-async def _drain(log: asyncio.StreamReader) -> None:
-    while await log.readline():
-        pass
+        await asyncio.to_thread(self._daemon.close)
 
 
 @pytest.fixture
 async def start_server(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Server]]]:
-    """``await start_server("brokerd", *flags)``: brokerd gets a data path of its own."""
+    """``await start_server("brokerd", *flags)``, or ``"nsqlookup"``: brokerd gets a data path of its own."""
     async with AsyncExitStack() as stack:
 
         async def start(module: str, *flags: str) -> Server:
-            if module == "brokerd":
+            if module == BROKER:
                 data_path = tmp_path / f"brokerd{next(numbers)}"
                 data_path.mkdir()
                 flags = (f"--data-path={data_path}", "--broadcast-address=127.0.0.1", *flags)
-            server = Server(module, *flags)
+            server = Server(Daemon(module, *flags, keep_ports=True))
             stack.push_async_callback(server.close)
             await server.start()
             return server
@@ -344,7 +309,7 @@ async def start_server(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[
 @pytest.fixture
 async def registry(start_server: Callable[..., Awaitable[Server]]) -> Server:
     """A running lookup."""
-    return await start_server("lookup")
+    return await start_server("nsqlookup")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def at_level(level: int) -> Backoff:
 
 
 def waits(backoff: Backoff, outcomes: list[Outcome]) -> list[int]:
-    """The blocks, in ms, when each test ends as told."""
+    """The blocks, in ms, when the tests end with ``outcomes``."""
     result, trial = [], None
     for outcome in outcomes:
         wait = backoff.answered(outcome, trial)
@@ -36,12 +36,12 @@ def waits(backoff: Backoff, outcomes: list[Outcome]) -> list[int]:
 
 
 def test_blocks_double_up_to_the_maximum_and_no_further():
-    """Failure after failure: 200, 400, then the configured 500 ms, and it stays there."""
+    """Repeated failures block for 200, 400, then always the configured 500 ms."""
     assert waits(Backoff(Exponential(100 * MS), 500 * MS), [FAILED] * 5) == [200, 400, 500, 500, 500]
 
 
 def test_recovery_goes_down_one_level_per_success():
-    """Three failures, then success: every level is waited at once more on the way down."""
+    """Three failures, then successes: each lower level blocks once more."""
     backoff = Backoff(Exponential(50 * MS), timedelta(minutes=2))
     assert waits(backoff, [FAILED] * 3 + [FINISHED] * 3) == [100, 200, 400, 200, 100]
     assert backoff.state is State.NORMAL
@@ -65,7 +65,7 @@ def test_only_failures_start_a_block(outcome):
 @pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_answers_during_a_block_change_nothing(outcome, level):
-    """They belong to messages that were under way when it began."""
+    """They belong to messages delivered before the block."""
     backoff = at_level(level)
     assert backoff.answered(FAILED, backoff.trial) is not None
     assert backoff.answered(outcome, None) is None
@@ -85,7 +85,7 @@ def test_only_the_test_message_decides_a_test(outcome, level):
 
 @pytest.mark.parametrize("level", [1, 2, 3])
 def test_what_a_test_message_leads_to(level):
-    """Success goes down a level, failure up, a neutral requeue stays; a given-up message decides nothing."""
+    """A success lowers the level, a failure raises it, a neutral requeue keeps it; a given-up message has no effect."""
     finished, failed, requeued, given_up = (at_level(level) for _ in range(4))
     assert finished.answered(FINISHED, finished.trial) == (100 * MS * 2 ** (level - 1) if level > 1 else None)
     assert (finished.state, finished.level) == (State.BLOCKED if level > 1 else State.NORMAL, level - 1)
@@ -99,7 +99,7 @@ def test_what_a_test_message_leads_to(level):
 
 @given(st.lists(st.sampled_from(list(Outcome)), max_size=60), st.integers(0, 5_000), st.integers(0, 60_000))
 def test_a_block_is_never_longer_than_the_maximum(outcomes, multiplier_ms, maximum_ms):
-    """Whatever happens, and a level that only counts up without the wait growing is not left behind."""
+    """The level also stops growing when the wait has reached the maximum."""
     for strategy in (Exponential, FullJitter):
         backoff = Backoff(strategy(multiplier_ms * MS), maximum_ms * MS)
         trial = None
@@ -112,14 +112,14 @@ def test_a_block_is_never_longer_than_the_maximum(outcomes, multiplier_ms, maxim
 
 
 def test_full_jitter_draws_below_the_exponential_wait():
-    """Many consumers that failed together do not come back together."""
+    """Consumers that failed together do not resume together."""
     draws = {FullJitter(100 * MS).calculate(3) for _ in range(50)}
     assert len(draws) > 10
     assert all(timedelta(0) <= draw <= 800 * MS for draw in draws)
 
 
 def test_an_object_of_ones_own_says_how_long_to_block():
-    """Anything with ``calculate(attempt)``; the maximum still holds, and a wait below zero is none."""
+    """Any object with ``calculate(attempt)``; the maximum still applies, and a negative wait is zero."""
 
     class Steps:
         def calculate(self, attempt):

@@ -1,4 +1,4 @@
-"""Backoff under any order of answers and expired waits, beside a model that counts."""
+"""Backoff under any order of answers and expired waits, compared with a counting model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HIGHEST = 5
 
 
 class BackoffModel(RuleBasedStateMachine):
-    """The level moves by one per decided test, between 0 and the highest, and by nothing else."""
+    """The level changes only by one per decided test, between 0 and the highest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class BackoffModel(RuleBasedStateMachine):
         self.trial: int | None = None
 
     def answer(self, outcome: Outcome, trial: int | None, level: int | None) -> None:
-        """``level``: what it leads to; None where it decides nothing."""
+        """``level`` is the expected level; None if the answer has no effect."""
         wait = self.backoff.answered(outcome, trial)
         if level is None:
             assert wait is None
@@ -73,5 +73,5 @@ class BackoffModel(RuleBasedStateMachine):
 
 
 def test_any_order_of_answers_and_waits():
-    """The machine does what the model says, whatever comes."""
+    """The machine agrees with the model after every step."""
     run_state_machine_as_test(BackoffModel)

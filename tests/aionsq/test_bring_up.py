@@ -34,7 +34,7 @@ def test_a_publisher_is_ready_once_identified():
 
 
 def test_a_consumer_is_ready_once_its_subscription_is_confirmed():
-    """The answer to SUB is awaited, so that a refusal reaches whoever connects."""
+    """The answer to SUB is awaited, so that the caller gets a refusal."""
     handshake = started("t", "c")
     assert handshake.received(frame.RESPONSE, answer()) == [Send(b"SUB t c\n")]
     assert handshake.received(frame.RESPONSE, b"_heartbeat_") == [Send(b"NOP\n")]
@@ -60,33 +60,33 @@ def test_layers_go_on_in_order_and_each_is_confirmed():
         ({"deflate": True}, (frame.RESPONSE, answer()), "does not grant deflate"),
         ({}, (frame.RESPONSE, answer(auth_required=True)), "requires an auth_secret"),
         ({}, (frame.ERROR, b"E_BAD_BODY IDENTIFY heartbeat"), "IDENTIFY was refused: E_BAD_BODY"),
-        ({}, (frame.RESPONSE, b"[1]"), "no answer to IDENTIFY"),
-        ({}, (frame.RESPONSE, b'{"max_rdy_count":"many"}'), "no answer to IDENTIFY"),
+        ({}, (frame.RESPONSE, b"[1]"), "is not a valid response to IDENTIFY"),
+        ({}, (frame.RESPONSE, b'{"max_rdy_count":"many"}'), "is not a valid response to IDENTIFY"),
         ({}, (frame.MESSAGE, b"x" * 30), "frame of type 2"),
     ],
 )
 def test_a_handshake_that_cannot_go_on_says_why(options, reply, says):
-    """Above all, a connection that was to be encrypted never goes on unencrypted."""
+    """In particular, a connection with TLS configured never continues without TLS."""
     with pytest.raises(HandshakeFailed, match=says):
         started(**options).received(*reply)
 
 
 def test_an_nsqd_from_before_negotiation_will_do():
-    """It answers OK, and takes RDY up to 2500."""
+    """It answers OK, and accepts RDY up to 2500."""
     (ready,) = started().received(frame.RESPONSE, b"OK")
     assert isinstance(ready, Ready)
     assert ready.negotiated.max_rdy_count == 2500
 
 
 def test_an_nsqd_that_names_no_maximum_is_asked_for_nothing():
-    """As go-nsq reads it: without ``max_rdy_count`` in the answer it is 0."""
+    """Without ``max_rdy_count`` in the response it is 0, as in go-nsq."""
     (ready,) = started().received(frame.RESPONSE, b'{"version":"1.3.0"}')
     assert isinstance(ready, Ready)
     assert ready.negotiated.max_rdy_count == 0
 
 
 def test_identify_tells_what_was_chosen_in_milliseconds():
-    """nsqd reads integers of milliseconds, and gets msg_timeout only when one was chosen."""
+    """Times are integers of milliseconds, and msg_timeout is sent only if it was set."""
     fields = ConsumerOptions(heartbeat_interval=timedelta(seconds=5), sample_rate=10).identify_fields()
     assert (fields["heartbeat_interval"], fields["sample_rate"]) == (5000, 10)
     assert fields["feature_negotiation"] is True
@@ -95,7 +95,7 @@ def test_identify_tells_what_was_chosen_in_milliseconds():
 
 
 def test_an_nsqd_is_forgotten_only_after_several_polls_without_it():
-    """And a poll that some nsqlookupd did not answer does not count."""
+    """Polls that an nsqlookupd did not answer are not counted."""
     discovery = Discovery()
     discovery.polled(["a", "b"], complete=True)
     for _ in range(FORGET_AFTER_POLLS - 1):
@@ -109,7 +109,7 @@ def test_an_nsqd_is_forgotten_only_after_several_polls_without_it():
 
 
 def test_pauses_grow_to_the_maximum_and_start_anew_after_a_lasting_connection():
-    """The first attempt comes at once."""
+    """The first attempt is made at once."""
     pauses = Reconnect(timedelta(seconds=2))
     delays = [pauses.next_delay() for _ in range(12)]
     assert delays[0] == 0
@@ -158,7 +158,7 @@ def test_an_option_can_be_given_as_text(name, text, field, value):
         ("read_timeout", "10", "invalid read_timeout ! 10ms < 100ms"),
         ("read-timeout", "6m", "invalid read_timeout ! 6m0s > 5m0s"),
         ("read_timeout", "1 second", r"failed to coerce option read_timeout \(1 second\)"),
-        ("heartbeat_interval", "-1", "a consumer cannot do without heartbeats"),
+        ("heartbeat_interval", "-1", "a consumer requires heartbeats"),
         ("heartbeat_interval", "0", "invalid heartbeat_interval ! 0s < 1ms"),
         ("local_addr", "here", "invalid local_addr ! 'here' is not an IP address"),
         ("tls_min_version", "tls9", "not one of ssl3.0, tls1.0, tls1.1, tls1.2, tls1.3"),
@@ -181,7 +181,7 @@ def test_options_out_of_range_are_refused_when_made():
 
 
 def test_options_are_looked_at_together():
-    """Two that only make sense together may come in any order, and of one given twice the last counts."""
+    """Options that are valid only together may be in any order; of a repeated option, the last counts."""
     texts = [("read_timeout", "10s"), ("max_attempts", "1"), ("heartbeat_interval", "5s"), ("max-attempts", "2")]
     options = with_texts(ConsumerOptions(), texts)
     assert (options.read_timeout, options.heartbeat_interval) == (timedelta(seconds=10), timedelta(seconds=5))
@@ -189,7 +189,7 @@ def test_options_are_looked_at_together():
 
 
 def test_a_producer_takes_a_consumers_option_without_effect():
-    """go-nsq has one set of names for both; what cannot be read is refused all the same."""
+    """go-nsq has one set of names for both; invalid values are refused anyway."""
     assert with_text(ProducerOptions(), "max_in_flight", "5") == ProducerOptions()
     with pytest.raises(ValueError, match="invalid max_in_flight ! -1 < 0"):
         with_text(ProducerOptions(), "max_in_flight", "-1")
@@ -202,13 +202,13 @@ def test_deflate_and_snappy_exclude_each_other():
 
 
 def test_a_producer_can_do_without_heartbeats():
-    """IDENTIFY then says -1."""
+    """IDENTIFY then contains -1."""
     options = with_text(ProducerOptions(), "heartbeat_interval", "-1")
     assert options.identify_fields()["heartbeat_interval"] == -1
 
 
 def test_the_secret_goes_to_nsqlookupd_unless_told_otherwise():
-    """As a bearer token, and only when there is one."""
+    """As a bearer token, if there is a secret."""
     assert ConsumerOptions().lookupd_headers() == {}
     assert ConsumerOptions(auth_secret="s").lookupd_headers() == {"Authorization": "Bearer s"}
     assert ConsumerOptions(auth_secret="s", lookupd_authorization=False).lookupd_headers() == {}

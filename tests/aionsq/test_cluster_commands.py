@@ -1,4 +1,4 @@
-"""``nsq topics``, ``nsq channels`` and ``nsq nodes`` as an operator types them: real servers, real processes."""
+"""``nsq topics``, ``nsq channels`` and ``nsq nodes`` as processes, with real servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ended(NamedTuple):
 
 
 class Fleet:
-    """A registry and two brokers that know each other, with one topic of two channels on both."""
+    """A registry and two registered brokers, which both have one topic with two channels."""
 
     def __init__(self, registry: Any, brokers: list[Any]) -> None:
         self.registry = registry
@@ -58,7 +58,7 @@ class Fleet:
 
 
 async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[str, str] | None = None) -> Ended:
-    """Run ``manage.py nsq …`` to its end, with nobody to ask unless ``stdin`` says otherwise."""
+    """Run ``manage.py nsq …`` to its end, without a terminal unless ``stdin`` is one."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "manage.py"),
@@ -76,8 +76,8 @@ async def nsq(*words: str, stdin: int = asyncio.subprocess.DEVNULL, env: dict[st
 
 
 @pytest.fixture
-async def fleet(start_server: Callable[..., Awaitable[Any]], eventually: Callable[..., Awaitable[Any]]) -> Fleet:
-    registry = await start_server("lookup")
+async def fleet(start_server: Callable[..., Awaitable[Any]]) -> Fleet:
+    registry = await start_server("nsqlookup")
     brokers = [await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}") for _ in range(2)]
     fleet = Fleet(registry, brokers)
     await fleet.post("/topic/create?topic=orders")
@@ -86,7 +86,7 @@ async def fleet(start_server: Callable[..., Awaitable[Any]], eventually: Callabl
     await fleet.post("/mpub?topic=orders", b"a\nb\nc")
     async with httpx.AsyncClient(trust_env=False) as client:
         async with asyncio.timeout(WITHIN_S):
-            while True:  # until both have told the registry, over connections that are slower than ours
+            while True:  # until both have registered, which takes longer than the requests above
                 answer = await client.get(f"http://{registry.http_address}/lookup?topic=orders")
                 known = answer.json() if answer.status_code == 200 else {"producers": [], "channels": []}
                 if (len(known["producers"]), len(known["channels"])) == (2, 2):
@@ -104,7 +104,7 @@ def go_fleet() -> Iterator[GoCluster]:
 
 
 async def test_what_there_is_is_listed_for_people_and_for_scripts(fleet: Fleet) -> None:
-    """Tables with headings and thousands marked; --json has the platform's rows, sums over nodes with each node's."""
+    """Tables have headings and thousands separators; --json has the platform's rows, with sums and nodes' shares."""
     await fleet.nsq("topics", "create", "idle")
     topics = await fleet.nsq("topics")
     assert topics.status == 0, topics.errors
@@ -128,7 +128,7 @@ async def test_what_there_is_is_listed_for_people_and_for_scripts(fleet: Fleet) 
 
 
 async def test_pausing_and_letting_go_happens_on_every_node(fleet: Fleet) -> None:
-    """Of a topic and of one channel, and the table shows where."""
+    """For a topic and for one channel; the table shows on which nodes."""
     paused = await fleet.nsq("channels", "pause", "orders", "billing")
     assert (paused.status, paused.output) == (
         0,
@@ -146,7 +146,7 @@ async def test_pausing_and_letting_go_happens_on_every_node(fleet: Fleet) -> Non
 
 
 async def test_making_a_channel_tells_registries_and_nodes(fleet: Fleet) -> None:
-    """The topic's nodes have it at once; a topic that no node has is known to the registry alone."""
+    """The topic's nodes have it at once; a topic without nodes is created in the registry only."""
     made = await fleet.nsq("channels", "create", "orders", "audit", "--json")
     (action,) = made.document["actions"]
     assert (made.status, action["outcome"], action["channel"]) == (0, "done", "audit")
@@ -162,7 +162,7 @@ async def test_making_a_channel_tells_registries_and_nodes(fleet: Fleet) -> None
 
 
 async def test_without_a_terminal_nothing_is_destroyed_unless_yes_is_given(fleet: Fleet) -> None:
-    """A script that forgot --yes is told what would have gone; with it, it is gone everywhere."""
+    """Without --yes, a script gets a list of what would be deleted; with it, everything is deleted on all nodes."""
     refused = await fleet.nsq("topics", "delete", "orders")
     assert (refused.status, refused.output) == (2, "")
     assert "2 nodes, with 2 channels and 12 messages (0 in the topic itself, 6 in channel archive" in refused.errors
@@ -180,7 +180,7 @@ async def test_without_a_terminal_nothing_is_destroyed_unless_yes_is_given(fleet
 
 @pytest.mark.parametrize(("answer", "status", "left"), [(b"n\n", 1, True), (b"\n", 1, True), (b"y\n", 0, False)])
 async def test_on_a_terminal_it_asks(fleet: Fleet, answer: bytes, status: int, left: bool) -> None:
-    """It names what goes and how much is in it; only yes goes ahead."""
+    """The question shows what is deleted and how many messages; only yes continues."""
     ours, theirs = pty.openpty()
     try:
         os.write(ours, answer)
@@ -213,7 +213,7 @@ async def test_a_node_that_fails_is_named_and_the_others_do_it(fleet: Fleet) -> 
 
 
 async def test_a_node_that_lacks_the_channel_is_named(go_fleet: GoCluster) -> None:
-    """The others have done it, so the exit status is 0; a node without the topic is not mentioned."""
+    """The other nodes have done it, so the exit status is 0; a node without the topic is not mentioned."""
     alpha, beta = go_fleet.nodes
     alpha.channel("orders", "billing")
     beta.topic("orders")
@@ -228,7 +228,7 @@ async def test_a_node_that_lacks_the_channel_is_named(go_fleet: GoCluster) -> No
 
 
 async def test_a_channel_of_a_new_topic_is_made_on_given_nodes(go_fleet: GoCluster) -> None:
-    """With no nsqlookupd to remember it, the nodes are made to have the topic too."""
+    """Without an nsqlookupd, the nodes create the topic too."""
     given = [f"--nsqd-http-address={node.address}" for node in go_fleet.nodes]
     ended = await nsq("channels", "create", "orders", "billing", *given)
     assert ended.status == 0, ended.errors
@@ -237,7 +237,7 @@ async def test_a_channel_of_a_new_topic_is_made_on_given_nodes(go_fleet: GoClust
 
 
 async def test_a_registry_that_is_down_is_named(fleet: Fleet, unused_address: str) -> None:
-    """What the others know is done and shown, but who knows what only that one knew: status 1."""
+    """The action is done as far as the other registries know, with status 1: the lost registry may know more."""
     dead = f"--lookupd-http-address={unused_address}"
     for words in (("topics", "list"), ("topics", "pause", "orders"), ("topics", "delete", "orders", "--yes")):
         ended = await fleet.nsq(*words, dead)
@@ -250,7 +250,7 @@ async def test_a_registry_that_is_down_is_named(fleet: Fleet, unused_address: st
 
 
 async def test_a_tombstone_takes_a_topic_off_one_node(fleet: Fleet) -> None:
-    """The registry hides it, the node deletes it, the other node keeps it; strangers to the cluster are told."""
+    """The registry hides it, the node deletes it, the other node keeps it; unknown nodes are an error."""
     node, other = fleet.brokers[0].http_address, fleet.brokers[1].http_address
     refused = await fleet.nsq("nodes", "tombstone", node, "orders")
     assert refused.status == 2
@@ -270,7 +270,7 @@ async def test_a_tombstone_takes_a_topic_off_one_node(fleet: Fleet) -> None:
 
 
 async def test_a_slip_of_the_pen_is_answered_with_what_was_meant(fleet: Fleet) -> None:
-    """The nearest name, or what there is; a name that cannot be, in words."""
+    """The error suggests the nearest name, or lists the existing ones; an invalid name is explained."""
     misspelt = await fleet.nsq("topics", "delete", "order", "--yes")
     assert misspelt.errors == "nsq topics: no node or nsqlookupd has topic order; did you mean 'orders'?\n"
     channel = await fleet.nsq("channels", "delete", "orders", "nope", "--yes")
@@ -284,20 +284,23 @@ async def test_a_slip_of_the_pen_is_answered_with_what_was_meant(fleet: Fleet) -
     ("words", "said"),
     [
         (("topics", "pasue", "x"), "nsq topics: no verb 'pasue'; did you mean 'pause'?"),
-        (("topics", "zzz"), "nsq topics: no verb 'zzz'; to see that alone: nsq topics list zzz"),
-        (("topics", "delete"), "nsq topics: delete which topic? name one or more"),
-        (("topics", "pause", "a$"), "nsq topics: 'a$' is not a valid topic name: a name is 1 to 64 of"),
-        (("channels", "pause", "t"), "nsq channels: pause which channel? name a topic and its channels"),
+        (("topics", "zzz"), "nsq topics: no verb 'zzz'; to list one name: nsq topics list zzz"),
+        (("topics", "delete"), "nsq topics: delete requires one or more topics"),
+        (("topics", "pause", "a$"), "nsq topics: 'a$' is not a valid topic name: a name has 1 to 64"),
+        (("channels", "pause", "t"), "nsq channels: pause requires a topic and one or more channels"),
         (("channels", "pause", "t", "c d"), "nsq channels: 'c d' is not a valid channel name"),
-        (("nodes", "tombstone", "a:1"), "nsq nodes: tombstone what? name a node and its topics"),
-        (("nodes", "tombstone", "a:1", "t", "--nsqd-http-address=a:1"), "nsq nodes: a tombstone is set in the nsqlook"),
+        (("nodes", "tombstone", "a:1"), "nsq nodes: tombstone requires a node and one or more topics"),
+        (
+            ("nodes", "tombstone", "a:1", "t", "--nsqd-http-address=a:1"),
+            "nsq nodes: nsqlookupd stores tombstones: --look",
+        ),
         (("topics", "--nsqd-http-address=127.0.0.1"), "nsq topics: '127.0.0.1' is not host:port"),
         (("topics", "--lookupd-http-address=http://a:b"), "nsq topics: 'http://a:b' is not host:port"),
         (("topics", "--force"), "nsq topics: unrecognized arguments: --force"),
     ],
 )
 async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tuple[str, ...], said: str) -> None:
-    """Nothing is asked of anybody."""
+    """No request is sent."""
     ended = await nsq(*words)
     assert (ended.status, ended.output) == (2, "")
     assert ended.errors.startswith(said)
@@ -306,7 +309,7 @@ async def test_a_mistake_in_the_command_line_is_one_line_and_status_2(words: tup
 
 @pytest.mark.parametrize("name", ["topics", "channels", "nodes"])
 async def test_help_lists_the_verbs(name: str) -> None:
-    """On standard output, with what the exit status means; without Django, so at once."""
+    """On standard output, with the meaning of the exit status; Django is not imported."""
     ended = await nsq(name, "--help")
     assert (ended.status, ended.errors) == (0, "")
     assert ended.output.startswith(f"usage: nsq {name} [VERB]")
@@ -315,7 +318,7 @@ async def test_help_lists_the_verbs(name: str) -> None:
 
 
 async def test_addresses_come_from_the_environment_too(fleet: Fleet) -> None:
-    """As the platform reads them, so that both look at one cluster."""
+    """In the same variables as the platform's, so that both use one cluster."""
     env = {"NSQLOOKUPD_HTTP_ADDRESSES": fleet.registry.http_address, "NSQD_HTTP_ADDRESSES": ""}
     ended = await nsq("topics", "--json", env=env)
     assert [row["name"] for row in ended.document["topics"]] == ["orders"]
@@ -325,7 +328,7 @@ async def test_addresses_come_from_the_environment_too(fleet: Fleet) -> None:
 
 
 async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoCluster) -> None:
-    """Two registries, four nodes: one table, sums over all, and an action reaches everybody who has the topic."""
+    """Two registries, four nodes: one table with sums over all, and an action on every node that has the topic."""
     alpha, beta = go_fleet.nodes
     alpha.channel("orders", "archive", depth=1000, in_flight_count=2, deferred_count=3)
     beta.topic("elsewhere", depth=7)
@@ -347,18 +350,19 @@ async def test_a_fleet_may_be_go_and_ours_together(fleet: Fleet, go_fleet: GoClu
 
 
 async def test_a_node_that_answers_nonsense_is_one_that_failed(fleet: Fleet, go_fleet: GoCluster) -> None:
-    """It is named, and the rest is listed."""
+    """The error names the node and the key; the rest is listed."""
     alpha, beta = go_fleet.nodes
     alpha.topics["broken"] = {"topic_name": "broken", "channels": [], "depth": "many"}
     beta.topic("sound", depth=7)
     ended = await nsq("topics", "--json", f"--lookupd-http-address={go_fleet.registry.address}")
     assert ended.status == 1
-    assert ended.errors == f"nsq topics: nsqd 127.0.0.1:{alpha.port}: 200 the answer makes no sense\n"
+    wrong = "cannot read its /stats: topics.0.depth: Expected `int`, got `str`"
+    assert ended.errors == f"nsq topics: nsqd 127.0.0.1:{alpha.port}: {wrong}\n"
     assert {row["name"]: row["depth"] for row in ended.document["topics"]} == {"broken": 0, "sound": 7}
 
 
 async def test_a_channel_is_rewound_on_every_node(fleet: Fleet) -> None:
-    """What was emptied by mistake is there again; how much, and since when, is told of each node."""
+    """Emptied messages are ready again; their number and oldest time are printed for each node."""
     assert (await fleet.nsq("channels", "empty", "orders", "billing", "--yes")).status == 0
     done = await fleet.nsq("channels", "rewind", "orders", "billing", "--since=1h")
     assert done.status == 0, done.errors
@@ -374,7 +378,7 @@ async def test_a_channel_is_rewound_on_every_node(fleet: Fleet) -> None:
 
 
 async def test_a_go_fleet_is_not_rewound(go_fleet: GoCluster) -> None:
-    """It keeps nothing that was finished, which is said of each node."""
+    """Go's nsqd keeps no finished messages; the error says so for each node."""
     for node in go_fleet.nodes:
         node.topic("orders")
         node.channel("orders", "billing")
@@ -387,15 +391,15 @@ async def test_a_go_fleet_is_not_rewound(go_fleet: GoCluster) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["rewind", "orders", "billing"], "rewind to when?"),
+        (["rewind", "orders", "billing"], "rewind requires --since"),
         (["rewind", "orders", "billing", "--since=yesterday"], "'yesterday' is neither a duration"),
         (["rewind", "orders", "billing", "--since=2026-11-22T06:30:00"], "needs its zone"),
-        (["pause", "orders", "billing", "--since=1h"], "--since goes with rewind"),
-        (["rewind", "orders", "--since=1h"], "rewind which channel?"),
+        (["pause", "orders", "billing", "--since=1h"], "--since is for rewind"),
+        (["rewind", "orders", "--since=1h"], "rewind requires a topic"),
     ],
 )
 async def test_a_rewinding_that_makes_no_sense_is_one_line(words: list[str], reason: str) -> None:
-    """And a usage error; nobody is asked."""
+    """A usage error; no request is sent."""
     refused = await nsq("channels", *words)
     assert (refused.status, refused.output, refused.errors.count("\n")) == (2, "", 1)
     assert reason in refused.errors

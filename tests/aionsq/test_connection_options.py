@@ -1,4 +1,4 @@
-"""Options of a connection, seen from the other end of it: sockets, sizes, patience, secrets."""
+"""Options of a connection, observed by the server: sockets, sizes, timeouts, secrets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 
 from aionsq import ConnectFailed, ConnectionLost, Consumer, ConsumerOptions, Producer, ProducerOptions
 from nsqwire import frame
+from tests.harness.waiting import DEADLINE_S
 
 MS = timedelta(milliseconds=1)
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 
 async def test_an_nsqd_that_takes_nothing_for_write_timeout_is_dead(caplog):
-    """It identifies and then reads no more: what waits to be written is given up, not kept for ever."""
+    """nsqd stops reading after IDENTIFY: the pending output is dropped, not kept for ever."""
     accepted = []
 
     async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,8 +35,8 @@ async def test_an_nsqd_that_takes_nothing_for_write_timeout_is_dead(caplog):
     producer = Producer(address, ProducerOptions(write_timeout=100 * MS, max_msg_size=0))
     await producer.start()
     try:
-        async with asyncio.timeout(20):
-            with pytest.raises(ConnectionLost, match=r"it took nothing for 0\.1s"):
+        async with asyncio.timeout(DEADLINE_S):
+            with pytest.raises(ConnectionLost, match=r"nsqd read nothing for 0\.1s"):
                 await producer.pub("t", bytes(16 * 1024 * 1024))
     finally:
         server.close()
@@ -61,7 +62,7 @@ async def test_local_addr_is_where_the_connection_comes_from():
 
 
 async def test_a_frame_beyond_max_msg_size_costs_the_connection(nsqd, caplog):
-    """It is not read into memory; the consumer connects again, and takes what fits."""
+    """It is not read into memory; the consumer reconnects, and receives smaller messages."""
     options = ConsumerOptions(max_msg_size=100, max_in_flight=1)
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=options) as consumer:
         peer = await nsqd.consumer()
@@ -76,7 +77,7 @@ async def test_a_frame_beyond_max_msg_size_costs_the_connection(nsqd, caplog):
 
 
 async def test_a_message_shorter_than_its_head_costs_the_connection(nsqd):
-    """Nothing after it could be trusted; the consumer connects again."""
+    """The rest of the stream is unreliable; the consumer reconnects."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address]) as consumer:
         peer = await nsqd.consumer()
         peer.frame(MESSAGE, b"x" * 25)
@@ -89,7 +90,7 @@ async def test_a_message_shorter_than_its_head_costs_the_connection(nsqd):
 
 
 async def test_a_frame_of_an_unknown_type_is_passed_over(nsqd):
-    """What comes after it on the same connection counts."""
+    """Later frames on the same connection are processed."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address]) as consumer:
         peer = await nsqd.consumer()
         peer.frame(7, b"new")
@@ -132,7 +133,7 @@ async def auth_server(permissions: bytes):
 
 
 async def test_a_secret_opens_what_it_is_for_and_nothing_else(start_server):
-    """With it messages go through; without it, with a wrong one, or for another topic, the error says so."""
+    """Messages are accepted with the secret; without it, with a wrong one, or for another topic, there is an error."""
     async with await auth_server(b'"publish", "subscribe"') as server:
         port = server.sockets[0].getsockname()[1]
         broker = await start_server("brokerd", f"--auth-http-address=127.0.0.1:{port}")

@@ -1,4 +1,4 @@
-"""What a consumer does on the wire, against nsqds that follow a script."""
+"""A consumer's commands on the wire, with scripted nsqds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from aionsq import ConnectFailed, Consumer, ConsumerOptions, ConsumerStopped
 from nsqwire.errors import BadChannel, BadTopic
+from tests.harness.waiting import until
 
 RESPONSE, ERROR = 0, 1
 MS = timedelta(milliseconds=1)
@@ -49,7 +50,7 @@ async def test_a_loop_finishes_each_message_when_it_asks_for_the_next(nsqd):
 
 
 async def test_an_error_in_the_loop_requeues_the_message_it_was_about(nsqd):
-    """What had arrived behind it goes back at once, for others to have it."""
+    """Messages that arrived after it are requeued at once, for other consumers."""
 
     async def loop():
         async with consumer_of(nsqd, max_in_flight=2) as consumer:
@@ -66,7 +67,7 @@ async def test_an_error_in_the_loop_requeues_the_message_it_was_about(nsqd):
 
 
 async def test_a_message_answered_by_hand_is_answered_once(nsqd):
-    """The first answer counts; touch after it is nothing."""
+    """The first answer counts; a later touch does nothing."""
     async with consumer_of(nsqd, max_in_flight=3) as consumer:
         peer = await nsqd.consumer()
         a, b, c = (peer.message(body) for body in (b"a", b"b", b"c"))
@@ -136,8 +137,7 @@ async def test_handlers_run_side_by_side_up_to_the_concurrency(nsqd):
         for _ in range(5):
             peer.message(b"x")
         running = asyncio.create_task(consumer.run(handler, concurrency=3))
-        await asyncio.sleep(0.05)
-        assert running_now == 3
+        await until(lambda: running_now == 3)
         release.set()
         await nsqd.until(lambda: len(peer.lines("FIN")) == 5)
         await consumer.stop()
@@ -146,7 +146,7 @@ async def test_handlers_run_side_by_side_up_to_the_concurrency(nsqd):
 
 
 async def test_the_sixth_attempt_is_given_up(nsqd):
-    """It is finished without the handler seeing it; a callback hears of it."""
+    """It is finished without calling the handler; a callback receives it."""
     seen, given_up = [], []
     consumer = Consumer(
         "t",
@@ -184,7 +184,7 @@ async def test_a_message_whose_give_up_callback_fails_is_not_lost(nsqd):
 
 
 async def test_heartbeats_are_answered_while_handlers_are_busy(nsqd):
-    """The reader answers them, whatever the handlers do."""
+    """The connection answers them independently of the handlers."""
     release = asyncio.Event()
     async with consumer_of(nsqd) as consumer:
         peer = await nsqd.consumer()
@@ -202,7 +202,7 @@ async def test_heartbeats_are_answered_while_handlers_are_busy(nsqd):
 
 
 async def test_a_loop_that_never_waits_leaves_room_for_heartbeats(nsqd):
-    """A body that only computes, with messages always at hand, does not keep the reader from its work."""
+    """A loop body that never awaits, with messages always available, does not block the connection."""
     async with consumer_of(nsqd, max_in_flight=200) as consumer:
         peer = await nsqd.consumer()
         for _ in range(200):
@@ -220,7 +220,7 @@ async def test_a_loop_that_never_waits_leaves_room_for_heartbeats(nsqd):
 
 
 async def test_failures_block_all_messages_for_growing_times(nsqd):
-    """RDY 0 before the first REQ, then one test message after 40, 80, 100, 100 ms: the maximum, not below it."""
+    """RDY 0 before the first REQ, then one test message after 40, 80, 100 and 100 ms, the maximum."""
     settings = {"backoff_multiplier": 20 * MS, "max_backoff_duration": 100 * MS, "max_attempts": 0}
     async with consumer_of(nsqd, max_in_flight=5, **settings) as consumer:
         peer = await nsqd.consumer()
@@ -266,7 +266,7 @@ async def test_successes_lead_out_of_backoff_level_by_level(nsqd):
 
 
 async def test_two_nsqds_share_max_in_flight(start_nsqd):
-    """The first gives up what the second gets; when one is lost the other gets everything."""
+    """The first nsqd gives up the second's share; when one is lost, the other gets everything."""
     first, second = await start_nsqd(), await start_nsqd()
     async with consumer_of(first, second, max_in_flight=5) as consumer:
         one, two = await first.consumer(), await second.consumer()
@@ -280,7 +280,7 @@ async def test_two_nsqds_share_max_in_flight(start_nsqd):
 
 
 async def test_scarce_rdy_wanders_among_idle_nsqds(start_nsqd):
-    """max_in_flight 2 over three nsqds: each gets its turn, and never more than two have one."""
+    """max_in_flight 2 over three nsqds: each has RDY 1 in turn, and never more than two at a time."""
     nsqds = [await start_nsqd() for _ in range(3)]
     settings = {"low_rdy_idle_timeout": timedelta(seconds=1), "rdy_redistribute_interval": 100 * MS}
     async with consumer_of(*nsqds, max_in_flight=2, **settings):
@@ -292,7 +292,7 @@ async def test_scarce_rdy_wanders_among_idle_nsqds(start_nsqd):
     for _, number, line in commands:
         if line.startswith("RDY"):
             ready[number] = int(line.split()[1])
-            # The three sockets are read in any order: allow for one RDY 0 seen late.
+            # The three sockets are read in any order, so one RDY 0 may be seen late.
             assert sum(ready.values()) <= 3
 
 
@@ -310,7 +310,7 @@ async def test_max_in_flight_changes_at_run_time(nsqd):
 
 
 async def test_stopping_finishes_what_is_in_flight(nsqd):
-    """CLS, the answers still due, then the connection closes."""
+    """CLS, the outstanding answers, then the connection closes."""
     started, release = asyncio.Event(), asyncio.Event()
 
     async def handler(message):
@@ -335,17 +335,17 @@ async def test_stopping_finishes_what_is_in_flight(nsqd):
 
 
 async def test_a_stop_that_runs_out_of_grace_returns_what_was_not_answered(nsqd):
-    """And requeues what no handler had taken."""
+    """Messages that no handler had taken are requeued."""
 
     async def handler(message):
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
 
     async with consumer_of(nsqd, max_in_flight=2) as consumer:
         peer = await nsqd.consumer()
         running = asyncio.create_task(consumer.run(handler))
         peer.message(b"stuck")
         second = peer.message(b"waiting")
-        await asyncio.sleep(0.05)
+        await peer.processed()
         unanswered = await consumer.stop(grace=100 * MS)
         await running
     assert [message.body for message in unanswered] == [b"stuck"]
@@ -354,11 +354,11 @@ async def test_a_stop_that_runs_out_of_grace_returns_what_was_not_answered(nsqd)
 
 
 async def test_a_lost_nsqd_is_connected_to_again(nsqd):
-    """Messages that had arrived from it and were not taken are dropped: it delivers them again."""
+    """Messages that had arrived from it and were not taken are dropped: nsqd redelivers them."""
     async with consumer_of(nsqd, max_in_flight=2) as consumer:
         peer = await nsqd.consumer()
         peer.message(b"before")
-        await asyncio.sleep(0.05)
+        await peer.processed()
         peer.disconnect()
         again = await nsqd.consumer(1)
         await nsqd.until(lambda: again.lines("RDY") == ["RDY 2"])
@@ -368,14 +368,14 @@ async def test_a_lost_nsqd_is_connected_to_again(nsqd):
             break
 
 
-async def test_an_answer_to_a_message_of_a_lost_connection_is_dropped(nsqd, eventually):
-    """The new connection does not see it: nsqd would refuse it."""
+async def test_an_answer_to_a_message_of_a_lost_connection_is_dropped(nsqd):
+    """It is not sent on the new connection, where nsqd would refuse it."""
     async with consumer_of(nsqd) as consumer:
         peer = await nsqd.consumer()
         peer.message(b"x")
         async for message in consumer:
             peer.disconnect()
-            await eventually(lambda: not message.is_held)  # noqa: B023
+            await until(lambda: not message.is_held)  # noqa: B023
             break
         again = await nsqd.consumer(1)
     await nsqd.until(lambda: again.closed)
@@ -383,7 +383,7 @@ async def test_an_answer_to_a_message_of_a_lost_connection_is_dropped(nsqd, even
 
 
 async def test_a_late_finish_is_no_reason_to_disconnect(nsqd):
-    """E_FIN_FAILED is logged, and messages go on."""
+    """E_FIN_FAILED is logged, and delivery continues."""
     async with consumer_of(nsqd) as consumer:
         peer = await nsqd.consumer()
         peer.frame(ERROR, b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight")
@@ -395,7 +395,7 @@ async def test_a_late_finish_is_no_reason_to_disconnect(nsqd):
 
 
 async def test_every_nsqlookupd_is_asked_and_the_answers_put_together(start_nsqd, start_lookup):
-    """One that does not know the topic, or is broken, takes nothing away."""
+    """One that does not know the topic, or fails, does not affect the others' results."""
     nsqds = [await start_nsqd(), await start_nsqd()]
     lookups = [await start_lookup() for _ in range(4)]
     lookups[0].producers = [nsqds[0].address]
@@ -421,7 +421,7 @@ async def test_a_topic_that_appears_later_is_found(nsqd, start_lookup):
 
 
 async def test_an_nsqlookupd_from_before_1_0_is_understood(nsqd, start_lookup):
-    """It wraps its answers, that it does not know the topic too; it is told which form is wanted, and the secret."""
+    """It wraps its responses, including errors; the request has the accepted format and the secret."""
     lookup = await start_lookup()
     lookup.wrapped = True
     options = ConsumerOptions(lookupd_poll_interval=timedelta(milliseconds=50), auth_secret="s3cret")
@@ -438,7 +438,7 @@ async def test_an_nsqlookupd_from_before_1_0_is_understood(nsqd, start_lookup):
 
 
 async def test_polls_that_go_well_are_no_news(nsqd, start_lookup, caplog):
-    """A program that logs at INFO hears of connections, not of each question."""
+    """At level INFO, connections are logged, but not each poll."""
     caplog.set_level(logging.INFO)
     lookup = await start_lookup()
     lookup.producers = [nsqd.address]
@@ -451,8 +451,8 @@ async def test_polls_that_go_well_are_no_news(nsqd, start_lookup, caplog):
     assert [record for record in caplog.records if record.name.partition(".")[0] in ("httpx", "httpcore")] == []
 
 
-async def test_an_nsqd_gone_from_the_registry_is_left_when_idle(nsqd, start_lookup, eventually):
-    """After a few polls that name it no more."""
+async def test_an_nsqd_gone_from_the_registry_is_left_when_idle(nsqd, start_lookup):
+    """After a few polls that do not list it."""
     lookup = await start_lookup()
     lookup.producers = [nsqd.address]
     consumer = Consumer(
@@ -462,7 +462,7 @@ async def test_an_nsqd_gone_from_the_registry_is_left_when_idle(nsqd, start_look
         peer = await nsqd.consumer()
         lookup.producers = []
         await nsqd.until(lambda: peer.closed)
-        await eventually(lambda: consumer.connections == [])
+        await until(lambda: consumer.connections == [])
     assert peer.lines("CLS") == ["CLS"]
 
 
@@ -473,13 +473,13 @@ async def test_a_consumer_without_any_reachable_nsqd_says_so_at_the_start(unused
 
 
 async def test_one_unreachable_nsqd_does_not_keep_the_others_from_working(nsqd, unused_address):
-    """It is tried again in the background."""
+    """It is retried in the background."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[unused_address, nsqd.address]) as consumer:
         assert consumer.connections == [nsqd.address]
 
 
 async def test_a_refused_subscription_is_told_at_the_start(nsqd):
-    """As the consumer limit of a channel, or missing rights."""
+    """For example by the consumer limit of a channel, or for lack of permission."""
     nsqd.on["SUB"] = lambda peer, command: peer.frame(ERROR, b"E_SUB_FAILED SUB failed consumers exceed limit of 1")
     with pytest.raises(ConnectFailed, match="exceed limit of 1"):
         await Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address]).start()

@@ -1,4 +1,4 @@
-"""docs/client.md tells the options there are."""
+"""docs/client.md lists all options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_the_option_tables_are_those_of_the_declarations():
-    """Otherwise run ``python docs/client_options.py``."""
+    """If this fails, run ``python docs/client_options.py``."""
     generator = runpy.run_path(str(DOCS / "client_options.py"))
     text = (DOCS / "client.md").read_text()
     assert generator["page"](text) == text

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 
 from aionsq import Consumer, ConsumerOptions, Lookup, Node, Producer, ProducerOptions
+from tests.harness.waiting import DEADLINE_S, until
 
 MS = timedelta(milliseconds=1)
 
@@ -26,7 +27,7 @@ async def test_ten_thousand_messages_found_through_the_registry_arrive_once_each
         if len(seen) == len(expected):
             consumer.begin_stop()
 
-    async with Producer(broker.tcp_address) as producer, asyncio.timeout(60):
+    async with Producer(broker.tcp_address) as producer, asyncio.timeout(DEADLINE_S):
         await producer.pub("orders", expected[0])
         running = asyncio.create_task(consumer.run(handler, concurrency=4))
         publishes = [producer.pub("orders", body) for body in expected[1:5000]]
@@ -46,7 +47,7 @@ async def test_a_requeued_message_comes_back_after_its_delay_with_one_more_attem
     async with (
         Producer(broker.tcp_address) as producer,
         Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options()) as consumer,
-        asyncio.timeout(20),
+        asyncio.timeout(DEADLINE_S),
     ):
         await producer.pub("t", b"again")
         async for message in consumer:
@@ -60,35 +61,37 @@ async def test_a_requeued_message_comes_back_after_its_delay_with_one_more_attem
 
 
 async def test_an_unanswered_message_times_out_and_touch_prevents_that(broker):
-    """With msg_timeout 1 s: the one left alone comes back within it, the one touched does not."""
+    """The message left alone is redelivered after msg_timeout; the one touched meanwhile is not."""
     attempts: list[tuple[bytes, int]] = []
+    handled: list[bytes] = []
 
     async def handler(message):
         attempts.append((message.body, message.attempts))
         if message.attempts == 1:
-            for _ in range(8):
-                await asyncio.sleep(0.2)
+            for _ in range(20):
+                await asyncio.sleep(0.2)  # four seconds of work in all
                 if message.body == b"touched":
                     message.touch()
+        handled.append(message.body)
 
     consumer = Consumer(
-        "t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options(msg_timeout=timedelta(seconds=1))
+        "t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options(msg_timeout=timedelta(seconds=3))
     )
-    async with Producer(broker.tcp_address) as producer, asyncio.timeout(20):
+    async with Producer(broker.tcp_address) as producer, asyncio.timeout(DEADLINE_S):
         running = asyncio.create_task(consumer.run(handler, concurrency=3))
         await producer.mpub("t", [b"touched", b"left alone"])
-        await asyncio.sleep(2)
+        await until(lambda: len(handled) == 3, "three deliveries are handled")
         assert await consumer.stop() == []
         await running
     assert sorted(attempts) == [(b"left alone", 1), (b"left alone", 2), (b"touched", 1)]
 
 
 async def test_a_deferred_message_waits(broker):
-    """No sooner than its delay."""
+    """It is not delivered before its delay."""
     async with (
         Producer(broker.tcp_address) as producer,
         Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options()) as consumer,
-        asyncio.timeout(20),
+        asyncio.timeout(DEADLINE_S),
     ):
         began_at = time.monotonic()
         await producer.dpub("t", 400 * MS, b"later")
@@ -99,7 +102,7 @@ async def test_a_deferred_message_waits(broker):
 
 
 async def test_a_broker_restart_loses_nothing(broker, registry):
-    """The producer sends again what was unanswered, the consumer finds its way back; every message arrives."""
+    """The producer resends unanswered publishes, the consumer reconnects; every message arrives."""
     expected = {b"%d" % number for number in range(2_000)}
     seen: set[bytes] = set()
     consumer = Consumer("t", "c", lookupd_http_addresses=[registry.http_address], options=options())
@@ -109,13 +112,13 @@ async def test_a_broker_restart_loses_nothing(broker, registry):
         if seen == expected:
             consumer.begin_stop()
 
-    async with Producer(broker.tcp_address, ProducerOptions(resend=True)) as producer, asyncio.timeout(60):
+    async with Producer(broker.tcp_address, ProducerOptions(resend=True)) as producer, asyncio.timeout(DEADLINE_S):
         running = asyncio.create_task(consumer.run(handler))
         publishes = []
         for number, body in enumerate(sorted(expected)):
             publishes.append(producer.pub("t", body))
-            if number % 100 == 0:
-                await asyncio.sleep(0.01)
+            if number % 100 == 50:
+                await publishes[-1]
             if number == 1_000:
                 await broker.restart()
         await asyncio.gather(*publishes)
@@ -136,13 +139,17 @@ async def test_lookup_and_node_tell_what_is_there(broker, registry):
         await node.channel("create", "t", "c")
         await node.pub("t", b"x")
         await node.channel("pause", "t", "c")
-        async with asyncio.timeout(30):
-            # A new topic gives nothing out before the registry has told which channels it knows.
-            while (channel := await one_channel())["depth"] != 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert channel["paused"]
-            while (await lookup.channels("t")).names != ("c",):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+
+        async def arrived():
+            channel = await one_channel()
+            return channel if channel["depth"] == 1 else None
+
+        async def registered():
+            return (await lookup.channels("t")).names == ("c",)
+
+        # A new topic delivers nothing before the registry has answered which channels it knows.
+        assert (await until(arrived))["paused"]
+        await until(registered)
         assert (await lookup.topics()).names == ("t",)
         (found,) = (await lookup.producers("t")).producers
         assert (found.tcp_address, found.http_address) == (broker.tcp_address, broker.http_address)

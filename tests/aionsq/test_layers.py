@@ -1,4 +1,4 @@
-"""TLS and deflate under the conversation, against a server that grants them."""
+"""TLS and deflate below the protocol, with a server that supports them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from aionsq import ConnectFailed, Producer, ProducerOptions
+from tests.harness.waiting import DEADLINE_S
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def certificate(tmp_path_factory) -> Path:
 
 
 class LayeredNsqd:
-    """Takes IDENTIFY in the clear, then TLS and deflate as asked, then one PUB; notes what it got."""
+    """Accepts IDENTIFY in plain text, then TLS and deflate as requested, then one PUB; records what it received."""
 
     def __init__(self, certificate: Path) -> None:
         self.published: list[bytes] = []
@@ -100,12 +101,12 @@ def _frame(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(("tls", "deflate"), [(True, False), (False, True), (True, True)])
 async def test_a_publish_goes_through_the_layers_that_were_asked_for(certificate, tls, deflate):
-    """Whole and unchanged, and smaller on the way where it is compressed."""
+    """The message arrives unchanged, and is smaller on the wire if compressed."""
     nsqd = LayeredNsqd(certificate)
     async with await asyncio.start_server(nsqd.serve, "127.0.0.1", 0) as server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         options = ProducerOptions(tls_v1=tls, deflate=deflate, tls_root_ca_file=str(certificate))
-        async with asyncio.timeout(10), Producer(address, options) as producer:
+        async with asyncio.timeout(DEADLINE_S), Producer(address, options) as producer:
             await producer.pub("t", b"the body" * 1000)
     assert nsqd.published == [b"PUB t\n" + struct.pack(">i", 8000) + b"the body" * 1000]
     assert (len(nsqd.raw) < 1000) == deflate
@@ -114,9 +115,9 @@ async def test_a_publish_goes_through_the_layers_that_were_asked_for(certificate
 async def test_a_certificate_nobody_vouches_for_is_refused(certificate):
     """Nothing is published to such a server, unless verification was switched off."""
     nsqd = LayeredNsqd(certificate)
-    async with await asyncio.start_server(nsqd.serve, "127.0.0.1", 0) as server, asyncio.timeout(10):
+    async with await asyncio.start_server(nsqd.serve, "127.0.0.1", 0) as server, asyncio.timeout(DEADLINE_S):
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ConnectFailed, match=r"TLS: the certificate does not hold: self.signed"):
+        with pytest.raises(ConnectFailed, match=r"TLS: certificate verification failed: self.signed"):
             await Producer(address, ProducerOptions(tls_v1=True)).start()
         async with Producer(address, ProducerOptions(tls_v1=True, tls_insecure_skip_verify=True)) as producer:
             await producer.pub("t", b"the body" * 1000)
@@ -124,7 +125,7 @@ async def test_a_certificate_nobody_vouches_for_is_refused(certificate):
 
 
 async def test_a_certificate_file_that_is_missing_is_told(certificate, nsqd):
-    """As a failed connection that names TLS."""
+    """The error is a failed connection that mentions TLS."""
     nsqd.identify_answer["tls_v1"] = True
     with pytest.raises(ConnectFailed, match="TLS: no such file"):
         await Producer(nsqd.address, ProducerOptions(tls_v1=True, tls_root_ca_file="/nowhere.pem")).start()

@@ -14,7 +14,7 @@ from aionsq.ready import Distribution, Mode, ReadyCount, shares
 
 @given(st.integers(0, 500), st.lists(st.integers(0, 200), max_size=20))
 def test_shares_use_all_that_can_be_used(max_in_flight, maxima):
-    """Nothing is given away, nothing left over, and nobody gets more than its nsqd takes."""
+    """The total is used exactly, as far as possible, and no nsqd gets more than it accepts."""
     given_out = shares(max_in_flight, maxima)
     assert sum(given_out) == min(max_in_flight, sum(maxima))
     assert all(0 <= share <= most for share, most in zip(given_out, maxima, strict=True))
@@ -62,7 +62,7 @@ def test_an_nsqd_with_a_low_limit_leaves_the_rest_to_others():
 
 
 def test_scarce_rdy_visits_every_idle_nsqd():
-    """With max_in_flight 2 and three idle nsqds none waits for ever, and there are never more than two."""
+    """With max_in_flight 2 and three idle nsqds, none waits for ever, and never more than two have RDY 1."""
     ready = Distribution(2, low_rdy_idle_timeout=timedelta(seconds=1))
     for key in "abc":
         ready.joined(key, 2500, 0.0)
@@ -75,7 +75,7 @@ def test_scarce_rdy_visits_every_idle_nsqd():
 
 
 def test_a_busy_nsqd_keeps_scarce_rdy_until_its_time_is_up():
-    """Messages keep RDY where it is, but not for ever: others wait too."""
+    """An nsqd with messages keeps RDY 1, but not for ever: others wait too."""
     ready = Distribution(1, low_rdy_idle_timeout=timedelta(seconds=1), low_rdy_timeout=timedelta(seconds=30))
     ready.joined("busy", 2500, 0.0)
     ready.joined("other", 2500, 0.0)
@@ -98,7 +98,7 @@ def test_a_message_still_handled_counts_when_scarce_rdy_moves():
 
 
 def test_the_single_test_of_backoff_moves_on_from_an_idle_nsqd():
-    """A test that meets an nsqd without messages would otherwise never end."""
+    """Otherwise a test at an nsqd without messages would never end."""
     ready = Distribution(10, low_rdy_idle_timeout=timedelta(seconds=1))
     ready.joined("a", 2500, 0.0)
     ready.joined("b", 2500, 0.0)
@@ -118,7 +118,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.names = iter(range(10_000))
 
     def take(self, changes):
-        """Play the commands one by one, as nsqds would see them."""
+        """Apply the commands one by one, as nsqds would receive them."""
         limit = {Mode.FULL: self.ready.max_in_flight, Mode.BLOCKED: 0, Mode.TEST: 1}[self.ready.mode]
         before = sum(self.sent.values())
         for key, count in changes:

@@ -1,4 +1,4 @@
-"""With fewer RDY than connections everybody gets a turn, whatever the messages do."""
+"""With fewer RDY than connections, every connection gets its turn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDLE, HOLD = 1.0, 5.0
     busy=st.sets(st.integers(0, 11)),
 )
 def test_a_backlogged_nsqd_never_waits_longer_than_a_turn_of_each_other(connections, scarce, handling, busy):
-    """Some nsqds have messages without end, others none; each backlogged one is served again and again."""
+    """Some nsqds have endless messages, others none; each nsqd with messages is served repeatedly."""
     max_in_flight = scarce.draw(st.integers(1, connections - 1))
     ready = Distribution(
         max_in_flight, low_rdy_idle_timeout=timedelta(seconds=IDLE), low_rdy_timeout=timedelta(seconds=HOLD)
@@ -51,7 +51,7 @@ def test_a_backlogged_nsqd_never_waits_longer_than_a_turn_of_each_other(connecti
 
 
 def test_the_one_nsqd_with_messages_among_many_is_found_within_seconds():
-    """Nineteen idle ones are passed over in half a second each."""
+    """Nineteen idle ones have RDY 1 for half a second each."""
     ready = Distribution(1)
     for key in range(20):
         ready.joined(key, 2500, 0.0)
@@ -63,7 +63,7 @@ def test_the_one_nsqd_with_messages_among_many_is_found_within_seconds():
 
 
 def test_a_hand_over_is_done_as_soon_as_the_last_message_is_answered():
-    """The next nsqd does not wait for another look."""
+    """The next nsqd does not wait for the periodic redistribution."""
     ready = Distribution(1, low_rdy_timeout=timedelta(seconds=5))
     ready.joined("busy", 2500, 0.0)
     ready.joined("next", 2500, 0.0)
@@ -75,7 +75,7 @@ def test_a_hand_over_is_done_as_soon_as_the_last_message_is_answered():
 
 
 def test_a_test_is_not_held_up_by_a_message_from_before_the_block():
-    """The single RDY 1 still looks for an nsqd that has something."""
+    """RDY 1 still moves to an nsqd that has messages."""
     ready = Distribution(10)
     for key in "abc":
         ready.joined(key, 2500, 0.0)
@@ -92,7 +92,7 @@ def test_a_test_is_not_held_up_by_a_message_from_before_the_block():
 
 
 def test_the_test_message_keeps_its_place_while_it_is_handled():
-    """However long that takes; a second one would be no test."""
+    """For as long as the handler takes: a second message would not be a test."""
     ready = Distribution(10)
     ready.joined("a", 2500, 0.0)
     ready.joined("b", 2500, 0.0)

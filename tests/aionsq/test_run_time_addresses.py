@@ -8,13 +8,14 @@ from datetime import timedelta
 import pytest
 
 from aionsq import ConnectFailed, Consumer, ConsumerOptions, ConsumerStopped
+from tests.harness.waiting import DEADLINE_S, until
 
 MS = timedelta(milliseconds=1)
 OPTIONS = ConsumerOptions(max_in_flight=4, lookupd_poll_interval=20 * MS)
 
 
 async def test_an_nsqd_is_added_and_takes_its_share(start_nsqd):
-    """The one there was gives up half; connecting to it again changes nothing."""
+    """The first nsqd gives up half of its share; connecting again changes nothing."""
     first, second = await start_nsqd(), await start_nsqd()
     async with Consumer("t", "c", nsqd_tcp_addresses=[first.address], options=OPTIONS) as consumer:
         old = await first.consumer()
@@ -28,8 +29,8 @@ async def test_an_nsqd_is_added_and_takes_its_share(start_nsqd):
     assert len(second.peers) == 1
 
 
-async def test_an_nsqd_that_is_left_has_its_messages_answered_first(start_nsqd, eventually):
-    """CLS, the FIN that is due, then the connection closes, and is not opened again; the other has all RDY."""
+async def test_an_nsqd_that_is_left_has_its_messages_answered_first(start_nsqd):
+    """CLS, the outstanding FIN, then the connection closes and is not reopened; the other nsqd has all RDY."""
     first, second = await start_nsqd(), await start_nsqd()
     addresses = [first.address, second.address]
     async with Consumer("t", "c", nsqd_tcp_addresses=addresses, options=OPTIONS) as consumer:
@@ -43,16 +44,16 @@ async def test_an_nsqd_that_is_left_has_its_messages_answered_first(start_nsqd, 
         await first.until(lambda: leaving.closed)
         await second.until(lambda: staying.lines("RDY")[-1:] == ["RDY 4"])
         assert leaving.lines("CLS", "FIN") == ["CLS", f"FIN {id.decode()}"]
-        await eventually(lambda: consumer.connections == [second.address])
+        await until(lambda: consumer.connections == [second.address])
         with pytest.raises(ValueError, match="not connected to nsqd"):
             consumer.disconnect_from_nsqd(first.address)
         await consumer.connect_to_nsqd(first.address)
-        await eventually(lambda: len(consumer.connections) == 2)
+        await until(lambda: len(consumer.connections) == 2)
     assert len(first.peers) == 2
 
 
 async def test_an_nsqd_that_cannot_be_reached_is_not_tried_again(nsqd, unused_address):
-    """Whoever adds it is told at once."""
+    """The caller gets the error at once."""
     async with Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=OPTIONS) as consumer:
         with pytest.raises(ConnectFailed):
             await consumer.connect_to_nsqd(unused_address)
@@ -61,32 +62,32 @@ async def test_an_nsqd_that_cannot_be_reached_is_not_tried_again(nsqd, unused_ad
         assert consumer.connections == [nsqd.address]
 
 
-async def test_an_nsqlookupd_is_added_and_taken_away(start_nsqd, start_lookup, eventually):
-    """What the new one names is found at once, what the old one named stays while it is busy; the last one stays."""
+async def test_an_nsqlookupd_is_added_and_taken_away(start_nsqd, start_lookup):
+    """Its nsqds are found at once; those of a removed one stay while busy; the last nsqlookupd cannot be removed."""
     direct, named = await start_nsqd(), await start_nsqd()
     first, second = await start_lookup(), await start_lookup()
     second.producers = [named.address]
     async with Consumer("t", "c", nsqd_tcp_addresses=[direct.address], options=OPTIONS) as consumer:
-        with pytest.raises(ValueError, match="not among those asked"):
+        with pytest.raises(ValueError, match="is not one of the consumer's"):
             consumer.disconnect_from_nsqlookupd(first.address)
         await consumer.connect_to_nsqlookupd(first.address)
         assert consumer.connections == [direct.address]
-        with pytest.raises(ValueError, match="the last one"):
+        with pytest.raises(ValueError, match="is the only one"):
             consumer.disconnect_from_nsqlookupd(first.address)
         await consumer.connect_to_nsqlookupd(second.address)
-        await eventually(lambda: len(consumer.connections) == 2)
+        await until(lambda: len(consumer.connections) == 2)
         consumer.disconnect_from_nsqlookupd(second.address)
-        await eventually(lambda: consumer.connections == [direct.address])
+        await until(lambda: consumer.connections == [direct.address])
 
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_consumer_stops_though_it_has_just_heard_of_an_nsqlookupd(start_nsqd, start_lookup, turns):
-    """In whichever turn of the event loop it is told to."""
+    """In any iteration of the event loop."""
     nsqd, first, second = await start_nsqd(), await start_lookup(), await start_lookup()
     consumer = Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=ConsumerOptions(max_in_flight=4))
-    async with asyncio.timeout(30), consumer:
+    async with asyncio.timeout(DEADLINE_S), consumer:
         await consumer.connect_to_nsqlookupd(first.address)
-        await asyncio.sleep(0.02)
+        await until(lambda: first.requests)
         await consumer.connect_to_nsqlookupd(second.address)
         for _ in range(turns):
             await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import trustme
 
 from aionsq import ConnectFailed, Consumer, ConsumerOptions, Producer, ProducerOptions
+from tests.harness.waiting import DEADLINE_S, until
 
 LAYERS = {
     "plain": {},
@@ -34,9 +36,9 @@ def certificates(tmp_path_factory) -> dict[str, str]:
 
 
 async def exchange(address: str, **layer) -> list[bytes]:
-    """Publish all bodies and consume them; what arrived."""
+    """Publish all bodies, consume them, and return what arrived."""
     seen: list[bytes] = []
-    async with asyncio.timeout(60), Producer(address, ProducerOptions(**layer)) as producer:
+    async with asyncio.timeout(DEADLINE_S), Producer(address, ProducerOptions(**layer)) as producer:
         publishes = [producer.pub("t", body) for body in BODIES[:250]]
         await asyncio.gather(*publishes, producer.mpub("t", BODIES[250:]))
         options = ConsumerOptions(max_in_flight=100, **layer)
@@ -61,13 +63,13 @@ async def test_messages_go_through_every_layer_whole_and_once(start_server, cert
 
 
 async def test_tls_that_nsqd_does_not_grant_is_an_error(broker):
-    """The connection never goes on unencrypted in silence."""
+    """The connection never silently continues without encryption."""
     with pytest.raises(ConnectFailed, match="does not grant tls_v1"):
         await Producer(broker.tcp_address, ProducerOptions(tls_v1=True)).start()
 
 
 async def test_publishes_go_to_several_nsqds_in_turn(start_nsqd):
-    """Each gets its part, none gets one twice."""
+    """Each receives its part, and none a message twice."""
     nsqds = [await start_nsqd() for _ in range(3)]
     async with Producer([each.address for each in nsqds]) as producer:
         await asyncio.gather(*(producer.pub("t", b"%d" % number) for number in range(30)))
@@ -75,7 +77,7 @@ async def test_publishes_go_to_several_nsqds_in_turn(start_nsqd):
 
 
 async def test_with_failover_the_first_nsqd_that_works_gets_all(start_nsqd):
-    """The second only while the first is away."""
+    """The second is used only while the first is down."""
     first, second = await start_nsqd(), await start_nsqd()
     options = ProducerOptions(nsqd_choice="failover")
     async with Producer([first.address, second.address], options) as producer:
@@ -88,14 +90,16 @@ async def test_with_failover_the_first_nsqd_that_works_gets_all(start_nsqd):
 
 
 async def test_an_nsqd_that_owes_answers_is_passed_over_while_another_works(start_nsqd):
-    """As one that is stopped, and still connected, does."""
+    """For example a stopped process that is still connected."""
     silent, works = await start_nsqd(), await start_nsqd()
     silent.on["PUB"] = lambda peer, command: None
     options = ProducerOptions(stalled_after=timedelta(milliseconds=100))
     producer = Producer([silent.address, works.address], options)
     await producer.start()
     lost = [producer.pub("t", b"x") for _ in range(2)]
-    await asyncio.sleep(0.2)
+    await until(lambda: silent.peers[0].lines("PUB"), "one of the two publishes arrives")
+    arrived_at = silent.peers[0].commands[-1].at
+    await until(lambda: time.monotonic() > arrived_at + 0.1, "the answer is overdue")
     await asyncio.gather(*(producer.pub("t", b"y") for _ in range(20)))
     assert len(silent.peers[0].lines("PUB")) == 1
     await producer.close(timedelta(0))
@@ -115,20 +119,21 @@ async def test_with_resend_what_a_lost_nsqd_left_unanswered_goes_to_another(star
 
 
 async def test_a_slow_handler_keeps_its_message_with_auto_touch(broker):
-    """It works for twice the timeout and the message is delivered once."""
+    """The handler works for twice the timeout, and the message is delivered once."""
     attempts: list[int] = []
-    second = timedelta(seconds=1)
-    options = ConsumerOptions(msg_timeout=second, auto_touch=True, max_in_flight=3)
+    handled = asyncio.Event()
+    options = ConsumerOptions(msg_timeout=timedelta(seconds=2), auto_touch=True, max_in_flight=3)
     consumer = Consumer("t", "c", nsqd_tcp_addresses=[broker.tcp_address], options=options)
 
     async def handle(message):
         attempts.append(message.attempts)
-        await asyncio.sleep(2)
+        await asyncio.sleep(4)  # the work
+        handled.set()
 
-    async with asyncio.timeout(30), Producer(broker.tcp_address) as producer:
+    async with asyncio.timeout(DEADLINE_S), Producer(broker.tcp_address) as producer:
         running = asyncio.create_task(consumer.run(handle, concurrency=2))
         await producer.pub("t", b"slow")
-        await asyncio.sleep(2.5)
+        await handled.wait()
         assert await consumer.stop() == []
         await running
     assert attempts == [1]

@@ -1,4 +1,4 @@
-"""The tools as a shell runs them: processes of their own."""
+"""Fixtures that run the tools as processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aionsq import Node
+from tests.harness.process import ROOT
+from tests.harness.waiting import DEADLINE_S, until
 
-ROOT = Path(__file__).resolve().parents[3]
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-DEADLINE_S = 30
+SCRIPTS = {
+    name: entry
+    for part in ROOT.glob("distributions/*/pyproject.toml")
+    for name, entry in tomllib.loads(part.read_text())["project"].get("scripts", {}).items()
+}
 PIPE = asyncio.subprocess.PIPE
 
 Started = Callable[..., Awaitable["Tool"]]
@@ -48,7 +51,7 @@ class Tool:
             return await self.process.stdout.readline()
 
     async def logged(self, text: str, within: float = DEADLINE_S) -> str:
-        """Read standard error up to a line that contains ``text``; the lines read."""
+        """Read standard error up to a line that contains ``text``; returns the lines read."""
         seen = ""
         try:
             async with asyncio.timeout(within):
@@ -116,20 +119,7 @@ def channel_of() -> Callable[[Any, str, str], Awaitable[dict[str, Any]]]:
 
 
 @pytest.fixture
-def poll() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
-    """Ask until the answer is true; returns it."""
-
-    async def wait(ask: Callable[[], Awaitable[Any]]) -> Any:
-        async with asyncio.timeout(2 * DEADLINE_S):
-            while not (answer := await ask()):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            return answer
-
-    return wait
-
-
-@pytest.fixture
-def settled(broker: Any, channel_of: Any, poll: Any) -> Callable[[str, str], Awaitable[dict[str, Any]]]:
+def settled(broker: Any, channel_of: Any) -> Callable[[str, str], Awaitable[dict[str, Any]]]:
     """Wait until every message of the broker's channel is finished; returns its row."""
 
     async def wait(topic: str, channel: str) -> dict[str, Any]:
@@ -137,14 +127,14 @@ def settled(broker: Any, channel_of: Any, poll: Any) -> Callable[[str, str], Awa
             row = await channel_of(broker, topic, channel)
             return {} if row["depth"] + row["in_flight_count"] + row["deferred_count"] else row
 
-        return await poll(row)
+        return await until(row)
 
     return wait
 
 
 @pytest.fixture
 def interrupted() -> Callable[[Tool], Awaitable[str]]:
-    """Press Ctrl-C, and have the tool end as it should; returns what it wrote on standard error."""
+    """Send SIGINT, and check that the tool exits with status 0; returns its standard error."""
 
     async def press(tool: Tool) -> str:
         tool.process.send_signal(signal.SIGINT)

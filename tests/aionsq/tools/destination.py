@@ -1,4 +1,4 @@
-"""An HTTP server that takes messages, as a process of its own: it can be killed.
+"""An HTTP server that receives messages, as a process that a test can kill.
 
 ``python destination.py PORT FILE``: appends each body to FILE, a line of hex each, before it answers 200; prints its
 port first.

@@ -1,4 +1,4 @@
-"""Archive files: when the next one begins, and what is left of one whose writer was killed."""
+"""Archive files: rotation, and repair after the writer was killed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Writing:
         self.archive.sync()
 
     def kill(self) -> None:
-        """Its descriptor goes, and with it the lock, as those of a killed process do."""
+        """Close the descriptor, which releases the lock, as for a killed process."""
         os.close(self.archive._file._fd)
 
     def files(self, folder: Path | None = None) -> dict[str, bytes]:
@@ -78,7 +78,7 @@ def writing(tmp_path):
 
 
 def test_a_file_an_hour(writing):
-    """By default the date in the name changes the file, and a file that is there is appended to."""
+    """By default the date in the name changes the file, and an existing file is appended to."""
     each = writing()
     each.write(b"one")
     each.clock.now += timedelta(hours=1)
@@ -138,7 +138,7 @@ def test_empty_files_are_skipped(writing):
 
 
 def test_gzip_members(writing):
-    """Each sync ends a member, so that what is synced can be read; no file is ever appended to by another process."""
+    """Each sync ends a member, so that synced data is readable; another process never appends to the file."""
     each = writing(gzip=True)
     each.write(b"one")
     each.write(b"two")
@@ -154,7 +154,7 @@ def test_gzip_members(writing):
 
 
 def test_the_level_of_gzip_is_the_one_asked_for(tmp_path):
-    """Effort shows in the size."""
+    """The level affects the size."""
     sizes = []
     for level in (1, 9):
         file = GzipFile(str(tmp_path / f"{level}.gz"), level)
@@ -165,7 +165,7 @@ def test_the_level_of_gzip_is_the_one_asked_for(tmp_path):
 
 
 def test_a_work_folder(writing):
-    """A file is moved when it is finished, folders and all; one that waits there under its name stays."""
+    """A finished file is moved with its folders; an existing file of that name is not overwritten."""
     each = writing("<TOPIC>/<HOST><REV>.<DATETIME>", work="work")
     each.write(b"one")
     assert (each.files(), each.files(each.work)) == ({}, {"t/h-000000.2026-03-07_15": b"one\n"})
@@ -183,7 +183,7 @@ def test_a_work_folder(writing):
 
 
 def test_a_file_that_two_processes_want(writing):
-    """The second takes the next revision; where the name has none, it does not write into the first one's lines."""
+    """The second process uses the next revision; without revisions, it does not write to the first one's file."""
     each = writing(rotate_size=1000)
     each.write(b"one")
     second = each.another()
@@ -198,7 +198,7 @@ def test_a_file_that_two_processes_want(writing):
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("work", ["out", "work"])
 def test_what_a_killed_process_left_is_made_whole_at_the_start(writing, compressed, work):
-    """The unfinished end goes, whatever the date is by then; from a work folder it is moved. A live one's is left."""
+    """The partial write is removed, whatever the date; files in a work folder are moved. A live writer's file stays."""
     each = writing(gzip=compressed, work=work, rotate_size=10_000)
     each.write(b"whole")
     (path,) = each.work.iterdir()
@@ -235,8 +235,8 @@ def test_a_move_that_was_cut_in_half_is_finished(writing):
     padding=st.sampled_from([b"", bytes(4096)]),
 )
 def test_cut_anywhere_a_file_is_whole_after_repair(tmp_path_factory, batches, kept, compressed, padding):
-    """Every line in it is a line that was written, in order; what was synced before the cut is all there. Zeros, as a
-    power failure may leave them, go too."""
+    """Every line in it was written, in order; everything synced before the cut is there. Zeros left by a power failure
+    are removed too."""
     path = tmp_path_factory.mktemp("cut") / ("f.gz" if compressed else "f")
     file = GzipFile(str(path), 6) if compressed else PlainFile(str(path), exclusive=True)
     synced = [(0, 0)]

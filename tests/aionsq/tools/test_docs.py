@@ -1,4 +1,4 @@
-"""The page of the tools shows the flags there are."""
+"""docs/tools.md lists all flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqwire.settings import markdown, rewrite_page
+from nsqdaemon.settings import markdown, rewrite_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "tools.md"
 MODULES = ("to_file", "tail", "stat", "pub", "to_http", "to_nsq", "pubsub")
@@ -15,7 +15,7 @@ MODULES = ("to_file", "tail", "stat", "pub", "to_http", "to_nsq", "pubsub")
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_page_lists_every_flag_of_a_tool(module, tmp_path) -> None:
-    """Below the tool's heading; ``make docs`` writes it anew."""
+    """Below the tool's heading; ``make docs`` updates it."""
     tool = import_module(f"aionsq.tools.{module}").main
     assert f"\n\n{markdown(tool.flags)}" in PAGE.read_text()
     copy = tmp_path / "tools.md"

@@ -1,4 +1,4 @@
-"""What holds for every tool: help, versions, wrong flags, and servers that do not answer."""
+"""Common behaviour of all tools: help, versions, invalid flags, and servers that do not answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVERY = (*CONSUMERS, "nsq_stat", "stat", "pub", "nsq_to_file", "nsq_to_http", "n
     ],
 )
 async def test_what_cannot_work_is_told_on_standard_error(start_tool, argv, status, says):
-    """In words, without a traceback, and with an exit status."""
+    """As one readable line without a traceback, and with an exit status."""
     tool = await start_tool(*argv, env={"NSQLOOKUPD_HTTP_ADDRESSES": ""})
     ended = await tool.end(b"x\n")
     assert (ended.status, ended.out) == (status, b"")
@@ -48,8 +48,8 @@ async def test_what_cannot_work_is_told_on_standard_error(start_tool, argv, stat
 
 @pytest.mark.parametrize("name", EVERY)
 async def test_every_tool_explains_its_flags(start_tool, name):
-    """--help to standard error with status 0, as NSQ's tools do, what it is for above the flags; an unknown flag shows
-    the usage with status 2."""
+    """--help prints the purpose and the flags on standard error with status 0, as NSQ's tools do; an unknown flag
+    prints the usage with status 2."""
     ended = await (await start_tool(name, "-help")).end()
     assert (ended.status, ended.out) == (0, b"")
     called = name if name.startswith("nsq_") else f"nsq {name}"
@@ -64,7 +64,7 @@ async def test_every_tool_explains_its_flags(start_tool, name):
 
 @pytest.mark.parametrize("name", EVERY)
 async def test_every_tool_tells_its_version(start_tool, name):
-    """NSQ's, under NSQ's name of the tool, without needing any other flag."""
+    """NSQ's version, under NSQ's name of the tool, without any other flag."""
     ended = await (await start_tool(name, "--version")).end()
     named = {"tail": "nsq_tail", "stat": "nsq_stat", "pub": "to_nsq"}.get(name, name)
     assert ended.out.decode() == f"{named} v1.3.0\n"
@@ -76,8 +76,8 @@ async def test_a_registry_that_does_not_answer_is_told_and_asked_again(start_too
     """It may be started later than the tool."""
     flags = ("--topic=t", f"--lookupd-http-address={unused_address}", "--consumer-opt=lookupd_poll_interval,100ms")
     tool = await start_tool(name, *flags)
-    assert "asking again" in await tool.logged("connection refused")
-    registry = await start_server("lookup", f"--http-address={unused_address}")
+    assert "; retrying" in await tool.logged("connection refused")
+    registry = await start_server("nsqlookup", f"--http-address={unused_address}")
     broker = await start_server("brokerd", f"--lookupd-tcp-address={registry.tcp_address}")
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"here")
@@ -88,7 +88,7 @@ async def test_a_registry_that_does_not_answer_is_told_and_asked_again(start_too
 
 @pytest.mark.parametrize("name", CONSUMERS)
 async def test_the_environment_may_name_the_registry(start_tool, registry, name):
-    """NSQLOOKUPD_HTTP_ADDRESSES, as for the platform; and an interrupt during the start ends it as one later on."""
+    """NSQLOOKUPD_HTTP_ADDRESSES, as for the platform; an interrupt during the start ends the tool normally."""
     env = {"NSQLOOKUPD_HTTP_ADDRESSES": registry.http_address}
     tool = await start_tool(name, "--topic=t", "--log-level=info", env=env)
     await tool.logged("Adding consumer for topic: t")
@@ -98,7 +98,7 @@ async def test_the_environment_may_name_the_registry(start_tool, registry, name)
 
 
 async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
-    """The first one asks an nsqd that does not answer to end the conversation; the second ends the tool, status 130."""
+    """After the first, the tool waits for an nsqd that does not answer CLS; the second ends it, with status 130."""
     nsqd.on["CLS"] = lambda peer, command: None
     tool = await start_tool("nsq_tail", "--topic=t", f"--nsqd-tcp-address={nsqd.address}")
     peer = await nsqd.consumer()
@@ -109,7 +109,7 @@ async def test_a_second_interrupt_does_not_wait(start_tool, nsqd):
     tool.process.send_signal(signal.SIGINT)
     ended = await tool.end()
     assert (ended.status, ended.out) == (130, b"")
-    assert ended.err == "nsq_tail: interrupted again: ended without waiting for what was under way\n"
+    assert ended.err == "nsq_tail: interrupted again: exiting without waiting for outstanding work\n"
 
 
 async def test_an_nsqd_that_goes_and_comes_back_is_connected_to_again(start_tool, broker):

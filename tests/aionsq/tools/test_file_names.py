@@ -1,4 +1,4 @@
-"""What archive files are called."""
+"""Names of archive files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names(form: str = DEFAULT_FORMAT, date_form: str = DEFAULT_DATETIME, **chang
     ],
 )
 def test_date_tokens(form, text):
-    """Those of NSQ are replaced; all else, also what Go takes for a layout, stays as it was typed."""
+    """NSQ's tokens are replaced; other text, also Go's date layouts, stays unchanged."""
     assert date_text(form, WHEN) == text
 
 
@@ -44,20 +44,20 @@ def test_date_tokens(form, text):
     ],
 )
 def test_tokens_of_the_format(given, name):
-    """<REV> only where several files may be of one name, .gz only where it is not there."""
+    """<REV> only if several files may have one name, .gz only if it is missing."""
     made = names(**given)
     assert made.revised(made.dated(WHEN), 3) == name
 
 
 def test_the_revision_has_to_have_a_place():
-    """Else gzip, rotation and a work folder would have files overwrite each other."""
+    """Otherwise gzip, rotation and a work folder would overwrite files."""
     with pytest.raises(ValueError, match="missing <REV> in --filename-format when gzip, rotation, or work dir enabled"):
         names("<TOPIC>.log", revisions=True)
 
 
 def test_a_topic_does_not_lead_out_of_the_folder():
-    """Two dots are a topic's name as any other."""
-    with pytest.raises(ValueError, match="cannot be part of a file's name"):
+    """Two dots are a valid topic name."""
+    with pytest.raises(ValueError, match="cannot be part of a file name"):
         names("<TOPIC>/<DATETIME>", topic="..")
 
 

@@ -1,4 +1,4 @@
-"""What nsq_to_http, nsq_to_nsq, nsq_pubsub and to_nsq say about flags that cannot work."""
+"""Errors of nsq_to_http, nsq_to_nsq, nsq_pubsub and to_nsq about invalid flags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DESTINATION = "--destination-nsqd-tcp-address=127.0.0.1:1"
 
 @pytest.fixture
 def refusal(capfd, monkeypatch):
-    """Run a tool in this process with flags that it must refuse; returns its status and what it said."""
+    """Run a tool in this process with flags that it must refuse; returns its status and output."""
     monkeypatch.delenv("NSQLOOKUPD_HTTP_ADDRESSES", raising=False)
 
     root = logging.getLogger()  # which a tool makes its own
@@ -111,7 +111,7 @@ def test_flags_that_do_not_go_together_are_told_in_the_reference_s_words(refusal
     ],
 )
 def test_a_flag_that_cannot_be_read_is_told(refusal, name, flags, says):
-    """Status 2; which flag, and what is wrong with it."""
+    """Status 2, with the flag and the reason."""
     status, said = refusal(name, flags)
     assert status == 2
     assert said.startswith(f"{name}: ")
@@ -120,7 +120,7 @@ def test_a_flag_that_cannot_be_read_is_told(refusal, name, flags, says):
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_flag_is_explained(refusal, name):
-    """--help, on standard error with status 0: what the tool is for, then each flag."""
+    """--help, on standard error with status 0: the tool's purpose, then each flag."""
     status, said = refusal(name, ["--help"])
     assert status == 0
     assert said.startswith(f"usage: {name} [--")

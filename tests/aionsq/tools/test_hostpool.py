@@ -1,4 +1,4 @@
-"""Which address takes the next message."""
+"""Choice of the address for the next message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_round_robin_asks_each_in_turn_whatever_happened():
 
 
 def test_a_dead_host_is_left_alone_for_thirty_seconds_and_then_for_twice_as_long_each_time():
-    """Up to 900 s; one message is risked on it each time, and a success revives it."""
+    """Up to 900 s; each trial uses one message, and a success revives the host."""
     pool = HostPool(ADDRESSES)
     assert pool.pick(0.0) == "a"
     pool.failed("a", 0.0)
@@ -42,7 +42,7 @@ def test_a_dead_host_is_left_alone_for_thirty_seconds_and_then_for_twice_as_long
 
 
 def test_when_all_are_dead_all_are_tried_again_from_the_first():
-    """Something has to be tried."""
+    """All are marked live again."""
     pool = HostPool(ADDRESSES)
     for address in ADDRESSES:
         pool.failed(address, 0.0)
@@ -50,7 +50,7 @@ def test_when_all_are_dead_all_are_tried_again_from_the_first():
 
 
 def test_the_greedy_one_prefers_who_answers_soon():
-    """In proportion to 1 / response time, once it has seen each of them."""
+    """In proportion to 1 / response time, once each was measured."""
     dice = random.Random(4)
     pool = EpsilonGreedy(ADDRESSES, dice.random)
     seconds = {"a": 0.01, "b": 0.02, "c": 0.04}
@@ -97,7 +97,7 @@ def test_the_greedy_one_explores_less_and_less():
     steps=st.lists(st.tuples(st.floats(0, 400), st.booleans(), st.floats(0, 5)), max_size=60),
 )
 def test_some_address_is_always_picked_and_a_lone_live_one_always_it(mode, seed, steps):
-    """Whatever fails, answers, and however time passes."""
+    """For any sequence of failures, successes and times."""
     pool = pool_of(mode, ADDRESSES, random.Random(seed).random)
     now = 0.0
     for passed, ok, seconds in steps:

@@ -1,4 +1,4 @@
-"""Which messages nsq_to_nsq passes on, and what of them."""
+"""Selection of messages and fields by nsq_to_nsq."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_conditions_every_body_passes_as_it_is():
     ],
 )
 def test_a_required_value_is_met_by_its_text_or_its_number(body, passes):
-    """Digits count, not their spelling; of a field given twice the last."""
+    """Numbers are compared by value; the last of duplicate fields counts."""
     assert JSONFilter("f", "2").apply(body) == (body if passes else None)
 
 
@@ -49,7 +49,7 @@ def test_a_word_is_no_number():
 
 
 def test_a_required_field_may_have_any_value():
-    """Without it the message is not passed on; where its value is required, that is an error."""
+    """A message without it is not published; if its value is required, this is an error."""
     assert JSONFilter("f").apply(b'{"f":null}') == b'{"f":null}'
     assert JSONFilter("f").apply(b"{}") is None
     with pytest.raises(FieldMissing, match="missing field to check required value"):
@@ -57,7 +57,7 @@ def test_a_required_field_may_have_any_value():
 
 
 def test_whitelisted_fields_keep_the_digits_they_were_written_with():
-    """Keys come sorted and compact, missing ones are left out; a number beyond 2^53 is not rounded."""
+    """Keys are sorted and compact, missing ones are omitted; a number beyond 2^53 is not rounded."""
     body = b'{"z": 12345678901234567890, "y": 1.10, "x": {"n": 1e400, "s": "\\ud800"}, "<": "<&>"}'
     kept = JSONFilter(whitelist=["z", "y", "x", "nope", "<"]).apply(body)
     assert kept == b'{"\\u003c":"<&>","x":{"n": 1e400, "s": "\\ud800"},"y":1.10,"z":12345678901234567890}'
@@ -69,7 +69,7 @@ def test_whitelisted_fields_keep_the_digits_they_were_written_with():
     + [b'{"a":' + b"[" * 100_000, b"{1:2}", b'{"a":1 "b":2}', b'{"a":Infinity}'],
 )
 def test_what_is_no_json_object_is_told(body):
-    """With the reference's words, and never with another error."""
+    """With the reference's text, and never with another error."""
     with pytest.raises(NotJSON, match="Unable to decode json: "):
         JSONFilter("f").apply(body)
 

@@ -7,12 +7,11 @@ import signal
 import time
 
 from aionsq import Node
-
-DEADLINE_S = 30
+from tests.harness.waiting import DEADLINE_S, until
 
 
 async def test_pub_stores_every_record_of_standard_input(broker, start_tool):
-    """Empty ones are left out, and the last one counts without a newline; how many were stored is told."""
+    """Empty records are skipped, and the last one needs no newline; the number of stored records is printed."""
     async with Node(broker.http_address) as node:
         await node.topic("create", "t")
         await node.channel("create", "t", "c")
@@ -37,7 +36,7 @@ async def test_pub_reads_a_file_and_takes_messages_from_the_command_line(broker,
 
 
 async def test_pub_publishes_what_was_typed_without_waiting_for_more(broker, start_tool):
-    """A line at a time arrives a line at a time; Ctrl-C tells what was stored, without a traceback."""
+    """Each line is published at once; Ctrl-C prints the number of stored messages, without a traceback."""
     tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
     tool.process.stdin.write(b"first\n")
     async with Node(broker.http_address) as node:
@@ -65,7 +64,7 @@ async def test_pub_with_standard_input_closed_publishes_nothing(broker, in_shell
 
 
 async def test_a_record_that_is_too_big_takes_none_of_its_batch_with_it(broker, start_tool):
-    """What came before it is stored."""
+    """The records before it are stored."""
     tool = await start_tool("to_nsq", "--topic=t", "--nsqd-tcp-address", broker.tcp_address)
     ended = await tool.end(b"a\nb\n" + b"x" * 1_048_577 + b"\n")
     assert ended.status == 1
@@ -84,7 +83,7 @@ async def test_every_address_gets_every_record(broker, start_server, start_tool)
 
 
 async def test_a_rate_is_kept_and_told(broker, start_tool):
-    """After a second's worth at once."""
+    """After a burst of one second's records."""
     began_at = time.monotonic()
     tool = await start_tool("to_nsq", "--topic=t", "--rate=50", "--nsqd-tcp-address", broker.tcp_address)
     ended = await tool.end(b"x\n" * 100)
@@ -92,7 +91,7 @@ async def test_a_rate_is_kept_and_told(broker, start_tool):
     assert ended.err == "to_nsq: Throttling messages rate to max:50/second\nto_nsq: 100 messages stored in t\n"
 
 
-async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool, poll):
+async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool):
     """Status 0, after storing what it had read."""
     tool = await start_tool("to_nsq", "--topic=t", "--nsqd-tcp-address", broker.tcp_address)
     tool.process.stdin.write(b"one\ntwo\nunfinished")
@@ -102,7 +101,7 @@ async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool, poll):
             topics = (await node.stats("t"))["topics"] or []
             return topics and topics[0]["message_count"] == 2
 
-    await poll(stored)
+    await until(stored)
     tool.process.send_signal(signal.SIGTERM)
     ended = await tool.end()
     assert (ended.status, ended.err) == (0, "to_nsq: interrupted; 2 messages stored in t\n")

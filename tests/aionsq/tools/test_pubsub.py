@@ -14,9 +14,8 @@ import pytest
 from aionsq import ConsumerOptions, Producer
 from aionsq.tools.flags import Sources
 from aionsq.tools.pubsub import PubSub
-from nsqwire.http import HTTPServer
-
-DEADLINE_S = 60
+from nsqdaemon.http import HTTPServer
+from tests.harness.waiting import DEADLINE_S, until
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ async def line_of(reader):
 
 
 @pytest.fixture
-def until(broker, channel_of, poll):
+def channel_is(broker, channel_of):
     """Wait until the row of channel c meets a condition; returns it."""
 
     async def wait(condition):
@@ -53,13 +52,13 @@ def until(broker, channel_of, poll):
             row = await channel_of(broker, "t", "c")
             return row if row and condition(row) else None
 
-        return await poll(row)
+        return await until(row)
 
     return wait
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
-async def test_a_client_gets_each_message_as_a_line(served, broker, until, method):
+async def test_a_client_gets_each_message_as_a_line(served, broker, channel_is, method):
     """After a head without a length and without chunks, whatever the method; each is finished once it is sent."""
     _, address = served
     reader, writer, head = await subscribe(address, "/sub?topic=t&channel=c", method)
@@ -70,18 +69,18 @@ async def test_a_client_gets_each_message_as_a_line(served, broker, until, metho
     async with Producer(broker.tcp_address) as producer:
         await producer.mpub("t", [b"one", b"two"])
         assert [await line_of(reader), await line_of(reader)] == [b"one\n", b"two\n"]
-        await until(lambda row: not row["in_flight_count"])
+        await channel_is(lambda row: not row["in_flight_count"])
     writer.close()
 
 
-async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker, until):
+async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker, channel_is):
     """As consumers do."""
     _, address = served
     first, second, other = [
         await subscribe(address, f"/sub?topic=t&channel={channel}") for channel in ("c", "c", "other")
     ]
     async with Producer(broker.tcp_address) as producer:
-        await until(lambda row: row["client_count"] == 2)
+        await channel_is(lambda row: row["client_count"] == 2)
         bodies = [b"%d\n" % number for number in range(200)]
         await producer.mpub("t", [body.rstrip() for body in bodies])
     assert sorted([await line_of(other[0]) for _ in bodies]) == sorted(bodies)
@@ -102,20 +101,20 @@ async def test_clients_of_one_channel_share_it_and_of_two_get_all(served, broker
 
 
 @pytest.mark.parametrize("goodbye", [b"x", None])
-async def test_a_client_that_leaves_gives_its_messages_back(served, broker, until, goodbye):
-    """By any byte, or by closing; what it has not taken is in the channel at once, and its connection is closed."""
+async def test_a_client_that_leaves_gives_its_messages_back(served, broker, channel_is, goodbye):
+    """By sending any byte, or by closing; its messages are requeued at once, and its connection is closed."""
     _, address = served
     reader, writer, _ = await subscribe(address, "/sub?topic=t&channel=c")
     async with Producer(broker.tcp_address) as producer:
         for _ in range(20):
             await producer.mpub("t", [b"x" * 1_000_000] * 5)
     await line_of_long(reader)
-    await until(lambda row: row["in_flight_count"])
+    await channel_is(lambda row: row["in_flight_count"])
     if goodbye:
         writer.write(goodbye)
     else:
         writer.transport.abort()
-    row = await until(lambda row: not row["client_count"])
+    row = await channel_is(lambda row: not row["client_count"])
     assert (row["in_flight_count"], row["depth"] + row["deferred_count"] > 50) == (0, True)
     writer.transport.abort()
 
@@ -125,8 +124,8 @@ async def line_of_long(reader):
         assert await reader.readexactly(1_000_001) == b"x" * 1_000_000 + b"\n"
 
 
-async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker, channel_of, poll):
-    """Delivered messages since the start, and each client there is."""
+async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker, channel_of):
+    """The number of messages delivered since the start, and each connected client."""
     _, address = served
     async with httpx.AsyncClient(base_url=f"http://{address}") as client:
         assert (await client.get("/stats")).text == "Total Messages: 0\n\n"
@@ -137,7 +136,7 @@ async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker
             async def subscribed(channel=channel):
                 return (await channel_of(broker, "t", channel)).get("client_count")
 
-            await poll(subscribed)
+            await until(subscribed)
         async with Producer(broker.tcp_address) as producer:
             await producer.pub("t", b"x")
         await line_of(first[0])
@@ -148,7 +147,7 @@ async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker
             text = (await client.get("/stats")).text
             return text if text.count("connected") == 1 and "Messages: 2" in text else ""
 
-        text = await poll(of_one_client)
+        text = await until(of_one_client)
         port = second[1].get_extra_info("sockname")[1]
         assert re.fullmatch(rf"Total Messages: 2\n\n\[127.0.0.1:{port}\] \[t : d\] connected: \d+s\n", text)
         second[1].close()
@@ -165,7 +164,7 @@ async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker
     ],
 )
 async def test_a_request_that_makes_no_sense_is_told(served, target, status, text):
-    """With the reference's words and status, and the server goes on."""
+    """With the reference's text and status, and the server continues."""
     _, address = served
     async with httpx.AsyncClient(base_url=f"http://{address}") as client:
         answer = await client.get(target)
@@ -193,11 +192,11 @@ async def test_an_interrupt_closes_every_client_and_ends_with_status_0(served, b
 
 
 async def test_an_nsqd_that_comes_back_is_found_again(served, broker):
-    """A client that came while it was away gets its messages too."""
+    """A client that connected while nsqd was down receives messages too."""
     tool, address = served
     await broker.close()
     reader, writer, _ = await subscribe(address, "/sub?topic=t&channel=c")
-    await tool.logged("connection refused; trying again")
+    await tool.logged("connection refused; retrying")
     await broker.start()
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"x")

@@ -1,4 +1,4 @@
-"""The quick start of NSQ's documentation, with our commands under NSQ's names: only the ports are free ones here."""
+"""The quick start of NSQ's documentation, with our commands under NSQ's names and with free ports."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 
 from bench.ports import free_ports
+from tests.harness.waiting import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_S = 30
 
 
 async def curl(body: str, url: str) -> bytes:
-    """``curl -d BODY URL``; where there is no curl, the same request, of which curl says that it is a form."""
+    """``curl -d BODY URL``; without curl, the same request, with curl's content type of a form."""
     async with asyncio.timeout(DEADLINE_S):
         if shutil.which("curl"):
             command = ("curl", "--silent", "--show-error", "-d", body, url)

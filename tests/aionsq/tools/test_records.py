@@ -1,4 +1,4 @@
-"""Records of a stream, batches, and the rate they go out at."""
+"""Records of a stream, batches, and rate limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aionsq.tools.records import Records, Throttle, batches
 
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200)), delimiter=st.binary(min_size=1, max_size=1))
 def test_records_are_what_stands_between_delimiters_however_they_arrive(data, cuts, delimiter):
-    """Empty ones are left out, and the last needs no delimiter behind it."""
+    """Empty records are skipped, and the last one needs no delimiter."""
     at = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     records = Records(delimiter)
     found = [record for start, end in pairwise(at) for record in records.received(data[start:end])]
@@ -28,7 +28,7 @@ def test_records_are_what_stands_between_delimiters_however_they_arrive(data, cu
     most_bytes=st.integers(1, 40),
 )
 def test_batches_hold_every_record_once_and_in_order(records, most, most_bytes):
-    """Within both bounds; only a record that alone is too long is beyond them, and then alone."""
+    """Within both limits; a record that exceeds them is a batch of its own."""
     cut = batches(records, most=most, most_bytes=most_bytes)
     assert [record for batch in cut for record in batch] == records
     for batch in cut:
@@ -46,7 +46,7 @@ def test_a_throttle_lets_a_second_s_worth_pass_at_once():
 
 @given(rate=st.integers(1, 1000), takes=st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), max_size=50))
 def test_no_more_than_the_rate_and_one_second_s_worth_ever_pass(rate, takes):
-    """For whoever waits as told."""
+    """If the caller waits as long as returned."""
     now = 0.0
     throttle = Throttle(rate, now)
     passed = 0

@@ -32,7 +32,7 @@ async def test_stat_prints_the_columns_and_names_the_node_that_does_not_answer(b
 
 
 def test_stat_divides_by_the_time_that_passed_and_survives_a_restart():
-    """Rates are per second of the nodes seen twice; a counter that starts anew is counted from 0."""
+    """Rates are per second, of nodes in both samples; a restarted counter counts from 0."""
     before = {"a": Sample(10.0, 5, 0, 0, 0, 0, 0, 1000, 1), "b": Sample(10.0, 0, 0, 0, 0, 0, 0, 500, 0)}
     now = {
         "a": Sample(14.0, 25, 10, 3, 2, 7, 6, 1400, 1),  # 400 in 4 s, 20 more waiting
@@ -53,7 +53,7 @@ async def channel(broker):
 
 
 async def test_stat_finds_the_nodes_by_the_registry_and_repeats_its_header(broker, registry, channel, start_tool):
-    """The header comes again after 25 lines; --count is of lines."""
+    """The header is repeated after 25 lines; --count is the number of lines."""
     tool = await start_tool(
         *("nsq_stat", "--topic=t", "--channel=c", "--interval=10ms", "--count=26"),
         f"--lookupd-http-address={registry.http_address}",
@@ -85,7 +85,7 @@ async def test_stat_of_a_channel_that_is_not_there_says_so(broker, channel, star
 
 
 async def test_stat_whose_only_node_leaves_ends_where_lines_are_counted(broker, channel, start_tool):
-    """Nobody waits for lines that cannot come; without --count it goes on looking."""
+    """With --count the tool exits; without it, it keeps trying."""
     where = f"--nsqd-http-address={broker.http_address}"
     tool = await start_tool("nsq_stat", "--topic=t", "--channel=c", "--interval=100ms", "--count=1000", where)
     await tool.line()

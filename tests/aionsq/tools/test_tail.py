@@ -11,7 +11,7 @@ from aionsq import Node, Producer
 
 
 async def test_tail_counts_over_all_topics_and_answers_what_it_printed(broker, registry, start_tool, channel_of):
-    """Four of six messages; the two others are back in their channels, none is left in flight."""
+    """Four of six messages; the other two are requeued, and none stays in flight."""
     async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
         for topic in ("a", "b"):
             await node.topic("create", topic)
@@ -31,7 +31,7 @@ async def test_tail_counts_over_all_topics_and_answers_what_it_printed(broker, r
 
 
 async def test_tail_has_a_channel_of_its_own_and_asks_for_no_more_than_it_prints(nsqd, start_tool):
-    """The channel goes with it; nsqd is told who asks, whatever --consumer-opt says."""
+    """The channel is deleted at the end; the user agent is the tool's, whatever --consumer-opt says."""
     tool = await start_tool(
         *("nsq_tail", "--topic=t", "--n=3", "--consumer-opt=user_agent,me", "--consumer-opt=max_in_flight,9"),
         f"--nsqd-tcp-address={nsqd.address}",
@@ -63,7 +63,7 @@ async def test_tail_shows_a_topic_that_appears_later_and_ends_quietly_on_ctrl_c(
 
 
 async def test_tail_into_a_reader_that_leaves_ends_without_a_word(broker, in_shell, channel_of):
-    """As with ``| head -2``; what was not printed is back in the channel."""
+    """For example ``| head -2``; messages that were not printed are requeued."""
     async with Producer(broker.tcp_address) as producer, Node(broker.http_address) as node:
         await node.topic("create", "t")
         await node.channel("create", "t", "c")

@@ -6,14 +6,14 @@ from aionsq.tools.timings import AddressTimings, Timings, line
 
 
 def test_a_line_tells_percentiles_and_the_mean():
-    """In the reference's words and units."""
+    """In the reference's format and units."""
     seconds = [number / 1000 for number in range(1, 251)]
     assert line("[x]:", seconds) == "[x]: finished 250 - 99th: 249.00ms - 95th: 239.00ms - avg: 125.50ms"
     assert line("[x]:", [0.0022]) == "[x]: finished 1 - 99th: 2.20ms - 95th: 2.20ms - avg: 2.20ms"
 
 
 def test_a_line_for_each_so_many_successes():
-    """Of those alone; 0 means never."""
+    """Each line covers only these; 0 means never."""
     told: list[str] = []
     timings = Timings(3, "[x]:", told.append)
     for second in (1, 1, 1, 2, 2):
@@ -27,7 +27,7 @@ def test_a_line_for_each_so_many_successes():
 
 
 def test_several_addresses_have_a_line_each_and_one_together():
-    """A lone one has only that."""
+    """A single address has only the common line."""
     told: list[str] = []
     several = AddressTimings(2, ["a", "b"], told.append)
     for _ in range(2):

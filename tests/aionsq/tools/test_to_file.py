@@ -13,14 +13,7 @@ from pathlib import Path
 import pytest
 
 from aionsq import Node, Producer
-
-DEADLINE_S = 30
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+from tests.harness.waiting import DEADLINE_S, until
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -42,13 +35,13 @@ async def publish(broker, topic: str, *bodies: bytes) -> None:
 
 
 async def all_finished(broker, channel_of, *, but: int = 0) -> None:
-    """Wait until nothing is waiting, and no more than ``but`` messages are in flight."""
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            channel = await channel_of(broker, "t", "nsq_to_file")
-            if channel["in_flight_count"] <= but and channel["depth"] == 0:
-                return
-            await asyncio.sleep(0.02)
+    """Wait until the depth is 0 and at most ``but`` messages are in flight."""
+
+    async def finished() -> bool:
+        channel = await channel_of(broker, "t", "nsq_to_file")
+        return channel["in_flight_count"] <= but and channel["depth"] == 0
+
+    await until(finished)
 
 
 @pytest.fixture
@@ -90,7 +83,7 @@ async def test_messages_become_lines_and_are_finished_once_they_are_synced(broke
 
 
 async def test_a_full_flight_is_synced_without_waiting_for_the_interval(broker, archive, out, channel_of):
-    """nsqd sends no more before an answer: waiting for the clock would be waiting for nothing."""
+    """nsqd sends nothing more before an answer, so waiting for the interval would be useless."""
     await archive("--sync-interval=1h", "--max-in-flight=10")
     await publish(broker, "t", *(b"%d" % number for number in range(1000)))
     await until(lambda: len(lines(out)) == 1000)
@@ -98,7 +91,7 @@ async def test_a_full_flight_is_synced_without_waiting_for_the_interval(broker, 
 
 
 async def test_a_sync_interval_beyond_the_message_timeout_delivers_nothing_twice(start_server, start_tool, out):
-    """Messages that wait for the disk are touched in time."""
+    """Messages that wait for a sync are touched."""
     broker = await start_server("brokerd", "--msg-timeout=600ms")
     tool = await start_tool(
         *("nsq_to_file", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}"),
@@ -117,7 +110,7 @@ async def test_a_sync_interval_beyond_the_message_timeout_delivers_nothing_twice
 
 
 async def test_sighup_finishes_the_files_and_the_next_message_goes_on(broker, archive, out):
-    """Appended where the name is the same; with gzip in the next revision. A work folder is no trouble."""
+    """It is appended if the name is the same; with gzip, it is in the next revision. Also with a work folder."""
     plain = await archive("--channel=plain", "--filename-format=<TOPIC>.log", "--sync-interval=1h")
     work = out.parent / "work"
     packed = await archive("--channel=packed", "--gzip", f"--work-dir={work}", "--filename-format=p/<TOPIC><REV>.log")
@@ -145,7 +138,7 @@ async def test_sighup_finishes_the_files_and_the_next_message_goes_on(broker, ar
 
 
 async def test_rotation_with_a_work_folder_and_without_empty_files(broker, archive, out):
-    """The combination that ends NSQ's own: files closed without a successor, then a message."""
+    """The combination that ends NSQ's own tool: a file closed without a successor, then a message."""
     work = out.parent / "work"
     tool = await archive(
         *(f"--work-dir={work}", "--skip-empty-files", "--rotate-interval=200ms", "--sync-interval=100ms"),
@@ -160,7 +153,7 @@ async def test_rotation_with_a_work_folder_and_without_empty_files(broker, archi
 
 
 async def test_without_topics_all_that_match_are_archived_from_the_start(broker, registry, start_tool, out):
-    """At the start, and those that appear later; one registry that is down changes nothing but a line in the log."""
+    """Existing topics at the start, new ones later; a registry that is down only causes a line in the log."""
     await publish(broker, "orders.eu", b"one")
     await publish(broker, "payments", b"no")
     tool = await start_tool(
@@ -179,7 +172,7 @@ async def test_without_topics_all_that_match_are_archived_from_the_start(broker,
 
 
 async def test_several_topics_and_the_pattern_on_them(broker, archive, out):
-    """--topic, filtered by --topic-pattern where both are given."""
+    """--topic is filtered by --topic-pattern if both are given."""
     await archive("--topic-pattern=b", "--filename-format=<TOPIC>.<PID>", topics=("a", "b1", "b2"))
     for topic in ("a", "b1", "b2"):
         await publish(broker, topic, topic.encode())
@@ -187,7 +180,7 @@ async def test_several_topics_and_the_pattern_on_them(broker, archive, out):
 
 
 async def test_a_file_that_cannot_be_written_ends_it_and_nothing_is_finished(broker, archive, out, channel_of):
-    """With a line that names the file and the reason, and status 1; the topic's messages are still there."""
+    """The error has the file and the reason, with status 1; the topic's messages are still in the channel."""
     await publish(broker, "t", b"one")
     out.mkdir()
     (out / "t.log").mkdir()
@@ -201,9 +194,9 @@ async def test_a_file_that_cannot_be_written_ends_it_and_nothing_is_finished(bro
 
 
 async def test_a_disk_that_fills_up_leaves_no_torn_line(broker, archive, out, channel_of):
-    """The line that did not fit is taken back, and its message stays in the channel."""
+    """The partial line is removed, and its message stays in the channel."""
     await publish(broker, "t", *(b"%05d" % number for number in range(1000)))
-    # The size limit of a process stands in for the disk's: the write that passes it is cut short, then refused.
+    # A file size limit simulates a full disk: the write that exceeds it is truncated, the next one refused.
     program = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1001, 1001)); "
@@ -226,7 +219,7 @@ async def test_a_disk_that_fills_up_leaves_no_torn_line(broker, archive, out, ch
 
 
 async def test_a_terminal_shows_how_far_it_is(broker, registry, out):
-    """One line that is kept up to date: messages, rate, how many wait; --progress=none leaves it out."""
+    """One updating line with messages, rate and waiting messages; --progress=none disables it."""
     await publish(broker, "t", *(b"%d" % number for number in range(30)))
 
     async def on_terminal(*flags: str) -> bytes:
@@ -295,7 +288,7 @@ async def test_a_terminal_shows_how_far_it_is(broker, registry, out):
     ],
 )
 async def test_what_cannot_work_is_told_and_ends_it(start_tool, tmp_path, flags, status, says):
-    """In NSQ's order and words; also what leaves NSQ's own running idle."""
+    """In NSQ's order and with NSQ's texts; also in cases in which NSQ's own tool keeps running idle."""
     tool = await start_tool("nsq_to_file", f"--output-dir={tmp_path}", *flags, env={"NSQLOOKUPD_HTTP_ADDRESSES": ""})
     ended = await tool.end()
     assert (ended.status, says in ended.err) == (status, True), ended.err

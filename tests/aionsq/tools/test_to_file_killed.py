@@ -1,4 +1,4 @@
-"""nsq_to_file killed with kill -9, over and over, while it archives.
+"""nsq_to_file killed with kill -9 repeatedly while it archives.
 
     NSQ_KILLS=50 python -m pytest tests/aionsq/tools/test_to_file_killed.py
 
@@ -24,12 +24,12 @@ PATIENCE_S = 120
 
 
 def body(number: int) -> bytes:
-    """A line that shows when it is torn: its number at both ends, of varying length."""
+    """A line with its number at both ends, which shows truncation; lengths vary."""
     return b"<%d:" % number + b"x" * (number * 7919 % 3000) + b":%d>" % number
 
 
 def archived(folder: Path) -> list[bytes]:
-    """All lines of all files; each has to be readable to its end."""
+    """All lines of all files; each file must be readable to its end."""
     data = b""
     for path in sorted(folder.rglob("t*")):
         if path.is_file() and path.suffix == ".gz":
@@ -42,7 +42,7 @@ def archived(folder: Path) -> list[bytes]:
 
 
 async def is_through(broker, channel_of) -> bool:
-    """Whether a consumer is there, and nothing is left for it."""
+    """Whether a consumer is connected and the channel is empty."""
     channel = await channel_of(broker, "t", "nsq_to_file")
     left = channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
     return channel["client_count"] == 1 and left == 0
@@ -58,7 +58,7 @@ async def is_through(broker, channel_of) -> bool:
     ],
 )
 async def test_killed_at_any_moment_it_loses_nothing_and_tears_no_line(broker, start_tool, tmp_path, channel_of, flags):
-    """After the last start has ended, every message published is in the files, whole, and so is every line there is."""
+    """After the last run, every published message is in the files, and every line is complete."""
     out, work = tmp_path / "out", tmp_path / "work"
     chosen = [flag.format(work=work) for flag in flags]
     dice = random.Random(20261120)

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 
 from aionsq import Node, Producer
+from tests.harness.waiting import DEADLINE_S, until
 
-DEADLINE_S = 60
 QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
 
 
 class Web:
-    """An HTTP server that notes what it was asked, and answers what ``answer`` says."""
+    """An HTTP server that records requests, and answers with ``answer``."""
 
     def __init__(self) -> None:
         self.requests: list[web.BaseRequest] = []
@@ -47,7 +47,7 @@ class Web:
 
 @pytest.fixture
 async def start_web() -> AsyncIterator[Callable[[], Awaitable[Web]]]:
-    """Start an HTTP server; as many as a test calls for."""
+    """``await start_web()`` starts another HTTP server."""
     async with AsyncExitStack() as stack:
 
         async def start() -> Web:
@@ -81,7 +81,7 @@ async def deliver(broker, start_tool):
 
 
 async def test_each_message_is_posted_as_a_body(server, deliver, settled, interrupted):
-    """With the reference's headers; a header given takes the place of ours of the same name."""
+    """With the reference's headers; a given header replaces the default of the same name."""
     tool = await deliver(
         [b"one", b"\x00\xff"],
         *("--post", f"{server.url}/in?x=%20y", "--header", "X-Key: a: b", "--header=user-agent:mine"),
@@ -105,7 +105,7 @@ async def test_the_defaults_of_the_headers_are_the_reference_s(server, deliver, 
 
 
 async def test_a_get_carries_the_message_in_the_place_of_its_placeholder(server, deliver, settled):
-    """Escaped; other percent signs of the URL stay, doubled ones as for printf too; any 2xx will do."""
+    """Escaped; other percent signs of the URL stay, doubled ones become one, as in printf; any 2xx is a success."""
     server.answer = lambda request: web.Response(status=201)
     await deliver([b"m 1&x=%"], f"--get={server.url}/a%20b?q=%s&r=%%41", name="to-http")
     await settled("t", "nsq_to_http")
@@ -136,17 +136,15 @@ async def test_a_message_that_was_refused_comes_back_until_it_is_taken(server, d
     row = await settled("t", "nsq_to_http")
     assert (server.bodies, row["requeue_count"]) == ([b"x"] * 8, 7)
     err = await interrupted(tool)
-    assert f"WARNING: {server.url}: 503 Service Unavailable; message " in err
-    assert "goes back, attempt 7" in err
+    assert f"WARNING: {server.url}: 503 Service Unavailable; requeued message " in err
+    assert ", attempt 7" in err
 
 
-async def test_what_is_in_flight_is_finished_at_an_interrupt(
-    server, deliver, eventually, channel_of, broker, interrupted
-):
-    """The request under way gets its answer; what had not begun goes back to the channel at once."""
+async def test_what_is_in_flight_is_finished_at_an_interrupt(server, deliver, channel_of, broker, interrupted):
+    """Outstanding requests are completed; messages not yet sent are requeued at once."""
     server.delay_s = 1.0
     tool = await deliver([b"%d" % number for number in range(10)], f"--post={server.url}", "--n=4")
-    await eventually(lambda: len(server.bodies) == 4)
+    await until(lambda: len(server.bodies) == 4)
     assert await interrupted(tool) == ""
     row = await channel_of(broker, "t", "nsq_to_http")
     assert len(server.bodies) == 4
@@ -154,7 +152,7 @@ async def test_what_is_in_flight_is_finished_at_an_interrupt(
 
 
 async def test_a_dead_address_is_passed_over(server, deliver, settled, unused_address, interrupted):
-    """What could not be sent there is sent to one that answers, without coming back first. One line tells of it."""
+    """Its messages are sent to another address at once, without a requeue. The address is logged once."""
     tool = await deliver(
         [b"%d" % number for number in range(50)],
         *(f"--post=http://{unused_address}/", f"--post={server.url}", "--mode=round-robin"),
@@ -166,23 +164,23 @@ async def test_a_dead_address_is_passed_over(server, deliver, settled, unused_ad
 
 
 async def test_a_dead_address_is_told_once_and_when_it_is_back(start_web, deliver, settled, interrupted):
-    """Its only one: the messages go back, however many and however often, until it answers."""
+    """With a single address, messages are requeued until it answers; the log has one line."""
     server = await start_web()
     port = int(server.url.rpartition(":")[2])
     await server.stop()
     flags = (f"--post={server.url}", "--consumer-opt=max_backoff_duration,20ms", "--log-level=debug")
     tool = await deliver([b"%d" % number for number in range(20)], *flags)
-    seen = await tool.logged("goes back, attempt 3")
+    seen = await tool.logged(", attempt 3")
     await server.start(port)
     await settled("t", "nsq_to_http")
     seen += await interrupted(tool)
-    assert seen.count(f"WARNING: {server.url}: connection refused; messages go back until it answers") == 1
+    assert seen.count(f"WARNING: {server.url}: connection refused; requeueing messages until it answers") == 1
     assert seen.count(f"WARNING: {server.url}") == 1
     assert seen.count(f"INFO: {server.url}: answers again") == 1
 
 
 async def test_a_request_that_outlasts_nsqds_timeout_is_made_once(server, deliver, settled):
-    """The message is touched while the server takes its time."""
+    """The message is touched while the server is slow."""
     server.delay_s = 2.5
     await deliver([b"x"], f"--post={server.url}", "--consumer-opt=msg_timeout,1s")
     row = await settled("t", "nsq_to_http")
@@ -190,13 +188,13 @@ async def test_a_request_that_outlasts_nsqds_timeout_is_made_once(server, delive
 
 
 async def test_a_slow_address_is_given_up_after_its_time(start_web, deliver, settled, interrupted):
-    """--http-client-request-timeout; the message goes back and to another."""
+    """--http-client-request-timeout; the message is requeued and sent to another address."""
     slow, quick = await start_web(), await start_web()
     slow.delay_s = 60
     tool = await deliver([b"x"], "--http-client-request-timeout=200ms", f"--post={slow.url}", f"--post={quick.url}")
     await settled("t", "nsq_to_http")
     assert (slow.bodies, quick.bodies) == ([b"x"], [b"x"])
-    assert f"{slow.url}: timed out; message " in await interrupted(tool)
+    assert f"{slow.url}: timed out; requeued message " in await interrupted(tool)
 
 
 @pytest.mark.parametrize("mode", ["round-robin", "hostpool", "epsilon-greedy"])
@@ -214,7 +212,7 @@ async def test_addresses_share_the_messages(start_web, deliver, settled, mode):
 
 
 async def test_all_addresses_may_get_every_message(start_web, deliver, settled):
-    """--mode=all; finished only when all have taken it."""
+    """--mode=all; finished only when all have accepted it."""
     first, second = await start_web(), await start_web()
     answers = iter([500, 200])
     second.answer = lambda request: web.Response(status=next(answers))
@@ -231,7 +229,7 @@ async def test_a_sample_is_sent_and_the_rest_is_finished(server, deliver, settle
 
 
 async def test_status_lines_tell_how_long_it_took(start_web, deliver, settled, interrupted):
-    """Of each address, and of all; a warning where they are of few."""
+    """Per address and in total, with a warning if --status-every is small."""
     servers = [await start_web() for _ in range(2)]
     tool = await deliver(
         [b"x"] * 40, "--status-every=20", "--mode=round-robin", *(f"--post={each.url}/" for each in servers)
@@ -244,7 +242,7 @@ async def test_status_lines_tell_how_long_it_took(start_web, deliver, settled, i
 
 
 async def test_an_answer_that_is_not_http_is_none(deliver, server, settled, interrupted):
-    """What answers other than in HTTP has not taken the message; it comes back to one that does."""
+    """A response that is not HTTP is a failure; the message is requeued and sent to another address."""
 
     async def nonsense(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -260,8 +258,8 @@ async def test_an_answer_that_is_not_http_is_none(deliver, server, settled, inte
         assert f"{address}: " in await interrupted(tool)
 
 
-async def test_nothing_is_lost_when_either_side_is_killed(deliver, settled, poll, tmp_path):
-    """kill -9 of nsq_to_http, of the HTTP server, and of both again: each message arrives at least once."""
+async def test_nothing_is_lost_when_either_side_is_killed(deliver, settled, tmp_path):
+    """kill -9 of nsq_to_http and of the HTTP server, repeatedly: each message arrives at least once."""
     file = tmp_path / "taken"
     bodies = [b"%05d" % number for number in range(3000)]
 
@@ -272,22 +270,22 @@ async def test_nothing_is_lost_when_either_side_is_killed(deliver, settled, poll
         async with asyncio.timeout(DEADLINE_S):
             return process, int(await process.stdout.readline())
 
-    async def until(count: int) -> None:
+    async def stored(count: int) -> None:
         async def enough() -> bool:
             return file.exists() and len(file.read_bytes().splitlines()) >= count
 
-        await poll(enough)
+        await until(enough)
 
     server, port = await start_server(0)
     try:
         flags = (f"--post=http://127.0.0.1:{port}/", "--consumer-opt=max_backoff_duration,50ms", "--log-level=fatal")
         tool = await deliver(bodies, *flags)
         for share in (200, 800, 1600):
-            await until(share)
+            await stored(share)
             tool.process.kill()
             await tool.process.wait()
             tool = await deliver([], *flags)
-            await until(share + 300)
+            await stored(share + 300)
             server.kill()
             await server.wait()
             server, _ = await start_server(port)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from aionsq import Consumer, Node, Producer
+from tests.harness.waiting import DEADLINE_S, until
 
-DEADLINE_S = 60
 QUICK = "--consumer-opt=default_requeue_delay,0", "--consumer-opt=backoff_multiplier,10ms"
 
 
@@ -34,7 +34,7 @@ async def relay(broker, start_tool):
 
 
 async def taken_from(server, topic, count):
-    """``count`` messages of a topic, or all that come within a moment after them."""
+    """Consume ``count`` messages of a topic, and those that arrive shortly after them."""
     bodies = []
     async with Consumer(topic, "check", nsqd_tcp_addresses=[server.tcp_address]) as consumer:
         consumer.change_max_in_flight(500)
@@ -53,7 +53,7 @@ async def count_in(server, topic, field="message_count"):
 
 
 async def test_messages_arrive_as_they_were(destination, relay, settled, interrupted):
-    """In the topic of the same name; bytes are not looked at. An interrupt ends it with status 0."""
+    """In the topic of the same name, with any bytes. An interrupt ends the tool with status 0."""
     bodies = [b"\xff\x00 not json", *(b"%d" % number for number in range(1000))]
     tool = await relay(bodies, f"--destination-nsqd-tcp-address={destination.tcp_address}", "--status-every=500")
     await settled("t", "nsq_to_nsq")
@@ -89,32 +89,32 @@ async def test_destinations_share_the_messages(start_server, destination, relay,
 
 
 async def test_a_dead_destination_is_passed_over(destination, relay, settled, unused_address, interrupted):
-    """Nothing is requeued for it; that it is dead is told."""
+    """Nothing is requeued; the dead destination is logged."""
     tool = await relay(
         [b"x"] * 100,
         *(f"--destination-nsqd-tcp-address={address}" for address in (unused_address, destination.tcp_address)),
     )
     row = await settled("t", "nsq_to_nsq")
     assert (await count_in(destination, "t"), row["requeue_count"]) == (100, 0)
-    assert f"cannot connect to nsqd {unused_address}: connection refused; trying again" in await interrupted(tool)
+    assert f"cannot connect to nsqd {unused_address}: connection refused; retrying" in await interrupted(tool)
 
 
 async def test_a_message_that_cannot_be_published_comes_back(destination, relay, settled):
-    """Until it can: here the destination is down for a while."""
+    """Until it can be published: the destination is down for a while."""
     address = destination.tcp_address
     flags = (f"--destination-nsqd-tcp-address={address}", "--producer-opt=max_reconnect_delay,50ms")
     tool = await relay([], *flags, "--log-level=info")
     await tool.logged("connected to nsqd")
     await destination.close()
     await relay([b"x"] * 10, "--destination-nsqd-tcp-address=127.0.0.1:1")  # publishes; ends at once itself
-    await tool.logged("goes back, attempt 1")
+    await tool.logged(", attempt 1")
     await destination.start()
     await settled("t", "nsq_to_nsq")
     assert await count_in(destination, "t") >= 10
 
 
 async def test_json_is_filtered_and_cut(destination, relay, settled):
-    """Fields that are required, with their value, and those that are kept; numbers keep their digits."""
+    """By required fields and values, and by whitelisted fields; numbers keep their digits."""
     bodies = [
         b'{"kind":"a","n":12345678901234567890,"x":1}',
         b'{"kind":"b","n":1}',
@@ -132,17 +132,17 @@ async def test_json_is_filtered_and_cut(destination, relay, settled):
 
 
 async def test_what_is_no_json_is_not_lost(destination, relay, channel_of, broker, interrupted):
-    """It comes back, with the reference's words; so does what lacks the field whose value is asked for."""
+    """It is requeued, with the reference's text; so is a message without the field whose value is required."""
     tool = await relay(
         [b"no json"],
         *("--require-json-field=f", "--require-json-value=1"),
         f"--destination-nsqd-tcp-address={destination.tcp_address}",
     )
     await tool.logged("ERROR: Unable to decode json: ")
-    await tool.logged("goes back, attempt 7")
+    await tool.logged(", attempt 7")
     async with Producer(broker.tcp_address) as producer:
         await producer.pub("t", b"{}")
-    await tool.logged("ERROR: missing field to check required value; message ")
+    await tool.logged("ERROR: missing field to check required value; requeued message ")
     await interrupted(tool)
     row = await channel_of(broker, "t", "nsq_to_nsq")
     assert row["depth"] + row["deferred_count"] + row["in_flight_count"] == 2
@@ -150,7 +150,7 @@ async def test_what_is_no_json_is_not_lost(destination, relay, channel_of, broke
 
 @pytest.mark.parametrize(("choice", "passed"), [("pass", [b"no json"]), ("drop", [])])
 async def test_what_is_no_json_may_be_passed_on_or_dropped(destination, relay, settled, choice, passed, interrupted):
-    """--non-json; each is told."""
+    """--non-json; each is logged."""
     tool = await relay(
         [b"no json"],
         *("--require-json-field=f", f"--non-json={choice}"),
@@ -162,7 +162,7 @@ async def test_what_is_no_json_may_be_passed_on_or_dropped(destination, relay, s
 
 
 async def test_a_topic_is_not_fed_to_itself(broker, start_tool):
-    """Each message would go round for ever."""
+    """It would be an endless loop."""
     address = broker.tcp_address
     flags = ("--topic=t", f"--nsqd-tcp-address={address}", f"--destination-nsqd-tcp-address={address}")
     ended = await (await start_tool("nsq_to_nsq", *flags)).end()
@@ -170,7 +170,7 @@ async def test_a_topic_is_not_fed_to_itself(broker, start_tool):
     assert ended.err == f"nsq_to_nsq: topic t of {address} would be published to itself; use --destination-topic\n"
 
 
-async def test_nothing_is_lost_when_either_side_is_killed(broker, destination, relay, settled, poll):
+async def test_nothing_is_lost_when_either_side_is_killed(broker, destination, relay, settled):
     """kill -9 of nsq_to_nsq and of the destination's broker in turn, while messages pass."""
     flags = (
         f"--destination-nsqd-tcp-address={destination.tcp_address}",
@@ -189,7 +189,7 @@ async def test_nothing_is_lost_when_either_side_is_killed(broker, destination, r
         async def enough():
             return await count_in(destination, "t", "depth") >= before + 200
 
-        await poll(enough)
+        await until(enough)
 
     tool = await relay([], *flags)
     await tool.logged("connected to nsqd")

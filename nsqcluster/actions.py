@@ -1,0 +1,218 @@
+"""Actions on a topic or channel on every node that has it, with a result from each server.
+
+Except for rewinding, only requests that Go's nsqd and nsqlookupd know are used, so a cluster may be mixed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from nsqcluster.client import Client
+from nsqcluster.cluster import STEP_S, Cluster, Target
+from nsqcluster.decoding import decode
+from nsqcluster.errors import Malformed, NotReached, Refused, RequestFailed, TimedOut, detail_of
+from nsqcluster.results import NO_TOPIC, Result, merged
+from nsqcluster.targets import ClusterUnreachable, NotInCluster, Targets, find
+
+NO_REWIND: Final = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
+
+
+class Action(StrEnum):
+    """An action on a topic or channel."""
+
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    EMPTY = "empty"
+    DELETE = "delete"
+    CREATE = "create"
+
+
+async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
+    """Perform the action on every node that has the topic now, and return the result of each.
+
+    Discovery comes first. A topic or channel is deleted from the registries before the nodes, so that no
+    consumer is sent to a node that is about to delete it. A registry that did not answer is among the results: nodes
+    that only it knows were left out. Raises NotInCluster and ClusterUnreachable, with nothing changed.
+    """
+    async with cluster.client() as http:
+        if action is Action.CREATE:
+            return await _create(http, cluster, topic, channel)
+        targets = await find(http, cluster, topic)
+        results = targets.complaints
+        if action is Action.DELETE:
+            results = await _on_registries(http, cluster, [f"/{_kind(channel)}/delete"], topic, channel, results)
+        done = await _on_nodes(http, cluster, targets, f"/{_kind(channel)}/{action}", topic, channel)
+    return _somewhere(results + done, topic, channel)
+
+
+async def _create(http: Client, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
+    """As nsqadmin: create a topic on the registries, and a channel also on the nodes of its topic. Without registries,
+    create both on the given nodes, because only they can store them."""
+    # nsqlookupd does not create the topic of a new channel.
+    verbs = ["/topic/create", "/channel/create"] if channel else ["/topic/create"]
+    results = await _on_registries(http, cluster, verbs, topic, channel)
+    if results and all(each["outcome"] == "unreachable" for each in results):
+        raise ClusterUnreachable("nsqlookupd", results)
+    if channel is None:
+        return results + await everywhere(http, "nsqd", cluster.given, verbs[0], {"topic": topic}, cluster.step_s)
+    try:
+        targets = await find(http, cluster, topic)
+    except NotInCluster:
+        targets = Targets()
+    except ClusterUnreachable as error:
+        if not any(each["outcome"] == "done" for each in results):
+            raise
+        targets = Targets(complaints=list(error.silent))
+    results = merged(targets.complaints, results)
+    nodes, before = targets.nodes, list[Result]()
+    if not cluster.lookupd and not targets.holders:
+        nodes = cluster.given
+        before = await everywhere(http, "nsqd", nodes, verbs[0], {"topic": topic}, cluster.step_s)
+    done = await _on_nodes(http, cluster, replace(targets, nodes=nodes), verbs[1], topic, channel)
+    return _somewhere(results + merged(before, done), topic, channel)
+
+
+def _kind(channel: str | None) -> Literal["topic", "channel"]:
+    return "channel" if channel else "topic"
+
+
+async def _on_registries(
+    http: Client,
+    cluster: Cluster,
+    verbs: Iterable[str],
+    topic: str,
+    channel: str | None,
+    before: Iterable[Result] = (),
+) -> list[Result]:
+    """POST the verbs to all registries, one verb after the other; ``before`` has results to merge with."""
+    names = {name: name for name in cluster.lookupd}
+    results = list(before)
+    for verb in verbs:
+        found = await everywhere(http, "nsqlookupd", names, verb, _params(topic, channel, verb), cluster.step_s)
+        results = merged(results, found)
+    return results
+
+
+async def _on_nodes(
+    http: Client, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
+) -> list[Result]:
+    """POST the verb to the targets. Results of nodes that are not holders and lack the topic are left out."""
+    done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
+    return _of_holders(done, targets)
+
+
+def _of_holders(results: Iterable[Result], targets: Targets) -> list[Result]:
+    return [
+        each for each in results if each["node"] in targets.holders or (each["outcome"], each["detail"]) != NO_TOPIC
+    ]
+
+
+def _somewhere(results: list[Result], topic: str, channel: str | None) -> list[Result]:
+    """Return the results. Raises NotInCluster if all are ``absent``."""
+    if any(each["outcome"] != "absent" for each in results):
+        return results
+    what = f"channel {channel} of topic {topic}" if channel else f"topic {topic}"
+    raise NotInCluster(f"no node of the cluster has {what}", _kind(channel))
+
+
+async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list[Result]:
+    """Have every node deliver again the messages that the channel got since then (see :mod:`nsqdaemon.moments`).
+
+    The details say how many. Go's nsqd keeps no finished messages, and fails. Raises as ``perform``.
+    """
+    params = {"topic": topic, "channel": channel, "since": since}
+    async with cluster.client() as http:
+        targets = await find(http, cluster, topic)
+        done = await everywhere(
+            http, "nsqd", targets.nodes, "/channel/rewind", params, cluster.step_s, describe=_rewound, unknown=NO_REWIND
+        )
+    return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
+
+
+class _Rewound(Struct):
+    """Response to ``POST /channel/rewind``; ``oldest_timestamp`` is in unix nanoseconds."""
+
+    messages: int
+    oldest_timestamp: int | None
+    complete: bool
+
+
+def _rewound(answer: bytearray) -> str:
+    """Describe a node's response."""
+    try:
+        rewound = decode(answer, _Rewound, "/channel/rewind")
+        number = f"{rewound.messages:,} message{'' if rewound.messages == 1 else 's'}"
+        if not rewound.messages:
+            return number
+        oldest = datetime.fromtimestamp((rewound.oldest_timestamp or 0) // 1_000_000_000, UTC)
+    except (Malformed, ValueError, OverflowError, OSError):
+        return "it did not say how many messages"
+    since = f"{number}, the oldest of {oldest:%Y-%m-%dT%H:%M:%SZ}"
+    return since if rewound.complete else f"{since}; what came before it is gone"
+
+
+async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
+    """Remove a topic from one node, as nsqadmin does: tombstone it in every registry, so that no consumer connects to
+    the node for it again, and delete it on the node."""
+    host, _, port = node.rpartition(":")
+    announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares it to the letter, and has no brackets
+    async with cluster.client() as http:
+        results = await everywhere(
+            http,
+            "nsqlookupd",
+            {name: name for name in cluster.lookupd},
+            "/topic/tombstone",
+            {"topic": topic, "node": announced},
+            cluster.step_s,
+        )
+        where = {node: cluster.address(node)}
+        return results + await everywhere(http, "nsqd", where, "/topic/delete", {"topic": topic}, cluster.step_s)
+
+
+async def everywhere(
+    http: Client,
+    target: Target,
+    addresses: Mapping[str, str],
+    verb: str,
+    params: Mapping[str, str],
+    step_s: float = STEP_S,
+    *,
+    describe: Callable[[bytearray], str] = lambda answer: "",
+    unknown: str = "404 NOT_FOUND",
+) -> list[Result]:
+    """POST the verb to all servers at once; the results are in the order of their names.
+
+    ``describe`` turns a response into the result's detail; ``unknown`` is the detail of a server that does not know the
+    verb.
+    """
+
+    async def one(name: str, address: str) -> Result:
+        try:
+            answer = await http.post(address, verb, params, timeout_s=step_s)
+        except RequestFailed as error:
+            return _failed(name, target, error, unknown)
+        return Result(node=name, target=target, outcome="done", detail=describe(answer))
+
+    return await asyncio.gather(*(one(name, address) for name, address in sorted(addresses.items())))
+
+
+def _failed(name: str, target: Target, error: RequestFailed, unknown: str) -> Result:
+    outcome: Literal["absent", "failed", "unreachable"] = "unreachable"
+    detail = detail_of(error)
+    if isinstance(error, (Refused, Malformed)):
+        outcome = "absent" if isinstance(error, Refused) and error.is_unknown_name else "failed"
+        detail = unknown if detail == "404 NOT_FOUND" else detail
+    elif isinstance(error, TimedOut) and not isinstance(error, NotReached):
+        detail += "; it may still do it"
+    return Result(node=name, target=target, outcome=outcome, detail=detail)
+
+
+def _params(topic: str, channel: str | None, verb: str) -> dict[str, str]:
+    return {"topic": topic} | ({"channel": channel} if channel and verb.startswith("/channel/") else {})

@@ -1,0 +1,195 @@
+"""HTTP client of nsqd and nsqlookupd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Mapping
+from contextlib import nullcontext
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from nsqcluster.addresses import base_url
+from nsqcluster.decoding import decode
+from nsqcluster.errors import (
+    ConnectTimedOut,
+    Interrupted,
+    Malformed,
+    NotReached,
+    Refused,
+    RequestFailed,
+    TimedOut,
+    reason_of,
+    system_error,
+)
+
+T = TypeVar("T")
+Params = Mapping[str, str | int]
+
+HEADERS: Final = {"Accept": "application/vnd.nsq; version=1.0"}
+"""Makes nsqd and nsqlookupd before version 1.0 respond as later ones do."""
+TIMEOUT_S: Final = 5.0
+LARGEST_ANSWER: Final = 256 << 20
+"""Bytes. No node has that much to say; a server that sends more must not exhaust the memory."""
+
+
+class Client:
+    """Requests nodes and registries, and keeps the connections open; to be closed, or used with ``async with``.
+
+    A node that responds 403 with its ``https_port`` gets the request again there, over TLS. Redirects are not followed
+    and proxies of the environment are not used. Every method raises RequestFailed.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float | None = None,
+        concurrency: int | None = None,
+        largest_answer: int = LARGEST_ANSWER,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
+
+        ``timeout_s`` bounds a request from connecting to the last byte of the response, ``connect_timeout_s`` only the
+        former. At most ``concurrency`` requests run at once; the time of the others begins when they start.
+        """
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = min(timeout_s, connect_timeout_s or timeout_s)
+        self._largest = largest_answer
+        self._headers = {**HEADERS, **(headers or {})}
+        self._turns = asyncio.Semaphore(concurrency) if concurrency else nullcontext()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def get(
+        self, address: str, path: str, type: type[T], params: Params | None = None, *, timeout_s: float | None = None
+    ) -> T:
+        """GET a JSON document and decode it as ``type``."""
+        url = url_of(address, path, params)
+        return decode(await self._request("GET", url, b"", timeout_s), type, url)
+
+    async def get_body(
+        self, address: str, path: str, params: Params | None = None, *, timeout_s: float | None = None
+    ) -> bytearray:
+        """GET a document and return its bytes."""
+        return await self._request("GET", url_of(address, path, params), b"", timeout_s)
+
+    async def post(
+        self,
+        address: str,
+        path: str,
+        params: Params | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+    ) -> bytearray:
+        """POST and return the response's body."""
+        return await self._request("POST", url_of(address, path, params), body, timeout_s)
+
+    async def _request(self, method: str, url: str, body: bytes, timeout_s: float | None) -> bytearray:
+        within_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with self._turns, asyncio.timeout(within_s):
+                target = URL(url, encoded=True)
+                status, phrase, answer = await self._exchange(method, target, body)
+                if status == 403 and (port := https_port(answer)) is not None:
+                    target = target.with_scheme("https").with_port(port)
+                    status, phrase, answer = await self._exchange(method, target, body)
+        except aiohttp.ConnectionTimeoutError:
+            raise ConnectTimedOut(url, self._connect_timeout_s) from None
+        except TimeoutError as error:
+            # The system's ETIMEDOUT is a TimeoutError, too.
+            raise TimedOut(url, within_s) if system_error(error) is None else failure(url, error) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise failure(url, error) from error
+        if status != 200:
+            text = answer.decode(errors="replace")
+            raise Refused(url, status, message_of(text) or phrase, text=text, phrase=phrase)
+        return answer
+
+    async def _exchange(self, method: str, url: URL, body: bytes) -> tuple[int, str, bytearray]:
+        """Status, reason phrase and body of one response."""
+        if self._session is None:
+            self._session = self._opened()
+        async with self._session.request(method, url, data=body or None, allow_redirects=False) as response:
+            answer = bytearray()
+            async for part in response.content.iter_any():
+                answer += part
+                if len(answer) > self._largest:
+                    raise Malformed(str(url), f"cannot read its {url.path}: longer than {self._largest >> 20} MiB")
+            return response.status, response.reason or "", answer
+
+    def _opened(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls or True, limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
+            headers=self._headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=1 << 20,
+        )
+
+
+def url_of(address: str, path: str, params: Params | None = None) -> str:
+    """Return the URL of a request; ``address`` is ``host:port`` or a URL. Raises NotReached for any other."""
+    try:
+        url = base_url(address) + path
+    except ValueError as error:
+        raise NotReached(f"http://{address}{path}", str(error)) from None
+    return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
+
+
+def failure(url: str, error: Exception) -> RequestFailed:
+    """Translate an error of aiohttp."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+        return NotReached(url, reason_of(cause), cause if isinstance(cause, OSError) else None)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NotReached(url, reason_of(error.os_error), error.os_error)
+    if isinstance(error, (aiohttp.InvalidURL, ValueError)):
+        return NotReached(url, f"invalid address: {error}")
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return Interrupted(url, "disconnected without an answer")
+    if isinstance(error, (aiohttp.ClientPayloadError, aiohttp.ClientResponseError)):
+        return Interrupted(url, f"the answer is not complete HTTP: {reason_of(error)}")
+    return Interrupted(url, reason_of(error))
+
+
+def https_port(body: bytes | bytearray) -> int | None:
+    """Return the port in ``{"message":"TLS_REQUIRED","https_port":4152}``, the response of an nsqd that requires TLS.
+
+    None if the response is another, or the node has no HTTPS port.
+    """
+    try:
+        port = json.loads(body)["https_port"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return port if isinstance(port, int) and 0 < port < 65536 else None
+
+
+def message_of(text: str) -> str:
+    """Return the ``message`` of an error response, or else the first 200 characters of the text."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text[:200]

@@ -1,0 +1,184 @@
+"""Rows: nodes, topics and channels with their figures summed over all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+# pydantic, which the platform publishes these types with, requires this one below Python 3.12.
+from typing_extensions import TypedDict
+
+from nsqcluster.producers import Producer
+from nsqcluster.stats import ChannelStats, NodeStats, TopicStats
+
+
+class NodeRow(TypedDict):
+    """One node; ``start_time`` is in unix seconds, 0 if unknown."""
+
+    id: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    state: Literal["up", "down"]
+    error: str | None
+    health: str
+    start_time: int
+    topic_count: int
+    channel_count: int
+    client_count: int
+    depth: int
+    """Sum of its topics and their channels."""
+    tombstones: list[str]
+    """Topics that some registry has tombstoned on the node."""
+
+
+class TopicNode(TypedDict):
+    """A topic's share on one node."""
+
+    node: str
+    paused: bool
+    depth: int
+    message_count: int
+
+
+class TopicRow(TypedDict):
+    """One topic. ``paused``: on any node."""
+
+    name: str
+    paused: bool
+    depth: int
+    """Messages not yet passed to channels."""
+    channel_depth: int
+    """Messages in its channels: waiting, in flight and deferred."""
+    message_count: int
+    channel_count: int
+    nodes: list[TopicNode]
+
+
+class ChannelNode(TypedDict):
+    """A channel's share on one node."""
+
+    node: str
+    paused: bool
+    depth: int
+    in_flight_count: int
+    deferred_count: int
+    client_count: int
+
+
+class ChannelRow(TypedDict):
+    """One channel. ``paused``: on any node."""
+
+    topic: str
+    name: str
+    paused: bool
+    depth: int
+    in_flight_count: int
+    deferred_count: int
+    requeue_count: int
+    timeout_count: int
+    message_count: int
+    client_count: int
+    nodes: list[ChannelNode]
+
+
+def held_count(row: ChannelRow) -> int:
+    """Number of messages that deleting the channel destroys: waiting, in flight and deferred."""
+    return row["depth"] + row["in_flight_count"] + row["deferred_count"]
+
+
+def node_row(
+    name: str, producer: Producer | None, stats: NodeStats | None, error: str | None, tombstones: Iterable[str]
+) -> NodeRow:
+    """``producer`` is None if nothing describes the node, ``stats`` if it did not answer."""
+    topics = stats.topics if stats else []
+    channels = [channel for topic in topics for channel in topic.channels]
+    return NodeRow(
+        id=name,
+        hostname=producer.hostname if producer else "",
+        broadcast_address=producer.broadcast_address if producer else "",
+        tcp_port=producer.tcp_port if producer else 0,
+        http_port=producer.http_port if producer else 0,
+        version=(stats.version if stats else "") or (producer.version if producer else ""),
+        state="up" if error is None else "down",
+        error=error,
+        health=stats.health if stats else "",
+        start_time=stats.start_time if stats else 0,
+        topic_count=len(topics),
+        channel_count=len(channels),
+        client_count=sum(map(client_count, channels)),
+        depth=sum(topic.depth for topic in topics) + sum(channel.depth for channel in channels),
+        tombstones=sorted(tombstones),
+    )
+
+
+def topic_rows(stats: Mapping[str, NodeStats], registered: Mapping[str, Iterable[str]]) -> list[TopicRow]:
+    """Return all topics by name. ``stats`` is by node id; ``registered`` is topics of registries with channels."""
+    channels = {name: set(known) for name, known in registered.items()}
+    shares: dict[str, list[tuple[str, TopicStats]]] = {name: [] for name in channels}
+    for node, answer in sorted(stats.items()):
+        for topic in answer.topics:
+            shares.setdefault(topic.topic_name, []).append((node, topic))
+            channels.setdefault(topic.topic_name, set()).update(each.channel_name for each in topic.channels)
+    return [_topic_row(name, shares[name], len(channels[name])) for name in sorted(channels)]
+
+
+def _topic_row(name: str, shares: list[tuple[str, TopicStats]], channel_count: int) -> TopicRow:
+    return TopicRow(
+        name=name,
+        paused=any(topic.paused for _, topic in shares),
+        depth=sum(topic.depth for _, topic in shares),
+        channel_depth=sum(channel.held_count for _, topic in shares for channel in topic.channels),
+        message_count=sum(topic.message_count for _, topic in shares),
+        channel_count=channel_count,
+        nodes=[
+            TopicNode(node=node, paused=topic.paused, depth=topic.depth, message_count=topic.message_count)
+            for node, topic in shares
+        ],
+    )
+
+
+def channel_rows(stats: Mapping[str, NodeStats], registered: Mapping[str, Iterable[str]]) -> list[ChannelRow]:
+    """Return all channels by topic and name; parameters as of :func:`topic_rows`."""
+    shares: dict[tuple[str, str], list[tuple[str, ChannelStats]]] = {
+        (topic, name): [] for topic, known in registered.items() for name in known
+    }
+    for node, answer in sorted(stats.items()):
+        for topic in answer.topics:
+            for channel in topic.channels:
+                shares.setdefault((topic.topic_name, channel.channel_name), []).append((node, channel))
+    return [_channel_row(*key, shares[key]) for key in sorted(shares)]
+
+
+def _channel_row(topic: str, name: str, shares: list[tuple[str, ChannelStats]]) -> ChannelRow:
+    channels = [channel for _, channel in shares]
+    return ChannelRow(
+        topic=topic,
+        name=name,
+        paused=any(channel.paused for channel in channels),
+        depth=sum(channel.depth for channel in channels),
+        in_flight_count=sum(channel.in_flight_count for channel in channels),
+        deferred_count=sum(channel.deferred_count for channel in channels),
+        requeue_count=sum(channel.requeue_count for channel in channels),
+        timeout_count=sum(channel.timeout_count for channel in channels),
+        message_count=sum(channel.message_count for channel in channels),
+        client_count=sum(map(client_count, channels)),
+        nodes=[
+            ChannelNode(
+                node=node,
+                paused=channel.paused,
+                depth=channel.depth,
+                in_flight_count=channel.in_flight_count,
+                deferred_count=channel.deferred_count,
+                client_count=client_count(channel),
+            )
+            for node, channel in shares
+        ],
+    )
+
+
+def client_count(channel: ChannelStats) -> int:
+    """Number of the channel's clients; nsqd before 1.0.1 sends only the list of them."""
+    return channel.client_count or len(channel.clients)
