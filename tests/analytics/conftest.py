@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from analytics.archive import ArchiveWriter
-from analytics.schema import Sample
-from analytics.session import spark_session
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.schema import Sample
+from nsqanalytics.session import spark_session
 from nsqwire.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def lognormal() -> Callable[[random.Random, float], int]:
 @pytest.fixture
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
     """The latency report over what is in the archive, as rows in order, times aware."""
-    from analytics.jobs import read_samples
-    from analytics.transforms.activity import activity
-    from analytics.transforms.latency import latency
+    from nsqanalytics.computation import activity
+    from nsqanalytics.jobs import read_samples
+    from nsqanalytics.transforms.latency import latency
 
     def rows(window: timedelta, minimum_count: int = 1000, began: datetime = MIDNIGHT) -> list[dict[str, object]]:
         samples = read_samples(spark, str(archive), began - timedelta(days=1), began + timedelta(days=3))

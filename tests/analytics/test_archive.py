@@ -14,8 +14,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.archive import ArchiveWriter
-from analytics.schema import ARROW_SCHEMA, SCHEMA_VERSION, VERSION_KEY, Percentile, Sample, as_table
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.schema import ARROW_SCHEMA, SCHEMA_VERSION, VERSION_KEY, Percentile, Sample, as_table
 
 AT = datetime(2026, 3, 14, 23, 59, 58, 123456, tzinfo=UTC)
 
@@ -97,8 +97,8 @@ def test_leftovers_of_a_killed_writer_are_swept_but_not_those_of_one_at_work(arc
 WRITE_FOR_EVER = """
 import sys
 from datetime import UTC, datetime, timedelta
-from analytics.archive import ArchiveWriter
-from analytics.schema import Sample
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.schema import Sample
 writer, at = ArchiveWriter(sys.argv[1]), datetime(2026, 3, 14, tzinfo=UTC)
 print("writing", flush=True)
 while True:
@@ -143,7 +143,7 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
 @pytest.mark.spark
 def test_spark_reads_what_is_whole_and_nothing_else(spark, archive: Path):
     """Half a file in the folder that writers use is no part of the archive."""
-    from analytics.jobs import read_samples
+    from nsqanalytics.jobs import read_samples
 
     ArchiveWriter(str(archive)).write([a_sample(), a_sample(channel="c", hist_counts=[1], hist_offset=400)])
     (archive / "samples/_writing/half.parquet").write_bytes(b"PAR1")

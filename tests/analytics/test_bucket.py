@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
-from analytics.archive import ArchiveWriter, samples_path
-from analytics.files import Folder
-from analytics.jobs import JOBS
-from analytics.places import Place
-from analytics.progress import Progress
-from analytics.schema import Sample
+from nsqanalytics.archive import ArchiveWriter, samples_path
+from nsqanalytics.files import Folder
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.schema import Sample
 
 BEGAN = datetime(2026, 3, 14, tzinfo=UTC)
 

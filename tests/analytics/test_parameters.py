@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from analytics.jobs import JOBS, find_job
-from analytics.parameters import BadParameter
+from nsqanalytics.jobs import JOBS, find_job
+from nsqanalytics.parameters import BadParameter, duration, written
 
 LATENCY = JOBS["latency"]
 
@@ -60,3 +60,9 @@ def test_a_form_can_be_drawn_from_a_jobs_parameters():
     assert form["window"]["choices"] == ["5m", "1h", "1d"]
     assert all(field["title"] and field["description"] for field in form.values())
     assert LATENCY.checked({name: field["default"] for name, field in form.items()}) == LATENCY.checked({})
+
+
+@pytest.mark.parametrize("text", ["7d", "90m", "1h30m", "90s", "1h0m5s", "250ms", "10m", "36h"])
+def test_a_duration_is_written_as_it_is_read(text: str):
+    assert duration(written(duration(text))) == duration(text)
+    assert not written(duration(text)).endswith(("h0m0s", "m0s", "h0m"))

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from analytics.jobs import read_samples
-from analytics.schema import Sample
+from nsqanalytics.jobs import read_samples
+from nsqanalytics.schema import Sample
 
 pytestmark = pytest.mark.spark
 
@@ -57,7 +57,7 @@ def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_t
     """Every figure of every window of every series is the same, to the last bit of its areas' sums of whole numbers."""
     from pyspark.sql import functions as F
 
-    from analytics.transforms import readings
+    from nsqanalytics.transforms import readings
 
     write(a_morning)
     samples = read_samples(spark, str(archive), midnight, midnight + DAY)
@@ -71,7 +71,7 @@ def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_t
     assert readings.uneasy(stretches).isEmpty()
     one_by_one, in_order = (
         rows(readings.calm_spans(stretches, hours)),
-        rows(readings.ordered_spans(plain, hours, window)),
+        rows(readings.ordered_spans(plain, hours, window, None)),
     )
     assert len(one_by_one) > 30
     assert one_by_one == in_order
@@ -79,7 +79,7 @@ def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_t
 
 def test_only_series_that_fell_or_disagree_with_themselves_are_put_in_order(spark, write, archive, a_morning, midnight):
     """A channel made anew within a window, one made anew between two, and a reading told twice in two ways."""
-    from analytics.transforms import readings
+    from nsqanalytics.transforms import readings
 
     last = max(
         (row for row in a_morning if row.channel == "c" and row.finish_count is not None), key=lambda r: r.taken_at

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from analytics.schema import Sample
-from nsqwire import command
+from nsqanalytics.schema import Sample
+from nsqwire import encoding
 from nsqwire.frame import ERROR, MESSAGE, FrameReader, Message, decode_message
 
 pytestmark = pytest.mark.spark
@@ -75,11 +75,11 @@ class Broker:
         return self._frames.pop(0)
 
     def publish(self, count: int) -> None:
-        self._socket.sendall(command.mpub("orders", [b"x"] * count))
+        self._socket.sendall(encoding.mpub("orders", [b"x"] * count))
         assert self._frame()[1] == b"OK"
 
     def consume(self, count: int) -> list[Message]:
-        self._socket.sendall(command.sub("orders", "billing") + command.rdy(count))
+        self._socket.sendall(encoding.sub("orders", "billing") + encoding.rdy(count))
         assert self._frame()[1] == b"OK"
         frames = [self._frame() for _ in range(count)]
         assert {kind for kind, _ in frames} == {MESSAGE}
@@ -87,7 +87,7 @@ class Broker:
 
     def finish(self, message: Message) -> None:
         before = time.time_ns()
-        self._socket.sendall(command.fin(message.id) + command.fin(b"f" * 16))
+        self._socket.sendall(encoding.fin(message.id) + encoding.fin(b"f" * 16))
         assert self._frame()[0] == ERROR  # the second FIN's, which no message has
         self.bounds_ns.append((before - message.timestamp, time.time_ns() - message.timestamp))
 

@@ -13,13 +13,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.archive import ArchiveWriter
-from analytics.compaction import GRACE, compact, retain
-from analytics.jobs import JOBS
-from analytics.places import Place
-from analytics.progress import Progress
-from analytics.results import Result
-from analytics.rollups import Rollups
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.compaction import GRACE, compact, retain
+from nsqanalytics.jobs import JOBS, bytes_read
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.results import Result
+from nsqanalytics.rollups import Rollups
 
 # Some are many Spark jobs: enough for a machine that has much else to do.
 pytestmark = pytest.mark.timeout(600)
@@ -46,6 +46,20 @@ def a_day(make_broker, midnight, lognormal):
         if step == 70:
             brokers[1].delete("t", "c")
     return batches, sum(len(raw) for broker in brokers for raw in broker.raw.values())
+
+
+@pytest.fixture
+def collect_hours(make_broker, midnight, archive):
+    """Writes a broker's readings of the first hours, four in each."""
+
+    def collect(hours: int) -> None:
+        broker = make_broker(started_at=midnight)
+        for step in range(hours * 4):
+            at = midnight + 15 * step * MINUTES + timedelta(seconds=30)
+            broker.finish("t", "c", 5_000_000, at)
+            ArchiveWriter(str(archive)).write(broker.sample(at))
+
+    return collect
 
 
 @pytest.fixture
@@ -214,3 +228,62 @@ def test_an_archive_given_as_a_uri_is_the_same_archive(run, a_day, archive):
     run("rollup", f"file://{archive}", period="2d")
 
     assert run("latency", f"file://{archive}", period="26h") == run("latency", archive, period="26h") != []
+
+
+@pytest.mark.spark
+def test_a_day_carries_only_what_may_have_been_finished_before_its_first_hour(run, make_broker, midnight, archive):
+    """A reading each quarter of an hour: each hour's first one carries messages, but only midnight's into the day."""
+    broker = make_broker(started_at=midnight - 24 * HOURS)
+    for step in range(-2, 4 * 3):
+        at = midnight + 15 * step * MINUTES + timedelta(seconds=30)
+        broker.finish("t", "c", 5_000_000, at)
+        ArchiveWriter(str(archive)).write(broker.sample(at))
+    carried = [figure.name for figure in JOBS["latency"].figures].index("carried_count")
+
+    from_samples = run("latency", archive, period="2d", window="1d")
+    run("rollup", archive, period="2d")
+    rolled_up = run("latency", archive, period="2d", window="1d")
+    by_hour = run("latency", archive, period="2d", window="1h")
+
+    start = int(midnight.timestamp() * 1000)
+    assert {row[0]: row[carried] for row in by_hour if row[0] >= start} == {start + n * 3_600_000: 1 for n in range(3)}
+    assert [row[carried] for row in from_samples if row[0] == start] == [1]
+    assert [row[carried] for row in rolled_up if row[0] == start] == [1]
+
+
+@pytest.mark.spark
+def test_a_rollup_opens_no_file_that_compaction_has_replaced(run, collect_hours, archive, midnight):
+    """What was replaced is unreadable by now, and neither read nor set aside."""
+    collect_hours(2)
+    replaced = list((archive / "samples").glob("date=*/hour=*/*.parquet"))
+    done = list(compact(str(archive), MINUTES, midnight + 3 * HOURS))
+    for path in replaced:
+        path.write_bytes(bytes(path.stat().st_size))
+
+    made = run("rollup", archive, period="2d", until="2026-03-14T03:00Z")
+
+    assert [row[1] for row in done] == ["compacted", "compacted"]
+    assert [row[1] for row in made] == ["rolled up", "rolled up"]
+
+
+def test_a_job_is_sized_by_what_it_reads_and_not_by_the_whole_archive(collect_hours, archive, midnight):
+    """Of 30 hours: a rollup of the last one reads that and the two before it; a short report reads its period."""
+    collect_hours(30)
+    place = Place(str(archive), "")
+    rollups = Rollups(str(archive))
+    for hour in list(rollups.hours.values())[:-1]:
+        path = archive / f"rollups/hourly/date={hour.start:%Y-%m-%d}/hour={hour.start:%H}/{hour.mark}.parquet"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"1234567890")
+    until = (midnight + 30 * HOURS).isoformat()
+
+    def size(name: str, **parameters: str) -> int:
+        return bytes_read(place, JOBS[name].checked({"until": until} | parameters), midnight)
+
+    def samples(hours: int) -> int:
+        return sum(file.size for files in list(rollups.samples.values())[-hours:] for file in files)
+
+    assert size("rollup") == samples(3)
+    assert size("latency", window="5m", period="1h") == samples(4)
+    assert size("latency", window="1h", period="10h") == samples(3) + 10 * 10
+    assert size("compare", period="5h", before="10h") == samples(3) + 5 * 10 + 6 * 10

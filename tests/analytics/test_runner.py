@@ -1,10 +1,11 @@
-"""``python -m analytics run``, as whoever starts it sees it."""
+"""``python -m nsqanalytics run``, as whoever starts it sees it."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import resource
 import socket
 import subprocess
@@ -13,9 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
+import psutil
 import pytest
+from moto.server import ThreadedMotoServer
 
-from analytics.results import Result
+from nsqanalytics.results import Result
 
 # Each starts a JVM of its own: enough for a machine that has much else to do.
 pytestmark = pytest.mark.timeout(600)
@@ -28,15 +32,21 @@ Ran = tuple[int, list[dict[str, Any]], str]
 def analytics(archive: Path, tmp_path: Path) -> Callable[..., Ran]:
     """Runs a job on the archive; returns exit status, events, standard error."""
 
-    def run(*arguments: str, job: str = "latency", limit_file_size: int | None = None, **environment: str) -> Ran:
+    def run(
+        *arguments: str,
+        job: str = "latency",
+        limit_file_size: int | None = None,
+        output: str = str(tmp_path / "reports" / "1"),
+        **environment: str,
+    ) -> Ran:
         def limit() -> None:
             if limit_file_size is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit_file_size, limit_file_size))
 
         given = [part for argument in arguments for part in ("--parameter", argument)]
         done = subprocess.run(
-            [*(sys.executable, "-m", "analytics", "run", job, "--archive", str(archive)),
-             *("--output", str(tmp_path / "reports" / "1"), *given)],
+            [*(sys.executable, "-m", "nsqanalytics", "run", job, "--archive", str(archive)),
+             *("--output", output, *given)],
             capture_output=True,
             text=True,
             check=False,
@@ -110,6 +120,88 @@ def test_a_master_that_nobody_answers_for_is_named_at_once(analytics, an_hour):
     assert status == 1
     assert events[-1]["event"] == "failed"
     assert events[-1]["message"].startswith(f"the Spark master {master} cannot be reached (127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("master", "complaint"),
+    [
+        ("sparkk://10.0.0.1:7077", "SPARK_MASTER=sparkk://10.0.0.1:7077 is not a master's address; Spark knows local["),
+        ("10.0.0.1:7077", "SPARK_MASTER=10.0.0.1:7077 is not a master's address"),
+        ("spark://10.0.0.1", "SPARK_MASTER=spark://10.0.0.1 is not of the form spark://host:port"),
+        ("yarn", "SPARK_MASTER=yarn needs HADOOP_CONF_DIR"),
+    ],
+)
+def test_a_master_that_is_none_is_refused_before_java_is_started(analytics, an_hour, master: str, complaint: str):
+    an_hour()
+    status, events, _ = analytics(
+        UNTIL, SPARK_MASTER=master, HADOOP_CONF_DIR="", YARN_CONF_DIR="", JAVA_HOME="/nowhere"
+    )
+
+    assert (status, events[-1]["event"], events[-1]["kind"]) == (1, "failed", "master")
+    assert events[-1]["message"].startswith(complaint)
+
+
+@pytest.mark.spark
+def test_a_port_of_another_program_is_not_taken_for_a_master(analytics, an_hour):
+    """It takes connections and answers nothing; Spark alone says after a minute that a context is stopped."""
+    an_hour()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        master = f"spark://127.0.0.1:{other.getsockname()[1]}"
+        status, events, _ = analytics(UNTIL, SPARK_MASTER=master)
+
+    assert (status, events[-1]["event"], events[-1]["kind"]) == (1, "failed", "master")
+    assert events[-1]["message"].startswith(f"{master} takes connections and does not answer as a Spark master")
+
+
+@pytest.mark.spark
+def test_a_java_process_that_is_killed_is_told_in_words(archive, an_hour, tmp_path: Path):
+    """As the kernel does on a machine without memory; "Connection refused" would be all that Python sees of it."""
+    an_hour(channels=30)
+    output = tmp_path / "reports" / "1"
+    command = [*(sys.executable, "-m", "nsqanalytics", "run", "latency", "--archive", str(archive))]
+    command += [*("--output", str(output), "--parameter", UNTIL, "--parameter", "window=5m")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    ) as process:
+        assert process.stdout is not None
+        events = []
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1].get("stage", "").startswith("order readings") and len(events) < 100:
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    if child.name() == "java":
+                        child.kill()
+
+    assert (process.wait(), events[-1]["event"], events[-1]["kind"]) == (1, "failed", "java")
+    assert events[-1]["message"].startswith("the Java process that runs Spark was killed; a machine that runs out of ")
+    assert list((tmp_path / "reports").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_bucket_without_sparks_library_for_it_names_the_library(analytics, an_hour, monkeypatch):
+    """The archive can be listed, and Spark cannot read it."""
+    an_hour()
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "someone",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="stats")
+
+    status, events, _ = analytics(UNTIL, output="s3a://stats/results/1")
+    server.stop()
+
+    assert (status, events[-1]["event"], events[-1]["kind"]) == (1, "failed", "archive")
+    assert re.fullmatch(
+        r"Spark has no library for s3a:// addresses: "
+        r"add org\.apache\.hadoop:hadoop-aws:[\d.]+ to spark\.jars\.packages",
+        events[-1]["message"],
+    )
 
 
 @pytest.mark.spark

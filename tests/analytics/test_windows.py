@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.transforms.windows import covering
+from nsqanalytics.transforms.windows import covering
 
 
 @given(st.sets(st.integers(-(10**6), 10**6)), st.integers(1, 12))

@@ -1,5 +1,0 @@
-"""What the cluster did: the archive's schema and writer, Spark jobs over it, and the runner."""
-
-from analytics.notebook import load
-
-__all__ = ["load"]

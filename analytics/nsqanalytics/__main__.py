@@ -1,0 +1,143 @@
+"""``python -m nsqanalytics run JOB --archive … --output … --parameter window=1h …``; also what ``spark-submit`` runs.
+
+Progress is JSON lines on standard output; Spark's own log is on standard error. Exit status 0, 1 if the run failed,
+2 if it was asked for wrongly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+import threading
+from datetime import UTC, datetime
+
+from nsqanalytics import damage, failures
+from nsqanalytics.jobs import JOBS, bytes_read, find_job
+from nsqanalytics.notebook import VIEWS, make_views
+from nsqanalytics.parameters import BadParameter, Given, declared, duration
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.session import spark_session
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one job. A failure is one ``failed`` line, and the same sentence on standard error."""
+    arguments = _parser().parse_args(argv)
+    if arguments.command == "list":
+        for job in JOBS.values():
+            print(f"{job.name}: {job.description}")
+            for name, parameter in declared(job.parameters).items():
+                print(f"  {name}={parameter.default}  {parameter.description}")
+        return 0
+    if arguments.command == "sql":
+        return _sql(arguments)
+    try:
+        job = find_job(arguments.job)
+        parameters = job.checked(_given(arguments.parameter))
+    except BadParameter as error:
+        print(f"analytics: {error}", file=sys.stderr)
+        return 2
+    if arguments.exit_with_parent:
+        threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
+    # Whatever a library prints must not come between the JSON lines.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    progress = Progress(out)
+    place = Place(arguments.archive, arguments.output)
+    try:
+        failures.check_place(place)
+        if not job.needs_spark:
+            progress.done(job.run(None, place, parameters, datetime.now(UTC), progress))
+            return 0
+        if job.without_spark is not None:
+            done = job.without_spark(place, parameters, datetime.now(UTC), progress)
+            if done is not None:
+                progress.done(done)
+                return 0
+        progress.at(0.0, "start Spark")
+        size = bytes_read(place, parameters, datetime.now(UTC))
+        with spark_session(f"nsq {job.name}", size=size) as spark:
+            damaged: list[damage.Damaged] = []
+            rows = damage.going_on(
+                lambda: job.run(spark, place, parameters, datetime.now(UTC), progress), place.archive, damaged
+            )
+            for hour, file, reason in damaged:
+                print(f"analytics: damaged, set aside: {file.name} of {hour:%Y-%m-%d %H:00}: {reason}", file=sys.stderr)
+            progress.at(1.0, "stop Spark")
+    except Exception as error:
+        kind, message = failures.explained(error)
+        progress.failed(kind, message)
+        print(f"analytics: {message}", file=sys.stderr)
+        return 1
+    progress.done(rows)
+    return 0
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    """Answer queries over the views, from the command line or from standard input, as tables or CSV."""
+    try:
+        period = duration(arguments.period)
+    except ValueError as error:
+        print(f"analytics: --period: {error}", file=sys.stderr)
+        return 2
+    try:
+        failures.check_archive(arguments.archive)
+        with spark_session("nsq sql") as spark:
+            make_views(spark, arguments.archive, period)
+            queries = arguments.query or sys.stdin.read().split(";")
+            for query in filter(str.strip, queries):
+                answer = spark.sql(query)
+                if arguments.csv:
+                    writer = csv.writer(sys.stdout)
+                    writer.writerow(answer.columns)
+                    writer.writerows(answer.toLocalIterator())
+                else:
+                    answer.show(arguments.rows, truncate=False)
+                sys.stdout.flush()
+    except Exception as error:
+        print(f"analytics: {failures.explained(error)[1]}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _exit_at_end_of_input() -> None:
+    """Die when whoever holds the other end of standard input has died, kill -9 included; the JVM dies with us."""
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
+def _given(pairs: list[str]) -> Given:
+    given: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator:
+            raise BadParameter(f"--parameter {pair!r} is not of the form name=value")
+        given[name] = value
+    return given
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nsqanalytics", description="Spark reports over the archive.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="the jobs there are, and their parameters")
+    views = "; ".join(f"{name}: {meaning}" for name, meaning in VIEWS.items())
+    sql = commands.add_parser("sql", help="query the archive with Spark SQL", epilog=f"views: {views}")
+    sql.add_argument("query", nargs="*", help="SQL; from standard input, separated by semicolons, if there is none")
+    sql.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
+    sql.add_argument("--period", default="7d", help="how far back the views go (default 7d)")
+    sql.add_argument("--rows", type=int, default=50, help="of a table, at most (default 50)")
+    sql.add_argument("--csv", action="store_true", help="print CSV, all of it")
+    run = commands.add_parser("run", help="run a job")
+    run.add_argument("job", help=f"one of {', '.join(JOBS)}")
+    run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
+    run.add_argument("--output", required=True, help="folder for the result; one that is there is replaced")
+    run.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    run.add_argument("--exit-with-parent", action="store_true", help="stop when standard input ends")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

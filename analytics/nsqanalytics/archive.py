@@ -1,0 +1,112 @@
+"""Writing the archive: Parquet files that are whole or absent, whatever happens to the writer.
+
+``<root>/samples/date=2026-11-20/hour=17/<first sample's minute and second>-<random>.parquet``, hours in UTC. A file
+is written in ``samples/_writing/``, which Spark skips as it does every name with a leading ``_``, synced, and moved to
+its place by rename. What a killed writer leaves in ``_writing`` is removed by a later one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nsqanalytics.files import Folder
+from nsqanalytics.places import is_local, local_path
+from nsqanalytics.schema import Sample, as_table
+
+WRITING = "_writing"
+LEFTOVER_AGE_S = 15 * 60
+"""No write takes this long, so an older file in ``_writing`` has no writer any more."""
+
+
+def samples_path(root: str) -> str:
+    """Where an archive keeps its samples; ``root`` may be any path or URI that Spark reads."""
+    return f"{root.rstrip('/')}/samples"
+
+
+class ArchiveWriter:
+    """Appends samples to an archive at a path or a URI. Several writers may share one archive."""
+
+    def __init__(self, root: str) -> None:
+        """Sweep what a killed writer left behind. Raises OSError if the archive cannot be written to."""
+        self._remote = None if is_local(root) else Folder(samples_path(root))
+        if self._remote is not None:
+            return  # an object appears when it is complete, so that nothing is written aside
+        self._samples = local_path(samples_path(root))
+        self._writing = self._samples / WRITING
+        self._writing.mkdir(parents=True, exist_ok=True)
+        self._sweep(time.time())
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        """Add the samples, one file per UTC hour among them; nothing is written for none.
+
+        On return they are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
+        written, and OSError if the disk refuses; the archive then has each hour's file whole or not at all.
+        """
+        if samples:
+            self.write_table(as_table(samples))
+
+    def write_table(self, samples: pa.Table) -> None:
+        """As :meth:`write`, of rows of ARROW_SCHEMA."""
+        taken_at = samples["taken_at"]
+        hours = pc.floor_temporal(taken_at, unit="hour")
+        for hour in sorted(pc.unique(hours).to_pylist()):
+            table = samples.filter(pc.equal(hours, hour))
+            first: datetime = pc.min(table["taken_at"]).as_py()
+            name = f"{first:%M%S}-{secrets.token_hex(8)}.parquet"
+            if self._remote is not None:
+                self._write_remote(self._remote, table, hour, name)
+                continue
+            aside = self._writing / name
+            try:
+                with open(aside, "xb") as file:
+                    pq.write_table(table, file, compression="zstd")
+                    file.flush()
+                    os.fsync(file.fileno())
+                folder = self._samples / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+                self._make_folder(folder)
+                os.replace(aside, folder / name)
+            except BaseException:
+                aside.unlink(missing_ok=True)
+                raise
+            _sync_directory(folder)
+
+    def _write_remote(self, remote: Folder, table: pa.Table, hour: datetime, name: str) -> None:
+        """HDFS shows a file while it is written, so there it is written aside and renamed, as it is locally."""
+        place = f"{remote.root}/date={hour:%Y-%m-%d}/hour={hour:%H}/{name}"
+        aside = place if remote.system.type_name == "s3" else f"{remote.root}/{WRITING}/{name}"
+        remote.system.create_dir(aside.rpartition("/")[0], recursive=True)
+        pq.write_table(table, aside, filesystem=remote.system, compression="zstd")
+        if aside != place:
+            remote.move(aside, place)
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            # Or a crash of the machine could lose the folder's name, and a synced file with it.
+            _sync_directory(folder.parent)
+            _sync_directory(self._samples)
+
+    def _sweep(self, now: float) -> None:
+        for leftover in self._writing.iterdir():
+            try:
+                if now - leftover.stat().st_mtime > LEFTOVER_AGE_S:
+                    leftover.unlink()
+            except FileNotFoundError:  # another writer was quicker
+                continue
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

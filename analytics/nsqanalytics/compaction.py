@@ -1,0 +1,150 @@
+"""Many small files of an hour become one, and old ones go. No Spark: an hour is rewritten by Arrow.
+
+The compacted file names, in its metadata, the files that it replaces (nsqanalytics/content.py). Both are there until a
+later run, at least GRACE on, removes the small ones: a report that listed them before would otherwise lose them while
+it reads. A reading that is there twice counts once (docs/analytics.md), so nothing is wrong meanwhile. A file is whole
+or absent throughout. A file that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compacted
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from nsqanalytics.archive import LEFTOVER_AGE_S, WRITING, samples_path
+from nsqanalytics.content import REPLACES_KEY, compacted_name, current, is_compacted, replaced_by
+from nsqanalytics.damage import SHORTEST, Damaged, damaged_path, set_aside
+from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.rollups import DAY, rollups_path
+from nsqanalytics.schema import ARROW_SCHEMA
+
+GRACE = timedelta(hours=2)
+"""The platform's limit on a run: what was listed by one that began before is not needed any more after it."""
+_SORTED = [(name, "ascending") for name in ("taken_at", "node", "topic", "channel", "boot_id")]
+"""In the order of time, and with an index of its pages: what asks for the last readings of a window then reads a few
+pages of histograms instead of all of them (nsqanalytics/transforms/activity.py)."""
+LAYOUT = {"compression": "zstd", "row_group_size": 1 << 17, "write_page_index": True}
+Done = tuple[datetime, str, int, int, int, int]
+"""hour, action, files before, files after, rows, bytes."""
+
+
+def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
+    """Compact the hours that ended at least ``older_than`` ago; first sweep what earlier runs replaced."""
+    folder = Folder(samples_path(root))
+    sweep_unfinished(folder, now)
+    for hour, files in folder.partitions().items():
+        # What was compacted is not opened again in every run.
+        checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
+        for damaged in set_aside(folder, [(hour, list(checked))], thorough=False):
+            files.remove(damaged.file)
+            yield set_aside_row(damaged)
+        by, swept = _replaced_long_ago(folder, files, now)
+        if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True):
+            yield from map(set_aside_row, damaged_now)
+            continue  # what it replaced is all there is: a later run compacts it again
+        folder.delete(swept)
+        left = [file for file in files if file not in swept]
+        if swept:
+            yield (hour, "swept", len(files), len(left), 0, sum(file.size for file in swept))
+        if hour + HOUR + older_than <= now:
+            yield from _compacted(folder, hour, current(folder, left))
+
+
+def set_aside_row(damaged: Damaged) -> Done:
+    return (damaged.hour, f"damaged, set aside: {damaged.file.name}: {damaged.reason}", 1, 0, 0, damaged.file.size)
+
+
+def sweep_unfinished(folder: Folder, now: datetime) -> None:
+    """Remove what killed writers left in ``_writing``; no write takes LEFTOVER_AGE_S."""
+    selector = pafs.FileSelector(f"{folder.root}/{WRITING}", allow_not_found=True)
+    for info in folder.system.get_file_info(selector):
+        if info.type == pafs.FileType.File and (now - info.mtime).total_seconds() > LEFTOVER_AGE_S:
+            folder.delete([File(info.path, info.base_name, info.size, info.mtime)])
+
+
+def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
+    """Remove the samples of hours, and rollups of days and their hours, that ended longer ago than they are kept."""
+    for path, kept, length, action in (
+        (samples_path(root), samples, HOUR, "samples removed"),
+        (damaged_path(root), samples, HOUR, "damaged samples removed"),
+        (rollups_path(root, "hourly"), rollups, DAY, "rollup removed"),
+        (rollups_path(root, "daily"), rollups, DAY, "rollup removed"),
+    ):
+        folder = Folder(path)
+        for start, files in folder.partitions().items():
+            # An hour's rollup goes with its day's: a day's stands for all of its hours.
+            began = start.replace(hour=0) if length == DAY else start
+            if began + length + kept <= now:
+                folder.delete(files)
+                yield (start, action, len(files), 0, 0, sum(file.size for file in files))
+
+
+def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tuple[list[File], list[File]]:
+    """The compacted files that are there for GRACE, and those of the files that they have replaced."""
+    if len(files) == 1:
+        return [], []
+    by = [f for f in files if is_compacted(f) and f.changed_at is not None and now - f.changed_at >= GRACE]
+    replaced = frozenset[str]().union(*(replaced_by(folder, file) for file in by))
+    return by, [file for file in files if file.name in replaced]
+
+
+def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Done]:
+    """Make one of the files if they are several. What cannot be read is set aside."""
+    while len(files) > 1:
+        try:
+            rows, size = _rewrite(folder, files)
+        except (pa.ArrowException, OSError) as error:
+            damaged = set_aside(folder, [(hour, files)], thorough=True)
+            if not damaged:
+                raise type(error)(f"date={hour:%Y-%m-%d}/hour={hour:%H}: {error}") from error
+            yield from map(set_aside_row, damaged)
+            files = [file for file in files if file not in {each.file for each in damaged}]
+            continue
+        yield (hour, "compacted", len(files), 1, rows, size)
+        return
+
+
+def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
+    tables = [_brought_up(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
+    table = pa.concat_tables(tables).sort_by(_SORTED)
+    # All that ever became part of it: what is replaced twice is not found again by way of a file that is gone.
+    older = frozenset[str]().union(*(replaced_by(folder, file) for file in files if is_compacted(file)))
+    names = ",".join(sorted(older.union(file.name for file in files)))
+    table = table.replace_schema_metadata({**(ARROW_SCHEMA.metadata or {}), REPLACES_KEY: names.encode()})
+    parent = files[0].path.rpartition("/")[0]
+    name = compacted_name(files)
+    aside = f"{folder.root}/{WRITING}/{name}"
+    folder.system.create_dir(aside.rpartition("/")[0], recursive=True)
+    try:
+        pq.write_table(table, aside, filesystem=folder.system, **LAYOUT)
+        folder.move(aside, f"{parent}/{name}")
+    except BaseException:
+        if folder.system.get_file_info(aside).type != pafs.FileType.NotFound:
+            folder.system.delete_file(aside)
+        raise
+    return table.num_rows, folder.system.get_file_info(f"{parent}/{name}").size
+
+
+def _brought_up(table: pa.Table) -> pa.Table:
+    """A file of an older version as of this one: columns that it lacks are null, finish_count is its histogram's."""
+    columns = []
+    for field in ARROW_SCHEMA:
+        if field.name in table.schema.names:
+            columns.append(table[field.name].cast(field.type))
+        elif field.name == "finish_count":
+            columns.append(_finished(table))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
+    return pa.Table.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def _finished(table: pa.Table) -> pa.ChunkedArray:
+    counts = table["hist_counts"].combine_chunks()
+    sums = [None if row is None else sum(row) for row in counts.to_pylist()]
+    return pa.chunked_array([pc.add(pa.array(sums, pa.int64()), table["hist_zero_count"].combine_chunks())])

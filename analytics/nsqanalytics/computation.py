@@ -1,0 +1,68 @@
+"""Computes ACTIVITY from samples: applies the transforms in order, and reads what later steps depend on.
+
+Transforms are lazy. Two steps depend on the data itself: which series have to be put in order reading by reading, and
+which seconds of the archive contain the histograms that are needed. This module runs those two queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from nsqanalytics.persisted import persisted
+from nsqanalytics.transforms import activity as transforms
+from nsqanalytics.transforms import falls, readings
+from nsqanalytics.transforms.readings import SERIES
+from nsqanalytics.transforms.soundness import checked
+
+
+def activity(
+    samples: DataFrame,
+    window: timedelta,
+    *,
+    topic: str = "",
+    channel: str = "",
+    cuts: Sequence[datetime] = (),
+    contexts: DataFrame | None = None,
+) -> DataFrame:
+    """SAMPLE rows -> ACTIVITY, only of ``topic`` and ``channel`` where they are given.
+
+    ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
+    ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that a context sees; of each context, the
+    windows of its own hour are computed. Without contexts, all samples are seen together.
+
+    ``samples`` has to contain all series of the nodes: whether a node was watched is seen from all of them.
+    """
+    wanted = samples
+    if topic:
+        wanted = wanted.where(F.col("topic") == topic)
+    if channel:
+        wanted = wanted.where(F.col("channel") == channel)
+    plain = readings.plain(checked(wanted))
+    # These are read more than once, and small beside the samples.
+    sampled = persisted(readings.sampled(samples))
+    stretches = persisted(readings.stretches(plain, window, cuts))
+    seen = persisted(transforms.in_contexts(sampled, contexts))
+    hours = readings.hours(seen)
+    uneasy = persisted(readings.uneasy(stretches))
+    kinds = uneasy.select("lacks_uptime", "lacks_count").distinct().collect()
+    if any(row["lacks_count"] for row in kinds):
+        complete = readings.with_finish_count(samples)
+        return activity(complete, window, topic=topic, channel=channel, cuts=cuts, contexts=contexts)
+    if not kinds:
+        spans = readings.calm_spans(stretches, hours)
+    else:
+        of_calm = readings.calm_spans(stretches.join(F.broadcast(uneasy), list(SERIES), "left_anti"), hours)
+        of_others = plain.join(F.broadcast(uneasy), list(SERIES), "left_semi")
+        evidence = None
+        if any(row["lacks_uptime"] for row in kinds):
+            evidence = persisted(falls.evidence(readings.plain(samples), uneasy))
+        spans = of_calm.unionByName(readings.ordered_spans(of_others, hours, window, evidence, cuts))
+    ends = persisted(transforms.of_own_hour(readings.window_ends(spans, readings.beats(seen))))
+    needed = transforms.histograms_needed(ends)
+    buckets = [row["bucket"] for row in transforms.time_buckets(needed).collect()]
+    read = persisted(transforms.histograms(wanted, needed, transforms.taken_within(buckets)))
+    return transforms.by_node(transforms.with_histograms(ends, read))

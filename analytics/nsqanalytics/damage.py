@@ -1,0 +1,108 @@
+"""Files of the archive that cannot be read: found, and set aside so that everything else can go on.
+
+``samples/date=…/hour=…/<name>`` becomes ``samples/_damaged/date=…/hour=…/<name>``, which no reader looks into. Nothing
+is deleted: a file that was repaired is moved back by hand. Files there are counted by the collector's metric
+``nsq_archive_damaged_files``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nsqanalytics.archive import samples_path
+from nsqanalytics.files import File, Folder
+from nsqanalytics.schema import ARROW_SCHEMA
+
+DAMAGED = "_damaged"
+SHORTEST = 12
+"""Bytes: the magic number at both ends, and the footer's length."""
+_MOST_ATTEMPTS = 20
+Result = TypeVar("Result")
+
+
+class Damaged(NamedTuple):
+    """A file that was set aside, and why."""
+
+    hour: datetime
+    file: File
+    reason: str
+
+
+def damaged_path(root: str) -> str:
+    return f"{samples_path(root)}/{DAMAGED}"
+
+
+def count(root: str) -> int:
+    """How many files of an archive are set aside. Raises OSError if it cannot be listed."""
+    return sum(len(files) for files in Folder(damaged_path(root)).partitions().values())
+
+
+def reason(folder: Folder, file: File, *, thorough: bool) -> str:
+    """Why a file cannot be read as samples, or empty if it can; all its pages are read if ``thorough``.
+
+    Raises OSError if the file system cannot give its bytes: that says nothing about the file.
+    """
+    if file.size < SHORTEST:
+        return "it is empty" if file.size == 0 else f"it has only {file.size} bytes"
+    if not thorough:
+        try:
+            return _lacking(pq.read_metadata(file.path, filesystem=folder.system).schema.names)
+        except (pa.ArrowException, OSError):
+            pass  # of the file, or of the file system: its bytes tell
+    with folder.system.open_input_stream(file.path) as stream:
+        content = stream.read()
+    try:
+        return _lacking(pq.ParquetFile(pa.BufferReader(content)).read().schema.names)
+    except (pa.ArrowException, OSError) as error:
+        return str(error).splitlines()[0][:200]
+
+
+def _lacking(columns: Iterable[str]) -> str:
+    lacking = [field.name for field in ARROW_SCHEMA if not field.nullable and field.name not in columns]
+    return f"it has no column {', '.join(lacking)}" if lacking else ""
+
+
+def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], *, thorough: bool) -> list[Damaged]:
+    """Check these files of the samples' ``folder``, and move those that cannot be read."""
+    found = []
+    for hour, files in hours:
+        for file in files:
+            try:
+                why = reason(folder, file, thorough=thorough)
+                if why:
+                    place = file.path.removeprefix(folder.root).strip("/")
+                    folder.move(file.path, f"{folder.root}/{DAMAGED}/{place}")
+                    found.append(Damaged(hour, file, why))
+            except FileNotFoundError:  # another run was quicker
+                continue
+    return found
+
+
+def going_on(run: Callable[[], Result], root: str, found: list[Damaged]) -> Result:
+    """What ``run`` returns. If it raises an error that names a file of the archive, and files of that file's hour
+    cannot be read, they are set aside, added to ``found``, and ``run`` is called again."""
+    for _ in range(_MOST_ATTEMPTS - 1):
+        try:
+            return run()
+        except Exception as error:
+            aside = _set_aside_named_by(error, root)
+            if not aside:
+                raise
+            found += aside
+    return run()
+
+
+def _set_aside_named_by(error: Exception, root: str) -> list[Damaged]:
+    named = {*re.findall(r"/(date=\d{4}-\d\d-\d\d/hour=\d\d)/[^/\s]+\.parquet", unquote(str(error)))}
+    if not named:
+        return []
+    folder = Folder(samples_path(root))
+    hours = [(at, files) for at, files in folder.partitions().items() if f"date={at:%Y-%m-%d}/hour={at:%H}" in named]
+    return set_aside(folder, hours, thorough=True)

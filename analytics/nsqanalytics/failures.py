@@ -1,0 +1,98 @@
+"""What went wrong with a run, in one sentence for the person who asked for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from nsqanalytics.java import JavaNotFound
+from nsqanalytics.places import ArchiveMissing, Place, is_local, local_path
+from nsqanalytics.session import JavaDied, MasterUnreachable
+
+_OURS = {JavaNotFound: "java", JavaDied: "java", MasterUnreachable: "master", ArchiveMissing: "archive"}
+
+
+def check_place(place: Place) -> None:
+    """Refuse, before a JVM is started, what could not work. Raises ArchiveMissing or OSError."""
+    check_archive(place.archive)
+    if is_local(place.output):
+        parent = local_path(place.output).parent
+        parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise PermissionError(f"the result cannot be written: {parent} is not writable")
+
+
+def check_archive(root: str) -> None:
+    """Raises ArchiveMissing or PermissionError if it is a local one and cannot be read."""
+    if is_local(root):
+        archive = local_path(root)
+        if not (archive / "samples").is_dir():
+            raise ArchiveMissing(f"there is no archive at {archive}/samples: has the collector run?")
+        if not os.access(archive / "samples", os.R_OK | os.X_OK):
+            raise PermissionError(f"the archive {archive}/samples may not be read")
+
+
+def explained(error: Exception) -> tuple[str, str]:
+    """Its kind (docs/architecture.md) and one line. Spark's errors carry pages of plan and stack; what a person can
+    act on is picked out of them."""
+    for type_, kind in _OURS.items():
+        if isinstance(error, type_):
+            return kind, str(error)
+    text = _whole_text(error)
+    if re.search("No space left on device|Disk quota exceeded|File too large", text):
+        return "disk", "the disk is full: Spark could not write its result or its temporary files"
+    if found := re.search(r"Class (org\.apache\.hadoop\.fs\.s3a\.\S+) not found", text):
+        return "archive", f"Spark has no library for s3a:// addresses: add {_hadoop_aws()} to spark.jars.packages"
+    if found := re.search(r"No FileSystem for scheme \W?(\w+)", text):
+        return "archive", f"Spark has no library for {found[1]}:// addresses: add one to spark.jars.packages"
+    if isinstance(error, OSError):
+        return "archive", f"{error.strerror}: {error.filename}" if error.filename else _first_line(str(error))
+    if found := re.search(r"a reading is not sound: ([^\n]*?): (file:[^\s,]+|[a-z0-9]+://[^\s,]+)", text):
+        path = unquote(found[2]).removeprefix("file://")
+        return "archive", f"the archive has a reading that is not sound: {found[1]}, in {path}"
+    if found := re.search(r"Encountered error while reading file (\S+?)\.? ", text + " "):
+        message = f"the archive is damaged: {Path(found[1]).name} cannot be read ({found[1].removeprefix('file://')})"
+        return "archive", message
+    if found := re.search(r"(?:Permission denied|AccessControlException)[^\n]*", text):
+        return "archive", found[0]
+    if "Java heap space" in text or "GC overhead limit" in text:
+        return "memory", "Spark ran out of memory: report on a shorter period, or give it a larger spark.driver.memory"
+    if "All masters are unresponsive" in text:
+        return "master", "the Spark master stopped answering"
+    if re.search("StatusCode.UNAVAILABLE|failed to connect to all addresses", text):
+        return "master", "the Spark Connect server stopped answering"
+    if "local class incompatible" in text:
+        return "master", f"the Spark cluster has another version than this side: {_first_line(text)}"
+    return "other", _first_line(text) or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    """The first that says something: Py4J's own only numbers an object."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line and not line.startswith("An error occurred while calling ")), "")[:400]
+
+
+def _hadoop_aws() -> str:
+    """The package's coordinates, of the version of Hadoop that Spark has here."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    version = next((jar.stem.removeprefix("hadoop-client-api-") for jar in jars), "VERSION")
+    return f"org.apache.hadoop:hadoop-aws:{version}"
+
+
+def _whole_text(error: BaseException) -> str:
+    """The message with those of all its causes, Python's and Java's."""
+    parts = [str(error)]
+    java = getattr(error, "java_exception", None)
+    for _ in range(20):
+        if java is None:
+            break
+        parts.append(str(java.toString()))
+        java = java.getCause()
+    cause = error.__cause__ or getattr(error, "_cause", None)
+    if isinstance(cause, BaseException):
+        parts.append(_whole_text(cause))
+    return "\n".join(parts)

@@ -1,0 +1,113 @@
+"""The files of an archive or of its rollups, wherever they are: a path, or a URI that Arrow and Spark both know."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.fs as pafs
+
+from nsqanalytics.places import is_local, local_path
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, order=True)
+class File:
+    """``path`` is as its file system knows it, ``name`` its last part."""
+
+    path: str
+    name: str
+    size: int
+    changed_at: datetime | None
+
+
+class Folder:
+    """A folder partitioned as ``date=YYYY-MM-DD/hour=HH/`` or ``date=YYYY-MM-DD/``.
+
+    Raises OSError for what the file system refuses. ``s3a://`` is Spark's name for what Arrow calls ``s3://``;
+    credentials come from the environment, as with Spark.
+    """
+
+    def __init__(self, root: str) -> None:
+        if is_local(root):
+            self.system: pafs.FileSystem = pafs.LocalFileSystem()
+            self.root = str(local_path(root))
+        else:
+            self.system, self.root = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))
+
+    def partitions(self) -> dict[datetime, list[File]]:
+        """Start of hour (or day) -> its Parquet files, in the order of time and name; none if there is no folder.
+
+        Other files, and those with a leading ``_`` or ``.`` in their name or a folder's, are none of them.
+        """
+        found: dict[datetime, list[File]] = {}
+        selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
+        for info in self.system.get_file_info(selector):
+            start = _start(info.path.removeprefix(self.root).strip("/").split("/")[:-1])
+            is_ours = info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", "."))
+            if info.type == pafs.FileType.File and is_ours and start is not None:
+                found.setdefault(start, []).append(File(info.path, info.base_name, info.size, info.mtime))
+        return {start: sorted(found[start]) for start in sorted(found)}
+
+    def delete(self, files: Iterable[File]) -> None:
+        for file in files:
+            try:
+                self.system.delete_file(file.path)
+            except FileNotFoundError:  # another run was quicker
+                continue
+
+    def move(self, source: str, target: str) -> None:
+        """Rename; on an object store, a copy that appears whole."""
+        self.system.create_dir(target.rpartition("/")[0], recursive=True)
+        self.system.move(source, target)
+
+    def replace(self, aside: Folder) -> None:
+        """Put ``aside``, of the same file system, in this one's place.
+
+        On an object store, which has no folders to rename, the old files go first and the new ones come one by one.
+        """
+        if self.system.type_name == "s3":
+            self.remove()
+            files = self.system.get_file_info(pafs.FileSelector(aside.root, recursive=True))
+            for info in sorted(files, key=lambda info: (info.base_name.startswith("_"), info.path)):
+                if info.type == pafs.FileType.File:
+                    self.move(info.path, self.root + info.path.removeprefix(aside.root))
+            aside.remove()
+            return
+        old = f"{aside.root}.old"
+        had_one = self.exists
+        if had_one:
+            self.system.move(self.root, old)
+        try:
+            self.system.move(aside.root, self.root)
+        except OSError:
+            if had_one:
+                self.system.move(old, self.root)
+            raise
+        if had_one:
+            self.system.delete_dir(old)
+
+    @property
+    def exists(self) -> bool:
+        return bool(self.system.get_file_info(self.root).type != pafs.FileType.NotFound)
+
+    def remove(self) -> None:
+        """Delete it and all it holds, if it is there."""
+        if self.exists:
+            self.system.delete_dir(self.root)
+
+
+def fingerprint(*parts: str) -> str:
+    """Sixteen hex digits that stand for the parts and their order."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _start(folders: list[str]) -> datetime | None:
+    try:
+        day = datetime.strptime(folders[0], "date=%Y-%m-%d").replace(tzinfo=UTC)
+        return day + HOUR * int(folders[1].removeprefix("hour=")) if len(folders) > 1 else day
+    except (ValueError, IndexError):
+        return None

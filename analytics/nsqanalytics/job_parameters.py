@@ -1,0 +1,197 @@
+"""The parameters of each job, declared once for the command line, the API and the form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from nsqanalytics.parameters import BadParameter, Parameter, written
+
+WINDOWS = {"5m": timedelta(minutes=5), "1h": timedelta(hours=1), "1d": timedelta(days=1)}
+PERCENTILES = ("p50", "p90", "p95", "p99", "p99.9")
+
+Period = Annotated[
+    timedelta,
+    Parameter(
+        kind="duration", title="Period", default="24h", description="How far back to report, for example 6h or 7d."
+    ),
+]
+Until = Annotated[
+    datetime | None,
+    Parameter(kind="time", title="Until", description="End of the period; now if empty."),
+]
+Topic = Annotated[str, Parameter(kind="text", title="Topic", description="Only this topic; all if empty.")]
+Channel = Annotated[str, Parameter(kind="text", title="Channel", description="Only this channel; all if empty.")]
+Window = Annotated[
+    str,
+    Parameter(
+        kind="choice", title="Window", default="1h", choices=tuple(WINDOWS), description="Length of a window, UTC."
+    ),
+]
+MinimumCount = Annotated[
+    int,
+    Parameter(
+        kind="integer",
+        title="Minimum for p99.9",
+        default=1000,
+        minimum=1,
+        description="A window with fewer messages has no p99.9.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time in [since, until)."""
+
+    since: datetime
+    until: datetime
+
+    def earlier(self, by: timedelta) -> Span:
+        return Span(self.since - by, self.until - by)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The part of the archive that a report is about."""
+
+    period: Period
+    until: Until
+    topic: Topic
+    channel: Channel
+
+    def span(self, now: datetime) -> Span:
+        """The period, to the microsecond: it need not begin or end where a window does."""
+        until = self.until or now
+        return Span(until - self.period, until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyParameters(Scope):
+    window: Window
+    minimum_count: MinimumCount
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputParameters(Scope):
+    window: Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectivesParameters(Scope):
+    window: Window
+    percentile: Annotated[
+        str,
+        Parameter(
+            kind="choice",
+            title="Percentile",
+            default="p99",
+            choices=PERCENTILES,
+            description="Which latency is held to the target.",
+        ),
+    ]
+    latency_ms: Annotated[
+        float | None,
+        Parameter(
+            kind="number", title="Latency target, ms", default=1000, minimum=0, description="It holds up to this."
+        ),
+    ]
+    backlog: Annotated[
+        float | None,
+        Parameter(
+            kind="number",
+            title="Backlog target, messages",
+            default=10_000,
+            minimum=0,
+            description="It holds while the depth is never above this.",
+        ),
+    ]
+    objective_percent: Annotated[
+        float,
+        Parameter(
+            kind="number",
+            title="Objective, %",
+            default=99.0,
+            minimum=0,
+            maximum=100,
+            description="Share of messages whose windows should hold; the rest is the error budget.",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityParameters(Scope):
+    period: Annotated[
+        timedelta,
+        Parameter(kind="duration", title="Period", default="7d", description="How far back to look, for example 28d."),
+    ]
+    horizon: Annotated[
+        timedelta,
+        Parameter(kind="duration", title="Horizon", default="30d", description="How far ahead growth is carried."),
+    ]
+    utilisation_percent: Annotated[
+        float,
+        Parameter(
+            kind="number",
+            title="Utilisation, %",
+            default=70.0,
+            minimum=1,
+            maximum=100,
+            description="How busy consumers may be in the busiest hour.",
+        ),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareParameters(Scope):
+    before: Annotated[
+        timedelta,
+        Parameter(
+            kind="duration",
+            title="Compared with",
+            default="7d",
+            description="How much earlier the other period is: 24h, for example, or 7d; at least the period's length.",
+        ),
+    ]
+    minimum_count: MinimumCount
+
+    def __post_init__(self) -> None:
+        """Raises BadParameter if the two periods would overlap."""
+        if self.before < self.period:
+            raise BadParameter(
+                f"before: {written(self.before)} is less than the period of {written(self.period)}, so that the two "
+                f"periods would overlap; at least {written(self.period)} fits"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollupParameters:
+    period: Annotated[
+        timedelta,
+        Parameter(kind="duration", title="Period", default="90d", description="How far back hours are looked at."),
+    ]
+    until: Until
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactParameters:
+    older_than: Annotated[
+        timedelta,
+        Parameter(
+            kind="duration", title="Older than", default="1m", description="Hours that ended at least so long ago."
+        ),
+    ]
+    until: Until
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetainParameters:
+    samples: Annotated[
+        timedelta, Parameter(kind="duration", title="Samples", default="30d", description="How long samples are kept.")
+    ]
+    rollups: Annotated[
+        timedelta,
+        Parameter(kind="duration", title="Rollups", default="400d", description="How long rollups are kept."),
+    ]
+    until: Until

@@ -1,0 +1,405 @@
+"""The jobs. Each reads the archive, applies transforms, checks the columns and replaces its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from nsqanalytics import compaction, damage, tables
+from nsqanalytics.archive import samples_path
+from nsqanalytics.job_parameters import (
+    WINDOWS,
+    CapacityParameters,
+    CompactParameters,
+    CompareParameters,
+    LatencyParameters,
+    ObjectivesParameters,
+    RetainParameters,
+    RollupParameters,
+    Scope,
+    Span,
+    ThroughputParameters,
+)
+from nsqanalytics.parameters import BadParameter, Given, described, parse
+from nsqanalytics.places import ArchiveMissing, Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.results import conforming, replace_result, replace_table
+from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
+from nsqanalytics.schema import spark_schema
+from nsqanalytics.tables import Figure, spark_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """``run(spark, place, parameters, now, progress)`` returns the number of rows it wrote.
+
+    ``figures`` are its result's columns. A job that does not need Spark gets None in its place. ``without_spark(place,
+    parameters, now, progress)`` is called first where it is given: it does the job and returns what ``run`` returns, or
+    it returns None if the job needs Spark.
+    """
+
+    name: str
+    title: str
+    description: str
+    kind: Literal["report", "maintenance"]
+    parameters: type
+    figures: Sequence[Figure]
+    run: Callable[[Any, Place, Any, datetime, Progress], int]
+    needs_spark: bool = True
+    without_spark: Callable[[Place, Any, datetime, Progress], int | None] | None = None
+
+    def checked(self, given: Given) -> Any:
+        """The parameters as an instance of ``parameters``. Raises BadParameter."""
+        return parse(self.parameters, given)
+
+    def form(self) -> dict[str, dict[str, Any]]:
+        """A description of the parameters as JSON, for a form."""
+        return described(self.parameters)
+
+
+def run_latency(spark: SparkSession, place: Place, args: LatencyParameters, now: datetime, progress: Progress) -> int:
+    """Write percentiles per window of the period; the last window ends where the archive does."""
+    from nsqanalytics.transforms.latency import latency
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, span = _listed(place, args.span(now), progress)
+    window = WINDOWS[args.window]
+    rows = latency(activity_of(spark, place, args, rollups, span, window, progress), args.minimum_count)
+    rows = covered(rows, span, length=window)
+    return _written(spark, place, rows, tables.LATENCY, ["window_start", "topic", "channel"], span, progress)
+
+
+def run_throughput(
+    spark: SparkSession, place: Place, args: ThroughputParameters, now: datetime, progress: Progress
+) -> int:
+    from nsqanalytics.transforms.throughput import throughput
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, span = _listed(place, args.span(now), progress)
+    window = WINDOWS[args.window]
+    rows = throughput(activity_of(spark, place, args, rollups, span, window, progress), window)
+    rows = covered(rows, span, length=window)
+    return _written(spark, place, rows, tables.THROUGHPUT, ["window_start", "topic", "channel"], span, progress)
+
+
+def run_objectives(
+    spark: SparkSession, place: Place, args: ObjectivesParameters, now: datetime, progress: Progress
+) -> int:
+    from nsqanalytics.transforms.objectives import objectives
+
+    rollups, span = _listed(place, args.span(now), progress)
+    rows = objectives(
+        activity_of(spark, place, args, rollups, span, WINDOWS[args.window], progress),
+        span,
+        percentile={"p99.9": "p999_ms"}.get(args.percentile, f"{args.percentile}_ms"),
+        latency_ms=args.latency_ms,
+        backlog=args.backlog,
+        objective_percent=args.objective_percent,
+    )
+    order = ["-span", "-missed_count", "span_start", "topic", "channel", "objective"]
+    return _written(spark, place, rows, tables.OBJECTIVES, order, span, progress)
+
+
+def run_capacity(spark: SparkSession, place: Place, args: CapacityParameters, now: datetime, progress: Progress) -> int:
+    from nsqanalytics.transforms.capacity import capacity
+    from nsqanalytics.transforms.windows import covered
+
+    rollups, span = _listed(place, args.span(now), progress)
+    hours = activity_of(spark, place, args, rollups, span, HOUR, progress)
+    rows = covered(capacity(hours, span, horizon=args.horizon, utilisation_percent=args.utilisation_percent), span)
+    return _written(spark, place, rows, tables.CAPACITY, ["-busiest_in_rate", "topic", "channel"], span, progress)
+
+
+def run_compare(spark: SparkSession, place: Place, args: CompareParameters, now: datetime, progress: Progress) -> int:
+    """Compare the period with the equally long one that ended ``before`` earlier. The two do not overlap."""
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.transforms.activity import as_one_window
+    from nsqanalytics.transforms.compare import compare
+    from nsqanalytics.transforms.windows import covered
+
+    # The part of the earlier period that can no longer be counted is left out of the later one too.
+    rollups, earlier = _listed(place, args.span(now).earlier(args.before), progress)
+    span = rollups.countable(earlier.earlier(-args.before))
+    earlier = span.earlier(args.before)
+
+    def period(of: Span) -> DataFrame:
+        return as_one_window(activity_of(spark, place, args, rollups, of, HOUR, progress), of.since)
+
+    rows = covered(compare(period(span), period(earlier), args.minimum_count), span)
+    rows = rows.withColumns({"before_since": F.lit(earlier.since), "before_until": F.lit(earlier.until)})
+    order = ["-score", "topic", "channel", "figure"]
+    return _written(spark, place, rows, tables.COMPARE, order, span, progress, earlier)
+
+
+def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int:
+    """Roll up the hours that have ended and have no valid rollup, then the days whose hours are all rolled up.
+
+    Files that arrive while it runs are left to the next run.
+    """
+    since, until = _rolled_up_period(args, now)
+    done: list[compaction.Done] = []
+    damaged: list[damage.Damaged] = []
+
+    def roll_up_hours() -> None:
+        progress.at(0.1, "list the archive")
+        rollups = Rollups(place.archive)
+        hours = stale_hours(rollups, since, until)
+        if unreadable := damage.set_aside(rollups.folder, rollups.files_of(hours), thorough=False):
+            damaged.extend(unreadable)
+            rollups = Rollups(place.archive)
+            hours = stale_hours(rollups, since, until)
+        for at in range(0, len(hours), ROLLED_AT_ONCE):
+            some = hours[at : at + ROLLED_AT_ONCE]
+            start, end = (0.15 + 0.65 * share / len(hours) for share in (at, at + len(some)))
+            with progress.following(spark, f"roll up {len(some)} hours", expected_stages=12, start=start, end=end):
+                rollups.make_hours(spark, some)
+            done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)
+            spark.catalog.clearCache()
+
+    damage.going_on(roll_up_hours, place.archive, damaged)
+    rollups = Rollups(place.archive)
+    rollups.discard(rollups.misplaced())
+    rollups.sweep_unfinished(now)
+    if days := stale_days(rollups, since, until):
+        with progress.following(spark, f"add up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
+            rollups.make_days(spark, days)
+        done += [(day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days]
+    return replace_table([*map(compaction.set_aside_row, damaged), *done], tables.MAINTENANCE, place.output)
+
+
+def roll_up_nothing(place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
+    """Write the empty result of ``run_rollup`` if no hour or day needs a rollup; else return None."""
+    since, until = _rolled_up_period(args, now)
+    progress.at(0.1, "list the archive")
+    rollups = Rollups(place.archive)
+    if stale_hours(rollups, since, until) or stale_days(rollups, since, until):
+        return None
+    return replace_table([], tables.MAINTENANCE, place.output)
+
+
+def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
+    """From the start of a UTC day to the given end, or to LATE ago."""
+    until = args.until or now - LATE
+    return (until - args.period).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0), until
+
+
+LATE = timedelta(minutes=1)
+"""How long after the end of an hour a rollup waits for its last files."""
+ROLLED_AT_ONCE = 48
+"""The number of hours in one Spark job, which limits the memory and disk that sorting needs."""
+
+
+def run_compact(_: None, place: Place, args: CompactParameters, now: datetime, progress: Progress) -> int:
+    return _maintained(compaction.compact(place.archive, args.older_than, args.until or now), place, progress)
+
+
+def run_retain(_: None, place: Place, args: RetainParameters, now: datetime, progress: Progress) -> int:
+    done = compaction.retain(place.archive, args.samples, args.rollups, args.until or now)
+    return _maintained(done, place, progress)
+
+
+def _maintained(done: Iterable[compaction.Done], place: Place, progress: Progress) -> int:
+    rows = []
+    for row in done:
+        rows.append(row)
+        progress.at(0.5, f"{row[1]} {row[0]:%Y-%m-%d %H:00}")
+    return replace_table(rows, tables.MAINTENANCE, place.output)
+
+
+def _listed(place: Place, span: Span, progress: Progress) -> tuple[Rollups, Span]:
+    """A listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
+    progress.at(0.15, "list the archive")
+    rollups = Rollups(place.archive)
+    if not rollups.hours:
+        raise ArchiveMissing(f"there is no archive at {samples_path(place.archive)}: has the collector run?")
+    return rollups, rollups.countable(span)
+
+
+def activity_of(
+    spark: SparkSession,
+    place: Place,
+    scope: Scope,
+    rollups: Rollups,
+    span: Span,
+    window: timedelta,
+    progress: Progress,
+) -> DataFrame:
+    """ACTIVITY of the span, from valid rollups if windows are whole hours, else from samples.
+
+    ``window_start`` is the start of the whole window. Of the first and the last window, only the part that lies in the
+    span is counted.
+    """
+    from pyspark.sql import functions as F
+
+    from nsqanalytics.computation import activity
+    from nsqanalytics.transforms.activity import rolled_up
+    from nsqanalytics.transforms.windows import cuts, window_start
+
+    divided = cuts(span, window)
+    with progress.following(spark, "order readings", expected_stages=6, start=0.2, end=0.5):
+        if window < HOUR:
+            samples = read_samples(spark, place.archive, _seen_since(rollups, span), span.until)
+            rows = activity(samples, window, topic=scope.topic, channel=scope.channel, cuts=divided)
+            rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
+            return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
+        rows = rollups.read(spark, span, daily=window == DAY)
+    for column in ("topic", "channel"):
+        if wanted := getattr(scope, column):
+            rows = rows.where(F.col(column) == wanted)
+    if window > HOUR:
+        return rolled_up(rows, window, span.since)
+    return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
+
+
+def bytes_read(place: Place, args: Any, now: datetime) -> int:
+    """About how many bytes of the archive a job with these parameters reads."""
+    rollups = Rollups(place.archive)
+    if isinstance(args, RollupParameters):
+        return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
+    span = args.span(now)
+    if WINDOWS.get(getattr(args, "window", ""), HOUR) < HOUR:
+        return rollups.size_of(rollups.between(span.since - HOUR, span.until))
+    spans = [span, span.earlier(args.before)] if isinstance(args, CompareParameters) else [span]
+    return sum(rollups.size_between(each.since, each.until) for each in spans)
+
+
+def _seen_since(rollups: Rollups, span: Span) -> datetime:
+    """The start of the first hour that is read: as for a rollup, the second last hour with samples before the span."""
+    from nsqanalytics.transforms.windows import floor_to_window
+
+    first = floor_to_window(span.since, HOUR)
+    return min([first, *[start for start in rollups.samples if start < first][-HOURS_BEFORE:]])
+
+
+def _written(
+    spark: SparkSession,
+    place: Place,
+    rows: DataFrame,
+    figures: Sequence[Figure],
+    order: list[str],
+    span: Span,
+    progress: Progress,
+    before: Span | None = None,
+) -> int:
+    """Write the result, with ``span``, and ``before`` if there is a second period, as the times that it covers."""
+    covered = {"covered_since": span.since, "covered_until": span.until}
+    if before is not None:
+        covered |= {"before_since": before.since, "before_until": before.until}
+    rows = conforming(rows, spark_table(figures, covered))
+    with progress.following(spark, "merge histograms", expected_stages=9, start=0.5, end=0.95):
+        return replace_result(rows, place.output, order)
+
+
+def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
+    """SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    path = samples_path(archive)
+    try:
+        samples = spark.read.schema(spark_schema()).option("pathGlobFilter", "*.parquet").parquet(path)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise ArchiveMissing(f"there is no archive at {path}: has the collector run?") from None
+        raise
+    # The dates say which folders to open, the times which rows to keep.
+    in_folders = F.col("date").between(F.lit(since.astimezone(UTC).date()), F.lit(until.astimezone(UTC).date()))
+    return samples.where(in_folders & (F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+
+
+JOBS: dict[str, Job] = {
+    job.name: job
+    for job in (
+        Job(
+            "latency",
+            "End-to-end latency",
+            "Percentiles of the time from publish to finish, by topic, channel and window, merged across nodes.",
+            "report",
+            LatencyParameters,
+            tables.LATENCY,
+            run_latency,
+        ),
+        Job(
+            "throughput",
+            "Throughput and backlog",
+            "Rates in and out, depth, time to drain, requeues and timeouts, by topic, channel and window.",
+            "report",
+            ThroughputParameters,
+            tables.THROUGHPUT,
+            run_throughput,
+        ),
+        Job(
+            "objectives",
+            "Objectives",
+            "For how many messages a latency and a backlog target held, the error budget burnt, the worst windows.",
+            "report",
+            ObjectivesParameters,
+            tables.OBJECTIVES,
+            run_objectives,
+        ),
+        Job(
+            "capacity",
+            "Capacity",
+            "Growth, busiest hour, and the consumers that it needs at the rate they were seen to work.",
+            "report",
+            CapacityParameters,
+            tables.CAPACITY,
+            run_capacity,
+        ),
+        Job(
+            "compare",
+            "Compare",
+            "This period against an earlier one: what changed, for most messages first.",
+            "report",
+            CompareParameters,
+            tables.COMPARE,
+            run_compare,
+        ),
+        Job(
+            "rollup",
+            "Roll up",
+            "Keep hours and days of the archive added up, so that long reports are quick.",
+            "maintenance",
+            RollupParameters,
+            tables.MAINTENANCE,
+            run_rollup,
+            without_spark=roll_up_nothing,
+        ),
+        Job(
+            "compact",
+            "Compact",
+            "Make one file of each past hour's many.",
+            "maintenance",
+            CompactParameters,
+            tables.MAINTENANCE,
+            run_compact,
+            needs_spark=False,
+        ),
+        Job(
+            "retain",
+            "Retain",
+            "Remove samples and rollups that are older than they are kept.",
+            "maintenance",
+            RetainParameters,
+            tables.MAINTENANCE,
+            run_retain,
+            needs_spark=False,
+        ),
+    )
+}
+
+
+def find_job(name: str) -> Job:
+    """Raises BadParameter naming the jobs there are."""
+    try:
+        return JOBS[name]
+    except KeyError:
+        raise BadParameter(f"there is no job {name!r}; there are {', '.join(JOBS)}") from None

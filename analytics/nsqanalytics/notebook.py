@@ -1,0 +1,88 @@
+"""The archive for analysts: DataFrames in a notebook, and Spark SQL views by one command."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from nsqanalytics.archive import samples_path
+from nsqanalytics.job_parameters import Span
+from nsqanalytics.places import ArchiveMissing
+from nsqanalytics.rollups import Rollups
+from nsqanalytics.schema import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VIEWS = {
+    "samples": "the archive's rows, as they were collected",
+    "activity": "what each node did for each topic and channel in each hour (channel '' for a topic's own row)",
+    "latency": "percentiles by hour, topic and channel",
+    "throughput": "rates, depth and ratios by hour, topic and channel",
+}
+
+
+def load(
+    archive: str,
+    view: str = "activity",
+    *,
+    period: timedelta = timedelta(days=7),
+    until: datetime | None = None,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """One of VIEWS as a Spark DataFrame; hours come from rollups where there are valid ones.
+
+    The hours that the period begins and ends in are counted to its ends, as in a report.
+
+    ``spark`` is the running session, or a new one on SPARK_MASTER or this machine, which lives as long as the process.
+    Raises ValueError for another view, ArchiveMissing, and what ``start_session`` raises.
+    """
+    if view not in VIEWS:
+        raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
+    rollups = Rollups(archive)
+    if not rollups.hours:
+        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
+    until = (until or datetime.now(UTC)).astimezone(UTC)
+    span = rollups.countable(Span(until - period, until))
+    since = span.since
+    session = spark or _session()
+    if view == "samples":
+        from pyspark.sql import functions as F
+
+        samples = session.read.schema(spark_schema()).parquet(samples_path(archive))
+        in_folders = F.col("date").between(F.lit(since.date()), F.lit(until.date()))
+        return samples.where(in_folders & (F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+    from nsqanalytics.transforms.windows import window_start
+
+    rows = rollups.read(session, span)
+    rows = rows.withColumn("window_start", window_start("window_start", timedelta(hours=1)))
+    if view == "latency":
+        from nsqanalytics.transforms.latency import latency
+
+        return latency(rows, 1000)
+    if view == "throughput":
+        from nsqanalytics.transforms.throughput import throughput
+
+        return throughput(rows, timedelta(hours=1))
+    return rows
+
+
+def make_views(spark: SparkSession, archive: str, period: timedelta, until: datetime | None = None) -> None:
+    """Each of VIEWS as a temporary view of the session."""
+    for view in VIEWS:
+        load(archive, view, period=period, until=until, spark=spark).createOrReplaceTempView(view)
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from nsqanalytics.session import spark_session
+
+    if (running := SparkSession.getActiveSession()) is not None:
+        return running
+    # Never left: the session and the folder of its Java stay until the interpreter ends.
+    _kept.append(context := spark_session("nsq notebook"))
+    return context.__enter__()
+
+
+_kept: list[object] = []

@@ -1,0 +1,168 @@
+"""A job's parameters, declared once: they are parsed, checked, listed by the API and drawn as a form from here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from nsqwire.durations import format_duration, nanoseconds, parse_duration
+
+Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
+
+
+class BadParameter(Exception):
+    """A parameter that does not fit; the message names it, says why, and what would fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """How a field of a parameters dataclass is written and explained. Its default is in the form that is written."""
+
+    kind: Kind
+    title: str
+    description: str
+    default: str | int | float = ""
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+P = TypeVar("P")
+Given = Mapping[str, str | int | float | None]
+"""Values as a command line or JSON carries them."""
+
+_FORM_TYPES: dict[Kind, str] = {
+    "choice": "string",
+    "duration": "string",
+    "time": "datetime",
+    "text": "string",
+    "integer": "integer",
+    "number": "number",
+}
+
+
+def declared(parameters: type) -> dict[str, Parameter]:
+    """Name -> declaration, in the dataclass's order."""
+    found = {}
+    for name, hint in get_type_hints(parameters, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            found[name] = next(extra for extra in get_args(hint)[1:] if isinstance(extra, Parameter))
+    return found
+
+
+def described(parameters: type) -> dict[str, dict[str, Any]]:
+    """The declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
+    form: dict[str, dict[str, Any]] = {}
+    for name, parameter in declared(parameters).items():
+        form[name] = {
+            "type": _FORM_TYPES[parameter.kind],
+            "title": parameter.title,
+            "description": parameter.description,
+            "default": parameter.default if parameter.default != "" else None,
+        }
+        if parameter.choices:
+            form[name]["choices"] = list(parameter.choices)
+        if parameter.minimum is not None:
+            form[name]["minimum"] = parameter.minimum
+        if parameter.maximum is not None:
+            form[name]["maximum"] = parameter.maximum
+    return form
+
+
+def parse(parameters: type[P], given: Given) -> P:
+    """The dataclass from values as a person or JSON writes them; a missing, null or empty one takes its default.
+
+    Raises BadParameter for the first one that is unknown or does not fit.
+    """
+    known = declared(parameters)
+    for name in given:
+        if name not in known:
+            raise BadParameter(f"there is no parameter {name!r}; there are {', '.join(known)}")
+    values = {}
+    for name, parameter in known.items():
+        value = given.get(name)
+        text = "" if value is None else str(value).strip()
+        values[name] = _value(name, parameter, text if text else str(parameter.default))
+    return parameters(**values)
+
+
+def _value(name: str, parameter: Parameter, text: str) -> Any:
+    try:
+        match parameter.kind:
+            case "choice":
+                if text not in parameter.choices:
+                    raise ValueError(f"{text!r} is not one of {', '.join(parameter.choices)}")
+                return text
+            case "duration":
+                return duration(text)
+            case "time":
+                return _moment(text) if text else None
+            case "integer":
+                return _integer(text, parameter.minimum)
+            case "number":
+                return _number(text, parameter) if text else None
+            case "text":
+                return text
+    except ValueError as error:
+        raise BadParameter(f"{name}: {error}") from None
+
+
+def duration(text: str) -> timedelta:
+    """Go's notation, and whole days (``7d``), which Go has not. Raises ValueError."""
+    days = text.removesuffix("d")
+    length = timedelta(days=min(int(days), 100_000)) if text != days and days.isdecimal() else parse_duration(text)
+    if length <= timedelta(0):
+        raise ValueError(f"the duration {text!r} is not positive")
+    if length > timedelta(days=36_525):
+        raise ValueError(f"the duration {text!r} is too long")
+    return length
+
+
+def written(length: timedelta) -> str:
+    """A duration as :func:`duration` reads it: ``7d``, ``90m``."""
+    if length % timedelta(days=1) == timedelta(0):
+        return f"{length.days}d"
+    return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time such as 2026-03-14T15:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"the time {text!r} has no zone; for UTC, write {text}Z")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"the time {text!r} is out of range") from None
+
+
+def _number(text: str, parameter: Parameter) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a number")
+    if parameter.minimum is not None and number < parameter.minimum:
+        raise ValueError(f"{number:g} is less than {parameter.minimum:g}")
+    if parameter.maximum is not None and number > parameter.maximum:
+        raise ValueError(f"{number:g} is more than {parameter.maximum:g}")
+    return number
+
+
+def _integer(text: str, minimum: float | None) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if minimum is not None and number < minimum:
+        raise ValueError(f"{number} is less than {minimum:g}")
+    if number >= 2**63:
+        raise ValueError(f"{number} is too large")
+    return number

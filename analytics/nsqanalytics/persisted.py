@@ -1,0 +1,28 @@
+"""Frames that are read more than once are computed once and planned once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.storagelevel import StorageLevel
+
+from nsqanalytics.session import is_connect
+
+
+def persisted(rows: DataFrame) -> DataFrame:
+    """The same rows, stored in memory or on disk when they are first used, until the session's cache is cleared.
+
+    ``persist`` alone avoids computing them again, but not planning: the whole plan of the rows remains part of every
+    plan built on them, and each step analyses it again. Here the plan is replaced by one that reads the cache; rows
+    that are lost with a worker are still computed again. With Spark Connect only ``persist`` is possible, because its
+    client has no access to plans.
+    """
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    session: Any = rows.sparkSession
+    if is_connect(session):
+        return rows
+    classic: Any = rows
+    plan = classic._jdf.queryExecution().withCachedData()
+    made = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    return DataFrame(made, session)

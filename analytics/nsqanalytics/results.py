@@ -1,0 +1,335 @@
+"""A job's result: a folder of Parquet that appears whole, and reading it page by page without Spark."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import and_, or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector, FileType
+
+from nsqanalytics.files import Folder
+from nsqanalytics.parameters import BadParameter
+from nsqanalytics.tables import Figure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+_BATCH_ROWS = 8_192
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def conforming(rows: DataFrame, schema: StructType) -> DataFrame:
+    """``rows`` with exactly the schema's columns, types and units. Raises ValueError if a column is missing."""
+    missing = set(schema.fieldNames()) - set(rows.columns)
+    if missing:
+        raise ValueError(f"the result lacks {', '.join(sorted(missing))}")
+    return rows.select(
+        *(rows[field.name].cast(field.dataType).alias(field.name, metadata=field.metadata) for field in schema)
+    )
+
+
+def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
+    """Write ``rows`` to the folder ``output`` (a path or URI), in place of what was there; return how many.
+
+    They are in the ``order`` given, descending by a name with a leading ``-``. They are written beside it and renamed,
+    so a run that dies leaves the old result, or none, but never a part.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    written = Observation()
+    # One file: a result is small beside its archive, and its order is then the order of its rows.
+    ordered = rows.repartition(1).sortWithinPartitions(*(F.desc(n[1:]) if n[0] == "-" else F.asc(n) for n in order))
+    with _aside(output) as aside:
+        ordered.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(aside)
+    return int(written.get["rows"])
+
+
+def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], output: str) -> int:
+    """As ``replace_result``, without Spark, for the few rows of a maintenance job."""
+    types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "integer": pa.int64()}
+    schema = pa.schema([pa.field(f.name, types[f.type], metadata={"unit": f.unit}) for f in figures])
+    columns = list(zip(*rows, strict=True)) or [()] * len(figures)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    with _aside(output) as aside:
+        folder = Folder(aside)
+        folder.system.create_dir(folder.root, recursive=True)
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        pq.write_table(table, f"{folder.root}/part-0.parquet", filesystem=folder.system)
+    return len(rows)
+
+
+UNFINISHED_AGE = timedelta(hours=2)
+"""A result beside its place to which nothing was written for so long has no writer any more."""
+
+
+@contextmanager
+def _aside(output: str) -> Iterator[str]:
+    """A place beside ``output`` to write to. It replaces ``output`` if the body ends well, and is removed if not.
+
+    Once ``output`` is replaced, what killed runs have left beside it is removed too.
+    """
+    place = output.rstrip("/")
+    aside = f"{place}.{secrets.token_hex(4)}.writing"
+    try:
+        yield aside
+        Folder(place).replace(Folder(aside))
+    finally:
+        Folder(aside).remove()
+    _sweep_unfinished(Folder(place))
+
+
+def _sweep_unfinished(place: Folder) -> None:
+    """Remove the folders beside ``place`` that killed runs have left, UNFINISHED_AGE after their last write."""
+    parent, _, name = place.root.rpartition("/")
+    left = re.compile(re.escape(name) + r"\.[0-9a-f]{8}\.writing(\.old)?")
+    for info in place.system.get_file_info(FileSelector(parent or ".", allow_not_found=True)):
+        if info.type == FileType.Directory and left.fullmatch(info.base_name):
+            inside = place.system.get_file_info(FileSelector(info.path, recursive=True, allow_not_found=True))
+            written = [each.mtime for each in (info, *inside) if each.mtime is not None]
+            if written and datetime.now(UTC) - max(written) > UNFINISHED_AGE:
+                place.system.delete_dir(info.path)
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """``type`` is one of timestamp, string, integer, number; ``unit`` is empty where the figure has none."""
+
+    name: str
+    type: str
+    unit: str
+
+
+TIMES = ("window_start", "span_start", "hour")
+"""The columns that say when a row is; a result has one of them or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The rows of a result that match everything given.
+
+    An empty ``channel`` selects the rows without one, which are a topic's own. ``since`` and ``until`` select rows
+    whose window, span or hour begins in [since, until). Each word of ``words`` must occur in one of the row's texts, in
+    any case.
+    """
+
+    topic: str | None = None
+    channel: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    words: str = ""
+
+
+EVERYTHING = Selection()
+
+
+class Result:
+    """A finished result on a local file system. Times read as unix milliseconds."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FileNotFoundError if there is no result in ``folder``."""
+        self.dataset = ds.dataset(folder, format="parquet")
+        if not self.dataset.files:
+            raise FileNotFoundError(f"there is no result in {folder}")
+        declared = _declared(self.dataset.schema)
+        self.columns = [
+            ResultColumn(field.name, _type_name(field.type), declared[field.name].get("unit", ""))
+            for field in self.dataset.schema
+        ]
+
+    @property
+    def total(self) -> int:
+        """Number of rows."""
+        return int(self.dataset.count_rows())
+
+    @property
+    def covered(self) -> dict[str, int]:
+        """What the result covers, in unix milliseconds, until-times exclusive.
+
+        ``covered_since`` and ``covered_until`` for the period, ``before_since`` and ``before_until`` for the one it is
+        compared with; none for a maintenance job.
+        """
+        declared = _declared(self.dataset.schema)[self.dataset.schema.names[0]]
+        return {
+            name: (datetime.fromisoformat(value) - _EPOCH) // timedelta(milliseconds=1)
+            for name, value in declared.items()
+            if name.endswith(("_since", "_until"))
+        }
+
+    @property
+    def time(self) -> str | None:
+        """The name of the column that says when a row is, if there is one."""
+        return next((name for name in TIMES if name in self.dataset.schema.names), None)
+
+    def count(self, selection: Selection = EVERYTHING) -> int:
+        """Number of rows that match. Raises BadParameter, as :meth:`matching`."""
+        return int(self.dataset.count_rows(filter=self.matching(selection)))
+
+    def matching(self, selection: Selection) -> ds.Expression | None:
+        """The selection as a filter; None for all rows.
+
+        Raises BadParameter for a topic, channel or time of a result that has no such column.
+        """
+        conditions = []
+        if selection.topic is not None:
+            conditions.append(ds.field(self.named("topic", "topic")) == selection.topic)
+        if selection.channel is not None:
+            channel = ds.field(self.named("channel", "channel"))
+            conditions.append(channel == selection.channel if selection.channel else channel.is_null())
+        for name, bound in (("since", selection.since), ("until", selection.until)):
+            if bound is not None:
+                if self.time is None:
+                    raise BadParameter(f"{name}: the rows of this result have no time")
+                limit = pa.scalar(bound, self.dataset.schema.field(self.time).type)
+                conditions.append(ds.field(self.time) >= limit if name == "since" else ds.field(self.time) < limit)
+        texts = [ds.field(column.name) for column in self.columns if column.type == "string"]
+        for word in selection.words.split():
+            found = [pc.match_substring(text, word, ignore_case=True) for text in texts]
+            conditions.append(reduce(or_, found, ds.scalar(False)))
+        return reduce(and_, conditions) if conditions else None
+
+    def named(self, parameter: str, column: str) -> str:
+        """``column``, if the result has it. Raises BadParameter, naming ``parameter``, if not."""
+        names = self.dataset.schema.names
+        if column not in names:
+            raise BadParameter(f"{parameter}: there is no column {column!r}; there are {', '.join(names)}")
+        return column
+
+    def page(
+        self,
+        offset: int,
+        limit: int,
+        selection: Selection = EVERYTHING,
+        *,
+        sort: str = "",
+        columns: Sequence[str] = (),
+    ) -> list[list[Any]]:
+        """Rows ``offset`` to ``offset + limit`` of those that match, each a list in the order of ``columns``.
+
+        ``sort`` is a column's name, with a leading ``-`` for descending; empty keeps the order of the result. Rows
+        without a value come last either way, and equal ones keep the result's order. Texts sort as people count:
+        ``node-2`` before ``node-10``. Raises BadParameter for a column that the result does not have.
+        """
+        wanted = [self.named("columns", name) for name in columns] or self.dataset.schema.names
+        if not sort:
+            return self._in_order(offset, limit, self.matching(selection), wanted)
+        rows = self._sorted(self.matching(selection), self.named("sort", sort.removeprefix("-")), sort[0] == "-")
+        page = self.dataset.take(rows.slice(offset, limit), columns=wanted)
+        return [row for batch in page.to_batches() for row in _plain(batch)]
+
+    def _in_order(self, offset: int, limit: int, matching: ds.Expression | None, columns: list[str]) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        read = self.dataset.to_batches(
+            columns=columns, filter=matching, batch_size=_BATCH_ROWS, use_threads=False, batch_readahead=1
+        )
+        for batch in read:
+            if offset >= batch.num_rows:
+                offset -= batch.num_rows
+                continue
+            rows.extend(_plain(batch.slice(offset, limit - len(rows))))
+            offset = 0
+            if len(rows) >= limit:
+                break
+        return rows
+
+    def _sorted(self, matching: ds.Expression | None, column: str, descending: bool) -> pa.Array:
+        """The numbers of the rows that match, in order. Only the columns that decide it are read."""
+        kept = ds.scalar(True) if matching is None else matching
+        read = self.dataset.to_table(columns={"key": ds.field(column), "kept": kept})
+        numbers = pc.indices_nonzero(read["kept"])
+        key = _natural_ranks(read["key"]) if pa.types.is_string(read["key"].type) else read["key"]
+        by = [("key", "descending" if descending else "ascending")]
+        return numbers.take(pc.sort_indices(pa.table({"key": key.take(numbers)}), sort_keys=by))
+
+    def csv(self) -> Iterator[str]:
+        """The whole result as CSV text, in pieces: a heading with units, times in ISO 8601, nulls empty."""
+        yield _csv_text([[_heading(column) for column in self.columns]])
+        for batch in self.dataset.to_batches(batch_size=_BATCH_ROWS, use_threads=False):
+            yield _csv_text([self._csv_row(row) for row in _plain(batch)])
+
+    def _csv_row(self, row: list[Any]) -> list[Any]:
+        return [
+            datetime.fromtimestamp(value / 1000, UTC).isoformat() if column.type == "timestamp" and value else value
+            for column, value in zip(self.columns, row, strict=True)
+        ]
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[list[Any]]:
+    """A batch's rows as JSON carries them."""
+    plain = []
+    for array in batch.columns:
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        plain.append([None if isinstance(v, float) and math.isnan(v) else v for v in array.to_pylist()])
+    return (list(row) for row in zip(*plain, strict=True))
+
+
+def _natural_ranks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A number per text, which orders as people count. A result has few different texts, so Python orders these."""
+    encoded = texts.dictionary_encode()
+    if not encoded.num_chunks:
+        return pa.chunked_array([], pa.int64())
+    known = encoded.chunk(0).dictionary.to_pylist()  # all chunks have the same one
+    ranks = [0] * len(known)
+    for rank, at in enumerate(sorted(range(len(known)), key=lambda at: (natural_key(known[at]), known[at]))):
+        ranks[at] = rank
+    return pa.chunked_array([pa.array(ranks, pa.int64()).take(chunk.indices) for chunk in encoded.chunks])
+
+
+def natural_key(text: str) -> str:
+    """A text that compares, character by character, as people count: ``node-2`` before ``node-10``, in any case."""
+    return _DIGITS.sub(lambda digits: digits[0].zfill(12), text.lower())
+
+
+_DIGITS = re.compile(r"[0-9]+")
+
+
+def _heading(column: ResultColumn) -> str:
+    """``in_rate (messages/s)``; the unit is left out where the name ends in it (``p99_ms``)."""
+    is_said = column.name.endswith((f"_{column.unit}", "_percent")) or not column.unit
+    return column.name if is_said else f"{column.name} ({column.unit})"
+
+
+def _csv_text(rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
+
+
+def _type_name(arrow: pa.DataType) -> str:
+    if pa.types.is_timestamp(arrow):
+        return "timestamp"
+    if pa.types.is_integer(arrow):
+        return "integer"
+    if pa.types.is_floating(arrow):
+        return "number"
+    return "string"
+
+
+def _declared(schema: pa.Schema) -> dict[str, dict[str, str]]:
+    """Column -> what is known of it, from the schema that Spark stores beside Parquet's own."""
+    declared = (schema.metadata or {}).get(_SPARK_SCHEMA_KEY)
+    if declared is None:  # written without Spark
+        return {
+            field.name: {key.decode(): value.decode() for key, value in (field.metadata or {}).items()}
+            for field in schema
+        }
+    return {field["name"]: field["metadata"] for field in json.loads(declared)["fields"]}

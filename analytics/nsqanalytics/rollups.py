@@ -1,0 +1,298 @@
+"""Rollups: ACTIVITY by hour and by day, stored beside the samples, so that reports need not read all samples.
+
+``<root>/rollups/hourly/date=…/hour=…/<mark>.parquet`` and ``…/daily/date=…/<mark>.parquet``. An hour's rollup is
+computed from its own samples and those of the last two hours before it that have any: the last reading before the hour
+may be the only one of its hour, and whether it counts then depends on the reading before it. Later hours have no
+influence, so an hour can be rolled up as soon as it is over.
+
+An hour's mark consists of three digests of contents (nsqanalytics/content.py), its own and those of the two hours
+before: ``<hour>-<before>-<before that>``. A rollup is valid as long as these digests are current. When a file arrives
+late, the rollup is no longer read, and the next run replaces it. Retention removes the oldest samples first, and the
+rollups computed from them remain valid. A day is computed from its hours, and its mark is a digest of their marks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
+
+from nsqanalytics.archive import samples_path
+from nsqanalytics.content import current, digest_of
+from nsqanalytics.files import HOUR, File, Folder, fingerprint
+from nsqanalytics.job_parameters import Span
+from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROLLUP_VERSION = f"5.{SCHEMA_VERSION}"
+DAY = timedelta(days=1)
+HOURS_BEFORE = 2
+"""The number of earlier hours with samples that an hour is computed from, in addition to its own."""
+_UNSEEN = "0" * 16
+_WRITING = "_writing-"
+UNFINISHED_AGE = timedelta(hours=2)
+
+
+def rollups_path(root: str, grain: str) -> str:
+    return f"{root.rstrip('/')}/rollups/{grain}"
+
+
+@dataclass(frozen=True)
+class Hour:
+    """An hour, the two hours with samples before it, newest first, and its valid rollup, if there is one.
+
+    If retention has removed an hour's samples, it has its rollup and no hours before it.
+    """
+
+    start: datetime
+    before: tuple[datetime, ...]
+    mark: str
+    rollup: File | None
+
+
+class Rollups:
+    """The files of an archive and of its rollups, as listed at the start of a run."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self.folder = Folder(samples_path(root))
+        self.samples = self.folder.partitions()
+        self._hourly = Folder(rollups_path(root, "hourly"))
+        self._daily = Folder(rollups_path(root, "daily"))
+        self._days = self._daily.partitions()
+        self._rolled = self._hourly.partitions()
+        starts = list(self.samples)
+        self.hours: dict[datetime, Hour] = {
+            start: Hour(start, (), files[0].name.removesuffix(".parquet"), files[0])
+            for start, files in self._rolled.items()
+            if starts and start < starts[0]
+        }
+        digests: dict[datetime, str] = {}
+        self._current = {start: current(self.folder, files) for start, files in self.samples.items()}
+        for at, start in enumerate(starts):
+            content = digest_of(self._current[start])
+            digests[start] = fingerprint(ROLLUP_VERSION, start.isoformat(), str(content))
+            before = tuple(reversed(starts[max(0, at - HOURS_BEFORE) : at]))
+            marks = [digests[each] for each in (start, *before)] + [_UNSEEN] * (HOURS_BEFORE - len(before))
+            rollup = _valid(self._rolled.get(start, []), marks)
+            self.hours[start] = Hour(start, before, "-".join(marks), rollup)
+
+    def files_of(self, hours: Iterable[Hour]) -> list[tuple[datetime, list[File]]]:
+        """The sample files that these hours are computed from, by hour, without those that compaction replaced."""
+        seen = {near for hour in hours for near in (hour.start, *hour.before)}
+        return [(near, self._current[near]) for near in sorted(seen)]
+
+    def size_of(self, hours: Iterable[Hour]) -> int:
+        """Bytes of the sample files that these hours are computed from."""
+        return sum(file.size for _, files in self.files_of(hours) for file in files)
+
+    def size_between(self, since: datetime, until: datetime) -> int:
+        """Bytes of the files that a report of these hours reads: their rollups, or their samples."""
+        hours = self.between(since - HOUR, until)
+        rolled_up = sum(hour.rollup.size for hour in hours if hour.rollup is not None)
+        return rolled_up + self.size_of(hour for hour in hours if hour.rollup is None)
+
+    def misplaced(self) -> list[File]:
+        """Rollups of hours without samples, although an earlier hour has some: their samples were removed by hand."""
+        first = min(self.samples, default=None)
+        return [
+            f for at, files in self._rolled.items() if first and at > first and at not in self.samples for f in files
+        ]
+
+    def discard(self, files: Iterable[File]) -> None:
+        """Delete rollups of hours."""
+        self._hourly.delete(files)
+
+    def sweep_unfinished(self, now: datetime) -> None:
+        """Remove the folders that killed runs have left beside the rollups, UNFINISHED_AGE after their last write."""
+        for folder in (self._hourly, self._daily):
+            written: dict[str, datetime] = {}
+            for info in folder.system.get_file_info(FileSelector(folder.root, recursive=True, allow_not_found=True)):
+                top = info.path.removeprefix(folder.root).strip("/").partition("/")[0]
+                if top.startswith(_WRITING) and info.mtime is not None:
+                    written[top] = max(info.mtime, written.get(top, info.mtime))
+            for top, last in written.items():
+                if now - last > UNFINISHED_AGE:
+                    folder.system.delete_dir(f"{folder.root}/{top}")
+
+    def between(self, since: datetime, until: datetime) -> list[Hour]:
+        starts = list(self.hours)
+        return [self.hours[s] for s in starts[bisect_left(starts, since) : bisect_left(starts, until)]]
+
+    def day(self, start: datetime) -> tuple[str, File | None]:
+        """A day's mark and its valid rollup, if any; the mark is empty if one of its hours is not rolled up."""
+        hours = self.between(start, start + DAY)
+        if not hours or any(hour.rollup is None for hour in hours):
+            return "", None
+        mark = fingerprint(ROLLUP_VERSION, *(hour.rollup.name for hour in hours if hour.rollup))
+        return mark, next((file for file in self._days.get(start, []) if file.name == f"{mark}.parquet"), None)
+
+    def countable(self, span: Span) -> Span:
+        """The part of the span that can be counted: an hour without samples can only be counted as a whole."""
+        since, until = (end.replace(minute=0, second=0, microsecond=0) for end in (span.since, span.until))
+        first = since + HOUR if self._is_summed(since) and since < span.since else span.since
+        return Span(first, max(first, until if self._is_summed(until) else span.until))
+
+    def _is_summed(self, start: datetime) -> bool:
+        """Whether an hour has a rollup and no samples any more."""
+        return start in self.hours and start not in self.samples
+
+    def read(self, spark: SparkSession, span: Span, *, daily: bool = False) -> DataFrame:
+        """ACTIVITY of a countable span, from rollups of days (if ``daily``) and hours where possible.
+
+        Hours that are not rolled up, and those that the span begins or ends in, are computed from samples. Each row's
+        window is a day, an hour, or the part of an hour that lies in the span; such a part begins where the span does.
+        """
+        from pyspark.sql import DataFrame
+        from pyspark.sql import functions as F
+
+        from nsqanalytics.transforms.activity import ACTIVITY
+        from nsqanalytics.transforms.windows import cuts
+
+        since, until = span.since, span.until
+        files: list[str] = []
+        rest: list[Hour] = []
+        done: set[datetime] = set()
+        for hour in self.between(since - HOUR, until):
+            if hour.start + HOUR <= since:
+                continue
+            start = hour.start.replace(hour=0)
+            if start in done:
+                continue
+            if daily and start >= since and start + DAY <= until and (day := self.day(start)[1]) is not None:
+                files.append(day.path)
+                done.add(start)
+            elif hour.rollup is not None and hour.start >= since and hour.start + HOUR <= until:
+                files.append(hour.rollup.path)
+            elif hour.start in self.samples:
+                rest.append(hour)
+        parts = []
+        if files:
+            parts.append(spark.read.schema(ACTIVITY).parquet(*(self._uri(path) for path in files)))
+        if rest:
+            made = self._made(spark, rest, cuts(span, HOUR))
+            parts.append(made.where((F.col("window_start") >= F.lit(since)) & (F.col("window_start") < F.lit(until))))
+        return reduce(DataFrame.unionByName, parts) if parts else spark.createDataFrame([], ACTIVITY)
+
+    def make_hours(self, spark: SparkSession, hours: list[Hour]) -> int:
+        """Roll up the hours, replacing their earlier rollups; return the number of rows."""
+        from pyspark.sql import functions as F
+
+        rows = self._made(spark, hours).withColumns({"date": F.to_date("window_start"), "hour": F.hour("window_start")})
+        marks = {hour.start: hour.mark for hour in hours}
+        made = self._put(rows.repartition("date", "hour"), ["date", "hour"], self._hourly, "hourly", marks)
+        for hour in hours:
+            self._hourly.delete(
+                file for file in self._rolled.get(hour.start, []) if file.name != f"{hour.mark}.parquet"
+            )
+        return made
+
+    def make_days(self, spark: SparkSession, days: dict[datetime, str]) -> int:
+        """Roll up the days from their hours, all of which are rolled up; return the number of rows."""
+        from pyspark.sql import functions as F
+
+        from nsqanalytics.transforms.activity import ACTIVITY, rolled_up
+
+        paths = [h.rollup.path for day in days for h in self.between(day, day + DAY) if h.rollup is not None]
+        hourly = spark.read.schema(ACTIVITY).parquet(*(self._uri(path) for path in paths))
+        rows = rolled_up(hourly, DAY, min(days)).withColumn("date", F.to_date("window_start"))
+        made = self._put(rows.repartition("date"), ["date"], self._daily, "daily", days)
+        for day, mark in days.items():
+            self._daily.delete(file for file in self._days.get(day, []) if file.name != f"{mark}.parquet")
+        return made
+
+    def _made(self, spark: SparkSession, hours: list[Hour], cuts: Sequence[datetime] = ()) -> DataFrame:
+        """ACTIVITY of these hours from the samples; each hour is computed from itself and the hours before it alone.
+
+        An hour that contains one of ``cuts`` gives rows for both of its parts.
+        """
+        from pyspark.sql import functions as F
+
+        from nsqanalytics.computation import activity
+        from nsqanalytics.transforms.readings import CONTEXT
+
+        seen = [(near, hour.start) for hour in hours for near in (hour.start, *hour.before)]
+        # Literals, because a frame made of Python's rows costs a process of Python's in Spark.
+        pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
+        contexts = spark.range(1).select(F.inline(F.array(*pairs)))
+        root = samples_path(self._root)
+        # Opening a file costs more than reading it: of an hour that is compacted, only the compacted file is opened.
+        paths = [path for start, files in self.files_of(hours) for path in self._paths(start, files)]
+        reader = spark.read.schema(spark_schema()).option("basePath", root).option("pathGlobFilter", "*.parquet")
+        return activity(reader.parquet(*paths), HOUR, cuts=cuts, contexts=contexts)
+
+    def _paths(self, start: datetime, files: list[File]) -> list[str]:
+        """What Spark is given to read these files of an hour: their folder if it contains no others, else each file."""
+        if len(files) == len(self.samples[start]):
+            return [self._uri(files[0].path.rpartition("/")[0])]
+        return [self._uri(file.path) for file in files]
+
+    def _put(self, rows: DataFrame, by: list[str], folder: Folder, grain: str, marks: dict[datetime, str]) -> int:
+        """Write one file per partition to a folder of its own, and rename each to its place and mark.
+
+        An hour without a reading gets a rollup without rows. Without one, it would be computed again in every run.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        aside = f"{_WRITING}{secrets.token_hex(6)}"
+        written = Observation()
+        uri = f"{rollups_path(self._root, grain)}/{aside}"
+        staged = Folder(uri)
+        try:
+            rows.observe(written, F.count(F.lit(1)).alias("rows")).write.partitionBy(*by).parquet(uri)
+            made = staged.partitions()
+            for start, mark in marks.items():
+                place = f"{folder.root}/date={start:%Y-%m-%d}" + (f"/hour={start:%H}" if "hour" in by else "")
+                [file] = made.get(start) or [self._empty(staged)]
+                folder.move(file.path, f"{place}/{mark}.parquet")
+        finally:
+            staged.remove()
+        return int(written.get["rows"])
+
+    @staticmethod
+    def _empty(staged: Folder) -> File:
+        path = f"{staged.root}/{secrets.token_hex(6)}.parquet"
+        staged.system.create_dir(staged.root, recursive=True)
+        nothing = pa.table({"window_start": pa.array([], pa.timestamp("us", tz="UTC"))})
+        pq.write_table(nothing, path, filesystem=staged.system)
+        return File(path, path.rpartition("/")[2], 0, None)
+
+    def _uri(self, path: str) -> str:
+        """The path or URI by which Spark reads a file that Arrow listed."""
+        scheme, separator, _ = self._root.partition("://")
+        return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path
+
+
+def _valid(rollups: list[File], marks: list[str]) -> File | None:
+    """The rollup with these digests; digests of hours that no longer have samples match any."""
+    for file in rollups:
+        named = file.name.removesuffix(".parquet").split("-")
+        if len(named) == len(marks) and all(mark in (name, _UNSEEN) for name, mark in zip(named, marks, strict=True)):
+            return file
+    return None
+
+
+def stale_hours(rollups: Rollups, since: datetime, until: datetime) -> list[Hour]:
+    """The hours that have ended by ``until`` and have no valid rollup."""
+    return [hour for hour in rollups.between(since, until) if hour.rollup is None and hour.start + HOUR <= until]
+
+
+def stale_days(rollups: Rollups, since: datetime, until: datetime) -> dict[datetime, str]:
+    """The days that have ended, whose hours are all rolled up, and that have no valid rollup; with their marks."""
+    stale: dict[datetime, str] = {}
+    for start in sorted({hour.start.replace(hour=0) for hour in rollups.between(since, until)}):
+        mark, rollup = rollups.day(start)
+        if mark and rollup is None and start >= since and start + DAY <= until.astimezone(UTC):
+            stale[start] = mark
+    return stale

@@ -1,0 +1,136 @@
+"""A result's figures over time, for charts: all of it in a bounded number of points, the newest included.
+
+Where a result has more windows than a chart has points, neighbouring windows become one point. How their figures come
+together is declared in AGGREGATES. Percentiles cannot be averaged, so a point shows the highest among its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nsqanalytics.parameters import BadParameter
+from nsqanalytics.results import EVERYTHING, Result, Selection
+from nsqanalytics.tables import PERMILLES
+
+Aggregate = Literal["max", "sum", "last", "mean"]
+AGGREGATES: dict[str, Aggregate] = {
+    **dict.fromkeys((*PERMILLES, "max_ms", "depth_max", "oldest_max_ms", "node_count"), "max"),
+    **dict.fromkeys(("count", "carried_count", "unplaced_count", "sample_count", "samples_left_out"), "sum"),
+    "uncertain_count": "sum",
+    **dict.fromkeys(("in_count", "out_count", "requeue_count", "timeout_count", "depth_area", "observed_s"), "sum"),
+    **dict.fromkeys(("in_rate", "out_rate", "byte_rate", "depth_mean"), "mean"),
+    "depth_last": "last",
+}
+"""``mean`` is weighted by the time somebody looked (``observed_s``), as the figures themselves are."""
+STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)
+"""Lengths of a point. Up to a day, each divides a UTC day; a quarter of an hour divides every time zone's offset."""
+MOST_POINTS = 10_000
+
+
+@dataclass(frozen=True)
+class Series:
+    """``points`` are rows of a time in unix milliseconds, then the figures in the order asked for; oldest first.
+
+    A point begins at its time and is ``step_ms`` long. ``window_count`` windows are in all of them together.
+    """
+
+    step_ms: int
+    window_count: int
+    points: list[list[Any]]
+
+
+def series(result: Result, selection: Selection, figures: Sequence[str], most: int = 1_000) -> Series:
+    """The figures of the selected rows, which should be of one topic and channel, in at most ``most`` points.
+
+    Raises BadParameter for a result without times, and for a figure that it does not have or that cannot be put
+    together over windows.
+    """
+    if result.time is None:
+        raise BadParameter("figures: the rows of this result have no time")
+    if not 1 <= most <= MOST_POINTS:
+        raise BadParameter(f"points: {most} is not between 1 and {MOST_POINTS}")
+    for figure in figures:
+        if result.named("figures", figure) not in AGGREGATES:
+            raise BadParameter(f"figures: {figure!r} has no sum, mean or maximum over windows")
+    weighted = [figure for figure in figures if AGGREGATES[figure] == "mean"]
+    read = [*dict.fromkeys([result.time, *figures, *(["observed_s"] if weighted else [])])]
+    table = result.dataset.to_table(columns=read, filter=result.matching(selection))
+    seconds = pc.cast(
+        pc.floor_temporal(table[result.time], unit="second").cast(pa.timestamp("s", tz="UTC")), pa.int64()
+    )
+    times = sorted(pc.unique(seconds).to_pylist())
+    step = _step_s(times, most)
+    table = table.append_column("point", pc.multiply(_floored(seconds, step), 1000))
+    for figure in weighted:
+        # Without a figure there is no weight either: the others decide.
+        table = table.append_column(f"{figure}*", pc.multiply(table[figure], table["observed_s"]))
+        weight = pc.if_else(pc.is_valid(table[figure]), table["observed_s"], None)
+        table = table.append_column(f"{figure}/", weight)
+    table = table.sort_by(result.time)
+    asked = [pair for figure in figures for pair in _asked(figure)]
+    grouped = table.group_by("point", use_threads=False).aggregate(asked).sort_by("point")
+    columns = [grouped["point"].to_pylist(), *(_put_together(grouped, figure) for figure in figures)]
+    return Series(step * 1000, len(times), [list(row) for row in zip(*columns, strict=True)])
+
+
+def groups(result: Result, words: str = "") -> list[tuple[str, str | None]]:
+    """Each topic and channel that has rows; the channel is None for a topic's own. In no order."""
+    result.named("topic", "topic")
+    result.named("channel", "channel")
+    found = result.dataset.to_table(columns=["topic", "channel"], filter=result.matching(Selection(words=words)))
+    distinct = found.group_by(["topic", "channel"]).aggregate([])
+    return list(zip(distinct["topic"].to_pylist(), distinct["channel"].to_pylist(), strict=True))
+
+
+def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) -> list[list[Any]]:
+    """Of an ``objectives`` result: rows of a UTC day in unix milliseconds and, over all the topics and channels
+    selected, the messages of windows that held and of all windows. Oldest first."""
+    columns = [
+        result.named("calendar", name) for name in ("span", "objective", "span_start", "held_count", "message_count")
+    ]
+    table = result.dataset.to_table(columns=columns, filter=result.matching(selection))
+    chosen = table.filter(pc.and_(pc.equal(table["span"], "day"), pc.equal(table["objective"], objective)))
+    day = chosen["span_start"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    days = (
+        pa.table({"day": day, "held": chosen["held_count"], "all": chosen["message_count"]})
+        .group_by("day")
+        .aggregate([("held", "sum"), ("all", "sum")])
+        .sort_by("day")
+    )
+    return [list(row) for row in zip(*(days[name].to_pylist() for name in ("day", "held_sum", "all_sum")), strict=True)]
+
+
+def _step_s(times: Sequence[int], most: int) -> int:
+    """The length of a window, or the shortest step that needs no more than ``most`` points."""
+    if len(times) <= most:
+        return min((after - before for before, after in pairwise(times)), default=0)
+    steps = iter(STEPS_S)
+    step = next(steps)
+    while len({time // step for time in times}) > most:
+        step = next(steps, 2 * step)
+    return step
+
+
+def _floored(seconds: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
+    # Arrow divides towards zero: times are after 1970.
+    return pc.multiply(pc.divide(seconds, step), step) if step else seconds
+
+
+def _asked(figure: str) -> list[tuple[str, str]]:
+    """What to ask Arrow's groups for, to put the figure together."""
+    aggregate = AGGREGATES[figure]
+    return [(f"{figure}*", "sum"), (f"{figure}/", "sum")] if aggregate == "mean" else [(figure, aggregate)]
+
+
+def _put_together(grouped: pa.Table, figure: str) -> list[Any]:
+    aggregate = AGGREGATES[figure]
+    if aggregate != "mean":
+        return list(grouped[f"{figure}_{aggregate}"].to_pylist())
+    totals = zip(grouped[f"{figure}*_sum"].to_pylist(), grouped[f"{figure}/_sum"].to_pylist(), strict=True)
+    return [total / weight if weight else None for total, weight in totals]

@@ -1,0 +1,289 @@
+"""Starting Spark: on this machine by default, on the cluster that SPARK_MASTER names, inside ``spark-submit``, or at
+the Spark Connect server that SPARK_REMOTE names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nsqanalytics.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONNECT_TIMEOUT_S = 5
+_CONNECT_PORT = 15002
+"""Where a Spark Connect server is, if its address names no port (Spark's documentation)."""
+_PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
+_FEW_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
+"""Of samples: some hours, and a day, of 150 channels."""
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    # The default of 200 is for a cluster. Each empty partition is a task.
+    _PARTITIONS: "8",
+    # Without this, Spark runs a task for each file to look it up.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+# Java's optimising compiler does not pay for a report over a laptop's archive; over a day of a thousand channels, it
+# halves the time.
+_QUICK_TO_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+# Adaptive execution plans again after each shuffle, and every partition is a task: both take longer than few rows do.
+_FOR_FEW_ROWS = _QUICK_TO_START | {
+    "spark.sql.adaptive.enabled": "false",
+    _PARTITIONS: "2",
+}
+_QUICK_TO_RUN = {
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    # A day of a thousand channels is then gathered in pieces that fit the memory above.
+    "spark.sql.files.maxPartitionBytes": "32m",
+    _PARTITIONS: "32",
+}
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # Readings are gathered by series and hour, and a file has as many of those as an hour has channels: with more than
+    # these, all readings would be sorted first. What a task holds is bounded by the bytes that it reads.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    # Java interprets a method of more than 8,000 bytes for ever. Spark compiles a plan in smaller ones if told of it.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+
+_MASTERS = re.compile(r"local(-cluster)?(\[[\w*, ]+\])?|spark://.+|yarn|k8s://.+")
+"""The forms of a master that Spark's documentation lists."""
+_REGISTERED_WITHIN_S = 50
+"""From the start of Java to the answer of the master. Spark itself gives up after a minute, and says something else."""
+_EXECUTORS_WITHIN_S = 35
+"""How long a cluster may take to give the run its first executor. Spark itself waits for ever."""
+
+
+class MasterUnreachable(Exception):
+    """Nothing answers at the address in SPARK_MASTER or SPARK_REMOTE, nothing could ask there, or it has no workers."""
+
+
+class JavaDied(Exception):
+    """The Java process that runs Spark ended in the middle of a run."""
+
+
+@contextmanager
+def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: int = 0) -> Iterator[SparkSession]:
+    """A session for one job that reads ``size`` bytes of the archive; it is stopped at the end.
+
+    SPARK_MASTER unset: ``local[*]``. Under ``spark-submit``, its master and its Java are used; with SPARK_REMOTE, a
+    server's, and no Java here. Raises JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
+    """
+    if remote := environ.get("SPARK_REMOTE"):
+        session = _at_server(remote, name)
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
+    submitted = "PYSPARK_GATEWAY_PORT" in environ
+    master = environ.get("SPARK_MASTER") or "local[*]"
+    with tempfile.TemporaryDirectory(prefix="nsq-java-") as folder:
+        if not submitted:
+            _check_master(master, environ)
+            os.environ["JAVA_HOME"] = str(find_java(environ).spark_home(Path(folder)))
+            if master.startswith("local"):
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        from pyspark.sql import SparkSession
+
+        # It tells of each of its connections, the last time when Python is half gone.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        builder = SparkSession.builder.appName(name)
+        settings = dict(_SETTINGS)
+        if not submitted:
+            builder = builder.master(master)
+            if master.startswith("local"):
+                settings |= _LOCAL_SETTINGS | _settings_for(size)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        with _java_watched():
+            standalone = master.startswith("spark://") and not submitted
+            session = _registered(builder, master) if standalone else builder.getOrCreate()
+            try:
+                if standalone:
+                    _await_executor(session, master)
+                # Most of Spark's 200 would be empty, and each costs a task. Whoever chose a number keeps it.
+                if not session.sparkContext.getConf().contains(_PARTITIONS):
+                    session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
+                yield session
+            finally:
+                _stop(session)
+
+
+def _settings_for(size: int) -> dict[str, str]:
+    """The settings of a local session that depend on how many bytes it reads."""
+    if size > _MANY_BYTES:
+        return _QUICK_TO_RUN
+    return _QUICK_TO_START if size > _FEW_BYTES else _FOR_FEW_ROWS
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session is a client of a Spark Connect server, which has no JVM here to ask."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _at_server(remote: str, name: str) -> SparkSession:
+    """A session at ``sc://host:port/;…``. Raises MasterUnreachable."""
+    found = re.match(r"sc://(\[[^\[\]]+\]|[^/:]+)(?::(\d+))?(?:/|$)", remote)
+    if found is None:
+        raise MasterUnreachable(f"SPARK_REMOTE={remote} is not of the form sc://host:port")
+    try:
+        import grpc  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError:
+        raise MasterUnreachable("SPARK_REMOTE is set, and its client is missing: pip install 'nsq[connect]'") from None
+    try:
+        address = found[1].strip("[]"), int(found[2] or _CONNECT_PORT)
+        socket.create_connection(address, timeout=_CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise MasterUnreachable(f"the Spark Connect server {remote} cannot be reached ({error})") from None
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).remote(remote)
+    for key, value in _SETTINGS.items():
+        if key.startswith("spark.sql."):  # the rest is the server's
+            builder = builder.config(key, value)
+    session = builder.create()
+    if session.conf.get(_PARTITIONS) == _SPARKS_PARTITIONS:
+        session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
+    return session
+
+
+def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
+    """The session, once the master has answered. Raises MasterUnreachable.
+
+    A port that takes connections may be another program's. Spark then asks for a minute and fails somewhere else.
+    """
+    gave_up = threading.Event()
+    answered = threading.Event()
+
+    def give_up() -> None:
+        while (java := _java()) is None:
+            if answered.wait(0.2):
+                return
+        if not answered.wait(_REGISTERED_WITHIN_S):
+            gave_up.set()
+            java.kill()
+
+    threading.Thread(target=give_up, name="master", daemon=True).start()
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if gave_up.is_set() or "All masters are unresponsive" in str(error):
+            raise MasterUnreachable(
+                f"{master} takes connections and does not answer as a Spark master: is this its port, and its version "
+                "of Spark ours?"
+            ) from None
+        raise
+    finally:
+        answered.set()
+
+
+def _await_executor(session: SparkSession, master: str) -> None:
+    """Raises MasterUnreachable if no worker runs a task in time."""
+    context, group = session.sparkContext, "nsq-first-task"
+    context.setJobGroup(group, "wait for an executor")
+    gave_up = threading.Event()
+
+    def give_up() -> None:
+        driver_and_executors = context._jsc.sc().getExecutorMemoryStatus().size()
+        if driver_and_executors == 1:
+            gave_up.set()
+            context.cancelJobGroup(group)
+
+    timer = threading.Timer(_EXECUTORS_WITHIN_S, give_up)
+    timer.start()
+    try:
+        session.range(1).count()
+    except Exception:
+        if gave_up.is_set():
+            raise MasterUnreachable(
+                f"no worker of the Spark master {master} took a task within {_EXECUTORS_WITHIN_S} s: start one, or "
+                "free its cores and memory"
+            ) from None
+        raise
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _java_watched() -> Iterator[None]:
+    """Raises JavaDied in place of what Spark's Python side says when the Java process has ended."""
+    try:
+        yield
+    except MasterUnreachable:
+        raise
+    except Exception as error:
+        if (java := _java()) is None:
+            raise
+        try:
+            status = java.wait(1)  # the connection is lost a moment before the process has ended
+        except subprocess.TimeoutExpired:
+            raise error from error.__cause__
+        raise JavaDied(
+            "the Java process that runs Spark was killed; a machine that runs out of memory does that: report on a "
+            "shorter period, or give it more"
+            if status == -9
+            else f"the Java process that runs Spark ended with {_ending(status)}; the log says why"
+        ) from error
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _java() -> subprocess.Popen[bytes] | None:
+    """The process of the JVM that this process started, if it did."""
+    core = sys.modules.get("pyspark.core.context")
+    gateway = getattr(getattr(core, "SparkContext", None), "_gateway", None)
+    return getattr(gateway, "proc", None)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session. A JVM that has ended has stopped it already, and would only hide why."""
+    try:
+        session.stop()
+    except Exception:
+        java = _java()
+        if java is None or java.poll() is None:
+            raise
+
+
+def _check_master(master: str, environ: Mapping[str, str]) -> None:
+    """Raises MasterUnreachable if Spark cannot know the master, or if none of the hosts in
+    ``spark://host:port,host:port`` takes a connection."""
+    if _MASTERS.fullmatch(master) is None:
+        raise MasterUnreachable(
+            f"SPARK_MASTER={master} is not a master's address; Spark knows local[*], spark://host:port, yarn and "
+            "k8s://https://host:port"
+        )
+    if master == "yarn" and not (environ.get("HADOOP_CONF_DIR") or environ.get("YARN_CONF_DIR")):
+        raise MasterUnreachable("SPARK_MASTER=yarn needs HADOOP_CONF_DIR, the folder that says where YARN is")
+    if not master.startswith("spark://"):
+        return
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        found = re.fullmatch(r"\[?([^\[\]]+)\]?:(\d+)", address)
+        if found is None:
+            raise MasterUnreachable(f"SPARK_MASTER={master} is not of the form spark://host:port")
+        try:
+            socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_TIMEOUT_S).close()
+            return
+        except (OSError, OverflowError) as error:
+            refused.append(f"{address}: {error}")
+    raise MasterUnreachable(f"the Spark master {master} cannot be reached ({'; '.join(refused)})")

@@ -1,0 +1,122 @@
+"""The columns of every job's result, in their order: name, type, unit. The guide to them: docs/analytics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+
+class Figure(NamedTuple):
+    """``type`` is one of timestamp, string, integer, number; ``unit`` is empty where the figure has none."""
+
+    name: str
+    type: str
+    unit: str = ""
+    nullable: bool = True
+
+
+def _key(*names: str) -> list[Figure]:
+    return [Figure(name, "timestamp" if name == "window_start" else "string", nullable=False) for name in names]
+
+
+def _of(type_: str, unit: str, *names: str, nullable: bool = True) -> list[Figure]:
+    return [Figure(name, type_, unit, nullable) for name in names]
+
+
+COVERED = _of("timestamp", "", "covered_since", "covered_until", nullable=False)
+"""The part of the row's window or span that lies in the report's period."""
+BEFORE = _of("timestamp", "", "before_since", "before_until", nullable=False)
+"""The period that the report's is compared with."""
+PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_ms": 999}
+
+LATENCY = [
+    *_key("window_start", "topic", "channel"),
+    Figure("count", "integer", "messages", nullable=False),
+    *_of("number", "ms", *PERMILLES, "max_ms"),
+    *_of("integer", "messages", "carried_count", "unplaced_count", nullable=False),
+    Figure("node_count", "integer", "nodes", nullable=False),
+    *_of("integer", "samples", "sample_count", "samples_left_out", nullable=False),
+    Figure("uncertain_count", "integer", "samples", nullable=False),
+    Figure("error_percent", "number", "%", nullable=False),
+    *COVERED,
+]
+THROUGHPUT = [
+    *_key("window_start", "topic"),
+    Figure("channel", "string"),
+    *_of("integer", "messages", "in_count", "out_count"),
+    *_of("number", "messages/s", "in_rate", "out_rate"),
+    Figure("byte_rate", "number", "bytes/s"),
+    Figure("depth_mean", "number", "messages"),
+    *_of("integer", "messages", "depth_max", "depth_last"),
+    Figure("depth_area", "number", "message-seconds"),
+    Figure("drain_s", "number", "s"),
+    *_of("integer", "messages", "requeue_count", "timeout_count"),
+    *_of("number", "%", "requeue_percent", "timeout_percent"),
+    Figure("oldest_max_ms", "number", "ms"),
+    Figure("observed_s", "number", "s"),
+    Figure("node_count", "integer", "nodes"),
+    *_of("integer", "samples", "sample_count", "uncertain_count"),
+    *COVERED,
+]
+OBJECTIVES = [
+    Figure("span", "string", nullable=False),
+    Figure("span_start", "timestamp", nullable=False),
+    *_key("topic", "channel", "objective"),
+    Figure("target", "number"),
+    *_of("integer", "messages", "message_count", "held_count", "missed_count"),
+    *_of("number", "%", "held_percent", "budget_burnt_percent"),
+    *_of("integer", "windows", "window_count", "windows_held_count"),
+    Figure("windows_held_percent", "number", "%"),
+    Figure("worst_window_start", "timestamp"),
+    Figure("worst_value", "number"),
+    Figure("unit", "string"),
+    *COVERED,
+]
+CAPACITY = [
+    *_key("topic", "channel"),
+    Figure("hour_count", "integer", "hours"),
+    Figure("in_count", "integer", "messages"),
+    *_of("number", "messages/s", "in_rate", "busiest_in_rate"),
+    Figure("busiest_hour", "timestamp"),
+    Figure("growth_percent_per_day", "number", "%"),
+    Figure("service_rate", "number", "messages/s"),
+    *_of("number", "consumers", "consumers_mean"),
+    *_of("integer", "consumers", "consumers_needed", "consumers_needed_at_horizon"),
+    Figure("in_rate_at_horizon", "number", "messages/s"),
+    *COVERED,
+]
+COMPARE = [
+    *_key("topic", "channel", "figure"),
+    Figure("unit", "string"),
+    *_of("number", "", "now", "before", "difference"),
+    Figure("change_percent", "number", "%"),
+    *_of("number", "messages", "message_count", "score"),
+    Figure("state", "string"),
+    *COVERED,
+    *BEFORE,
+]
+MAINTENANCE = [
+    Figure("hour", "timestamp", nullable=False),
+    Figure("action", "string", nullable=False),
+    *_of("integer", "files", "files_before", "files_after"),
+    Figure("rows", "integer", "rows"),
+    Figure("bytes", "integer", "bytes"),
+]
+
+
+def spark_table(figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None) -> StructType:
+    """The table as Spark's schema; each column has its unit as metadata, and the times that the result covers."""
+    from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+
+    types: dict[str, DataType] = {
+        "timestamp": TimestampType(),
+        "string": StringType(),
+        "integer": LongType(),
+        "number": DoubleType(),
+    }
+    about = {name: moment.astimezone(UTC).isoformat() for name, moment in (covered or {}).items()}
+    return StructType([StructField(f.name, types[f.type], f.nullable, {"unit": f.unit} | about) for f in figures])

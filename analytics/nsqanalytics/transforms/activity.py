@@ -1,0 +1,222 @@
+"""ACTIVITY: what each node did for each topic and channel in each window. Every report is computed from it.
+
+ACTIVITY of several nodes or windows can be added up in any order. A rollup stores that of one hour or day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+
+from nsqanalytics.transforms.histograms import HISTOGRAM, difference, merged
+from nsqanalytics.transforms.readings import AREAS, CONTEXT, HOUR, SERIES
+from nsqanalytics.transforms.soundness import checked_histogram
+from nsqanalytics.transforms.windows import covering, window_start
+
+_SUMS = (
+    *("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count"),
+    *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count"),
+)
+BUCKET_S = 10
+MOST_RANGES = 100
+"""More would be more code than Java's compiler takes on in one method."""
+KEY = ("window_start", "node", "topic", "channel")
+
+ACTIVITY = StructType(
+    [
+        StructField("window_start", TimestampType()),
+        *(StructField(name, StringType()) for name in ("node", "topic", "channel")),
+        *(StructField(name, LongType()) for name in _SUMS),
+        *(StructField(name, DoubleType()) for name in AREAS),
+        *(StructField(name, LongType()) for name in ("depth_max", "depth_last", "oldest_max_ns")),
+        *(StructField(name, TimestampType()) for name in ("last_at", "carried_since")),
+        StructField("histogram", StructType.fromDDL(HISTOGRAM.removeprefix("struct<").removesuffix(">"))),
+    ]
+)
+"""``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
+(consumer-seconds) are integrals over the time somebody looked; ``histogram`` is null where no sample had one."""
+
+
+def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
+    """ACTIVITY of shorter windows -> ACTIVITY of ``window``, a multiple of them. ``since`` is the start of the period.
+
+    Messages carried from one of its shorter windows to the next are not carried into ``window``. A rollup of an older
+    version has no ``carried_since``: of its messages this is not known, and they are counted as carried.
+    """
+    rows = rows.withColumn("window_start", window_start("window_start", window))
+    # Of the first window, only the part in the period is counted.
+    counted_since = F.greatest(F.col("window_start"), F.lit(since))
+    is_within = F.coalesce(F.col("carried_since") >= counted_since, F.lit(False))
+    carried = {
+        "carried_count": F.when(is_within, 0).otherwise(F.col("carried_count")),
+        "carried_since": F.when(~is_within, F.col("carried_since")),
+    }
+    return _merged(rows.withColumns(carried), KEY)
+
+
+def as_one_window(rows: DataFrame, window_start: datetime) -> DataFrame:
+    """ACTIVITY -> ACTIVITY of all its windows together."""
+    return _merged(rows.withColumn("window_start", F.lit(window_start)), KEY)
+
+
+def over_nodes(rows: DataFrame) -> DataFrame:
+    """ACTIVITY -> one row per window, topic and channel, with ``node_count`` and ``merged_node_count``.
+
+    ``depth_max`` is then the sum of the nodes' highest, which need not have been at the same time: an upper bound.
+    """
+    return _merged(
+        rows,
+        ("window_start", "topic", "channel"),
+        depth_max=F.sum("depth_max"),
+        depth_last=F.sum("depth_last"),
+        observed_s=F.max("observed_s"),
+        client_area=F.sum(F.col("client_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
+        depth_area=F.sum(F.col("depth_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
+        # A node has one row in each: to count distinct ones would send every histogram around three times more.
+        node_count=F.count("node"),
+        merged_node_count=F.count("histogram"),
+    )
+
+
+def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFrame:
+    figures: dict[str, Column] = {
+        **{name: F.sum(name) for name in (*_SUMS, *AREAS)},
+        "depth_max": F.max("depth_max"),
+        "depth_last": F.max_by("depth_last", "last_at"),
+        "oldest_max_ns": F.max("oldest_max_ns"),
+        "last_at": F.max("last_at"),
+        "carried_since": F.min("carried_since"),
+        **others,
+    }
+    collected = rows.groupBy(*key).agg(
+        *(figure.alias(name) for name, figure in figures.items()), F.collect_list("histogram").alias("histograms")
+    )
+    return collected.withColumn("histogram", merged(F.col("histograms"))).drop("histograms")
+
+
+def histograms_needed(ends: DataFrame) -> DataFrame:
+    """The readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
+    merging = ends.where("merged_count > 0")
+    return merging.select(*SERIES, F.col("last_at").alias("at")).union(
+        # Mostly another window's last reading, but the hour before a rollup's is not among the windows.
+        merging.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
+    )
+
+
+def time_buckets(needed: DataFrame) -> DataFrame:
+    """The distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, that the needed readings lie in."""
+    return needed.select(F.floor(F.unix_seconds("at") / BUCKET_S).alias("bucket")).distinct()
+
+
+def taken_within(buckets: Iterable[int]) -> Column:
+    """A condition on ``taken_at`` that is true within these time buckets, and may be true between them.
+
+    It consists of literals, because these reach Parquet: row groups and pages outside are not even read. An archive is
+    mostly histograms, and a window needs only those of its last seconds.
+    """
+    within = []
+    for first, last in covering(buckets, MOST_RANGES):
+        since, until = (datetime.fromtimestamp(n * BUCKET_S, UTC) for n in (first, last + 1))
+        within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+    return _any_of(within)
+
+
+def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFrame:
+    """The ``histogram`` of each needed reading, by SERIES and ``taken_at``, from samples for which ``within`` is true.
+
+    A few readings that are not needed may be among them.
+    """
+    histogram = F.struct(
+        "finish_count",
+        F.col("hist_zero_count").alias("zero"),
+        F.col("hist_offset").alias("offset"),
+        F.col("hist_counts").alias("counts"),
+        "file",
+    )
+    hashed = needed.select(_hash(F.col("at"))).distinct()
+    return (
+        samples.withColumn("file", F.input_file_name())
+        .where(within)
+        .where("hist_counts is not null and channel is not null")
+        # A hash in a broadcast lets the scan drop what is not needed as it reads; one too many does no harm.
+        .join(F.broadcast(hashed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
+        .groupBy(*SERIES, "taken_at")
+        # Of two readings of one instant, readings.py uses the lower one.
+        .agg(F.min(histogram).alias("read"))
+        .withColumn("read", checked_histogram(F.col("read"), F.col("read.file")))
+        .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
+    )
+
+
+def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
+    """Each row's ``histogram``: its last reading's less its base's, from the ``read`` histograms."""
+    lasts = read.withColumnsRenamed({"taken_at": "last_at", "histogram": "reading"})
+    bases = read.withColumnsRenamed({"taken_at": "base_at", "histogram": "base"})
+    return (
+        ends.join(lasts, [*SERIES, "last_at"], "left")
+        .join(bases, [*SERIES, "base_at"], "left")
+        .withColumn("histogram", F.when(F.col("reading").isNotNull(), difference("reading", "base")))
+        .drop("reading", "base")
+    )
+
+
+def _any_of(conditions: list[Column]) -> Column:
+    """True where one of the conditions is true.
+
+    They are combined in a balanced tree: a Spark Connect server refuses a plan nested 100 levels deep, and each OR in a
+    row adds three.
+    """
+    if not conditions:
+        return F.lit(False)
+    while len(conditions) > 1:
+        paired = [one | other for one, other in zip(conditions[::2], conditions[1::2], strict=False)]
+        conditions = paired + conditions[len(paired) * 2 :]
+    return conditions[0]
+
+
+def in_contexts(sampled: DataFrame, contexts: DataFrame | None) -> DataFrame:
+    """Nodes' times of sampling, once for each CONTEXT that their hour belongs to; without contexts, all in one."""
+    if contexts is None:
+        return sampled.withColumn(CONTEXT, _everything())
+    return sampled.join(F.broadcast(contexts), "hour")
+
+
+def of_own_hour(ends: DataFrame) -> DataFrame:
+    """The rows of each context that are windows of its own hour; all rows of samples without contexts."""
+    is_own = F.col(CONTEXT) == window_start("window_start", HOUR)
+    return ends.where((F.col(CONTEXT) == _everything()) | is_own)
+
+
+def _everything() -> Column:
+    """The context of samples without contexts: the epoch, an hour that no archive contains."""
+    return F.timestamp_seconds(F.lit(0))
+
+
+def _hash(at: Column) -> Column:
+    return F.xxhash64("node", "boot_id", "topic", "channel", at).alias("hashed")
+
+
+def by_node(ends: DataFrame) -> DataFrame:
+    """Window ends with histograms -> ACTIVITY: boots and epochs are added up."""
+    rows = ends.select(
+        *KEY,
+        "sample_count",
+        F.when(F.col("channel") == "", 0)
+        .otherwise(F.col("sample_count") - F.col("merged_count"))
+        .alias("left_out_count"),
+        F.coalesce("carried_count", F.lit(0)).alias("carried_count"),
+        F.coalesce("unplaced_count", F.lit(0)).alias("unplaced_count"),
+        "uncertain_count",
+        F.col("d_message_count").alias("in_count"),
+        F.col("d_message_bytes").alias("in_bytes"),
+        F.col("d_done_count").alias("out_count"),
+        F.col("d_requeue_count").alias("requeue_count"),
+        F.col("d_timeout_count").alias("timeout_count"),
+        *AREAS,
+        *("depth_max", "depth_last", "oldest_max_ns", "last_at", "carried_since", "histogram"),
+    )
+    return _merged(rows, KEY).select(ACTIVITY.fieldNames())

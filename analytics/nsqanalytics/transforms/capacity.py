@@ -1,0 +1,69 @@
+"""Growth, the busiest hour, and the consumers that it needs at the rate at which they were seen to work."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from nsqanalytics import tables
+from nsqanalytics.job_parameters import Span
+from nsqanalytics.transforms.activity import over_nodes
+from nsqanalytics.transforms.throughput import with_rates
+
+HOUR = timedelta(hours=1)
+
+
+def capacity(rows: DataFrame, span: Span, *, horizon: timedelta, utilisation_percent: float) -> DataFrame:
+    """Hourly ACTIVITY of the span -> one CAPACITY row per topic and channel.
+
+    Growth is the slope of the least-squares line through the hours' rates, as a share of their mean: null with less
+    than two days' hours, where it would be the time of day. The service rate is what one consumer finished a second in
+    the hour it finished most: a lower bound where consumers were never kept busy.
+
+    Growth, the busiest hour and the service rate are of the whole hours in the span: a burst in the one minute of an
+    hour that a report has is no hour's rate. A channel that has no whole hour is judged by the parts there are.
+    """
+    is_whole = (F.col("window_start") >= F.lit(span.since)) & (F.col("window_start") <= F.lit(span.until - HOUR))
+    hours = with_rates(over_nodes(rows.where("channel <> ''"))).withColumns(
+        {
+            "is_whole": is_whole,
+            "consumers": F.col("client_area") / F.col("looked_s"),
+            "served": F.col("out_count") / F.nullif("client_area", F.lit(0.0)),
+            "days": F.unix_seconds("window_start") / 86_400,
+        }
+    )
+    hours = hours.withColumn("is_judged", F.col("is_whole") | ~F.max("is_whole").over(_channel()))
+    judged_rate = F.when(F.col("is_judged"), F.col("in_rate"))
+    judged_days = F.when(F.col("is_judged"), F.col("days"))
+    spans_days = F.max(judged_days) - F.min(judged_days) >= 2
+    found = hours.groupBy("topic", "channel").agg(
+        F.count("*").alias("hour_count"),
+        F.sum("in_count").alias("in_count"),
+        (F.sum("in_count") / F.nullif(F.sum("observed_s"), F.lit(0.0))).alias("in_rate"),
+        F.max(judged_rate).alias("busiest_in_rate"),
+        F.max_by("window_start", judged_rate).alias("busiest_hour"),
+        F.when(spans_days, F.regr_slope(judged_rate, judged_days)).alias("slope"),
+        F.max(F.when(F.col("is_judged"), F.col("served"))).alias("service_rate"),
+        F.avg("consumers").alias("consumers_mean"),
+    )
+    days = horizon / timedelta(days=1)
+    growth = F.col("slope") / F.nullif("in_rate", F.lit(0.0))
+    factor = F.when(growth.isNotNull(), F.greatest(1 + growth * days, F.lit(0.0)))
+    return found.withColumns(
+        {
+            "growth_percent_per_day": 100 * growth,
+            "in_rate_at_horizon": F.col("in_rate") * factor,
+            "consumers_needed": _needed(F.col("busiest_in_rate"), utilisation_percent),
+            "consumers_needed_at_horizon": _needed(F.col("busiest_in_rate") * factor, utilisation_percent),
+        }
+    ).select([figure.name for figure in tables.CAPACITY if figure not in tables.COVERED])
+
+
+def _channel() -> WindowSpec:
+    return Window.partitionBy("topic", "channel")
+
+
+def _needed(rate: Column, utilisation_percent: float) -> Column:
+    return F.ceil(rate / (F.nullif("service_rate", F.lit(0.0)) * utilisation_percent / 100))

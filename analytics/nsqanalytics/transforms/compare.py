@@ -1,0 +1,74 @@
+"""Two periods beside each other: what changed, for most messages first (``score``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from nsqanalytics import tables
+from nsqanalytics.transforms.activity import over_nodes
+from nsqanalytics.transforms.latency import with_percentiles
+from nsqanalytics.transforms.throughput import with_rates
+
+
+class Compared(NamedTuple):
+    """A figure's unit, and the column that counts the messages it is about."""
+
+    unit: str
+    messages: str
+
+
+FIGURES = {
+    "in_rate": Compared("messages/s", "in_count"),
+    "out_rate": Compared("messages/s", "out_count"),
+    "p50_ms": Compared("ms", "count"),
+    "p99_ms": Compared("ms", "count"),
+    "depth_mean": Compared("messages", "depth_mean"),
+    "requeue_percent": Compared("%", "requeue_count"),
+    "timeout_percent": Compared("%", "timeout_count"),
+}
+
+
+def compare(now: DataFrame, before: DataFrame, minimum_count: int) -> DataFrame:
+    """ACTIVITY of two periods, each as one window -> COMPARE rows, for each figure that either period has.
+
+    ``score`` is the share by which the figure changed, |now - before| / max(now, before), of ``message_count``, the
+    messages that the figure is about in the period that has more of them. For rates, it is the number of messages by
+    which the periods differ. The share is 1 at most, so that a doubling and a halving weigh the same, and a channel
+    with three messages stays below one with a million, however large its change.
+    """
+    key = ["topic", "channel", "figure", "unit"]
+    both = _figures(now, "now", minimum_count).join(_figures(before, "before", minimum_count), key, "full")
+    now_, before_ = F.coalesce("now", F.lit(0.0)), F.coalesce("before", F.lit(0.0))
+    share = F.abs(now_ - before_) / F.nullif(F.greatest(now_, before_), F.lit(0.0))
+    # Spark's greatest passes over a null: the period that does not have the figure.
+    concerned = both.withColumn("message_count", F.greatest("now_messages", "before_messages"))
+    return concerned.withColumns(
+        {
+            "difference": F.col("now") - F.col("before"),
+            "change_percent": 100 * (F.col("now") - F.col("before")) / F.nullif("before", F.lit(0.0)),
+            "score": F.coalesce(share, F.lit(0.0)) * F.col("message_count"),
+            "state": F.when(F.col("before").isNull(), "new").when(F.col("now").isNull(), "gone").otherwise("changed"),
+        }
+    ).select([figure.name for figure in tables.COMPARE if figure not in (*tables.COVERED, *tables.BEFORE)])
+
+
+def _figures(rows: DataFrame, name: str, minimum_count: int) -> DataFrame:
+    """A row per topic, channel and figure: its value as ``<name>``, its messages as ``<name>_messages``."""
+    merged = with_percentiles(with_rates(over_nodes(rows.where("channel <> ''"))), minimum_count)
+    values = [
+        F.struct(
+            F.lit(figure).alias("figure"),
+            F.lit(of.unit).alias("unit"),
+            F.col(figure).alias(name),
+            F.coalesce(F.col(of.messages).cast("double"), F.lit(0.0)).alias(f"{name}_messages"),
+        )
+        for figure, of in FIGURES.items()
+    ]
+    return (
+        merged.select("topic", "channel", F.explode(F.array(*values)).alias("of"))
+        .select("topic", "channel", "of.*")
+        .where(F.col(name).isNotNull())
+    )

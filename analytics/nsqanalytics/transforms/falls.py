@@ -1,0 +1,78 @@
+"""What a fall of counters means where no uptime tells: a channel created again, or a collector's clock set back.
+
+Counters of one process only grow, unless a topic or channel is deleted and created again. So of two readings of a node:
+
+- If a series fell and another of the same node and boot rose, the clock was right, and the one that fell was created
+  again.
+- If none rose and series of two topics or more fell, it was the clock.
+- If none rose and series of one topic fell, counters prove nothing (``is_unproven``). A clock set back makes readings
+  of two times alternate: a series then falls again and again, while in the order of its counters its readings go back
+  in time once. If, within an hour, it fell more often than that, it was the clock.
+
+Else the next reading decides (nsqanalytics/transforms/readings.py).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+SERIES = ("node", "boot_id", "topic", "channel")
+_FINDINGS = ("is_created_again", "is_set_back", "is_unproven")
+
+
+def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
+    """Plain columns of all series, and those that need it -> one row per reading at which one of these fell.
+
+    ``is_created_again`` and ``is_set_back`` are never both true; ``is_unproven`` says that no other topic spoke for
+    either.
+    """
+    boots = uneasy.where("lacks_uptime").select("node", "boot_id").distinct()
+    beat = Window.partitionBy("node", "boot_id", "taken_at")
+    compared = (
+        plain.join(F.broadcast(boots), ["node", "boot_id"], "left_semi")
+        .groupBy(*SERIES, "hour", "taken_at")
+        .agg(F.min("progress").alias("progress"))
+        .withColumn("before", F.lag(F.struct("taken_at", "progress")).over(_in_time(*SERIES)))
+        # A series that was not there at the node's previous reading is compared with an older one: that shows no rise.
+        .withColumn("is_new", F.col("before.taken_at") == F.max("before.taken_at").over(beat))
+        .withColumn("fell", F.coalesce(F.col("progress") < F.col("before.progress"), F.lit(False)))
+        .withColumn("rose", F.coalesce(F.col("is_new") & (F.col("progress") > F.col("before.progress")), F.lit(False)))
+    )
+    judged = (
+        compared.withColumn("any_rose", F.max("rose").over(beat))
+        .withColumn("topics_fell", F.size(F.collect_set(F.when(F.col("fell"), F.col("topic"))).over(beat)))
+        .where("fell")
+        .join(_alternating(compared), [*SERIES, "hour"], "left")
+    )
+    is_clock = (F.col("topics_fell") > 1) | F.coalesce("alternates", F.lit(False))
+    return judged.select(
+        *SERIES,
+        "taken_at",
+        F.col("any_rose").alias("is_created_again"),
+        (~F.col("any_rose") & is_clock).alias("is_set_back"),
+        (~F.col("any_rose") & (F.col("topics_fell") == 1)).alias("is_unproven"),
+    )
+
+
+def with_evidence(plain: DataFrame, evidence: DataFrame | None) -> DataFrame:
+    """Plain columns with the findings of ``evidence`` beside each reading: false where it says nothing."""
+    if evidence is None:
+        return plain.withColumns({name: F.lit(False) for name in _FINDINGS})
+    found = plain.join(F.broadcast(evidence), [*SERIES, "taken_at"], "left")
+    return found.withColumns({name: F.coalesce(name, F.lit(False)) for name in _FINDINGS})
+
+
+def _alternating(compared: DataFrame) -> DataFrame:
+    """Series and hours, and whether the series fell more often than time goes back in the order of its counters."""
+    earlier = F.lag("taken_at").over(Window.partitionBy(*SERIES, "hour").orderBy("progress", "taken_at"))
+    fell = F.col("progress") < F.lag("progress").over(_in_time(*SERIES, "hour"))
+    return (
+        compared.select(*SERIES, "hour", (earlier > F.col("taken_at")).alias("goes_back"), fell.alias("fell"))
+        .groupBy(*SERIES, "hour")
+        .agg((F.count_if("fell") > F.count_if("goes_back")).alias("alternates"))
+    )
+
+
+def _in_time(*partition: str) -> WindowSpec:
+    return Window.partitionBy(*partition).orderBy("taken_at")

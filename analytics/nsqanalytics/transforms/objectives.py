@@ -1,0 +1,97 @@
+"""For how many messages a target held, the error budget burnt, and the worst window, by day and over the period.
+
+A window holds or misses as a whole, and weighs as many messages as it had. At night, an hour of three messages would
+otherwise burn as much of the budget as the busiest hour of the day.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from nsqanalytics import tables
+from nsqanalytics.job_parameters import Span
+from nsqanalytics.transforms.activity import over_nodes
+from nsqanalytics.transforms.latency import with_percentiles
+from nsqanalytics.transforms.windows import covered
+
+DAY = timedelta(days=1)
+
+
+def objectives(
+    rows: DataFrame,
+    span: Span,
+    *,
+    percentile: str,
+    latency_ms: float | None,
+    backlog: float | None,
+    objective_percent: float,
+) -> DataFrame:
+    """ACTIVITY -> OBJECTIVES rows: per UTC day and for the period, topic, channel and target that was given.
+
+    ``percentile`` is a name of tables.PERMILLES. A window's messages are, for latency, those finished in it: one in
+    which nothing was finished has no latency and counts in neither direction. For the backlog, they are those that came
+    in, or those that were finished or still waited at its end, whichever are more, so that a channel that nobody
+    consumes weighs what waits in it. The budget is the share of messages whose windows may miss; burnt is what did
+    miss of it, beyond 100 % too.
+    """
+    measured = with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count=1)
+    targets = []
+    if latency_ms is not None:
+        targets.append(_target("latency", latency_ms, F.col(percentile), "ms", F.col("count")))
+    if backlog is not None:
+        there = F.coalesce("out_count", F.lit(0)) + F.coalesce("depth_last", F.lit(0))
+        messages = F.greatest(there, F.coalesce("in_count", F.lit(0)))
+        targets.append(_target("backlog", backlog, F.col("depth_max").cast("double"), "messages", messages))
+    windows = (
+        measured.select("window_start", "topic", "channel", F.explode(F.array(*targets)).alias("of"))
+        .select("window_start", "topic", "channel", "of.*")
+        .where("value is not null")
+    )
+    of_day = windows.withColumns({"span": F.lit("day"), "span_start": F.date_trunc("day", "window_start")})
+    of_all = windows.withColumns({"span": F.lit("period"), "span_start": F.lit(span.since)})
+    return covered(_held(of_day, objective_percent), span, "span_start", DAY).unionByName(
+        covered(_held(of_all, objective_percent), span)
+    )
+
+
+def _target(name: str, target: float, value: Column, unit: str, messages: Column) -> Column:
+    return F.struct(
+        F.lit(name).alias("objective"),
+        F.lit(float(target)).alias("target"),
+        value.alias("value"),
+        F.lit(unit).alias("unit"),
+        messages.cast("bigint").alias("messages"),
+    )
+
+
+def _held(windows: DataFrame, objective_percent: float) -> DataFrame:
+    budget = (100 - objective_percent) / 100
+    holds = F.col("value") <= F.col("target")
+    key = ("span", "span_start", "topic", "channel", "objective", "target", "unit")
+    counted = (
+        windows.groupBy(*key)
+        .agg(
+            F.sum("messages").alias("message_count"),
+            F.sum(F.when(holds, F.col("messages")).otherwise(0)).alias("held_count"),
+            F.count("*").alias("window_count"),
+            F.count_if(holds).alias("windows_held_count"),
+            F.max(F.struct("value", "window_start")).alias("worst"),
+        )
+        .withColumn("missed_count", F.col("message_count") - F.col("held_count"))
+    )
+    messages = F.nullif("message_count", F.lit(0))
+    allowed = F.nullif(messages * budget, F.lit(0.0))
+    return counted.withColumns(
+        {
+            "held_percent": 100 * F.col("held_count") / messages,
+            "budget_burnt_percent": F.when(F.col("missed_count") == 0, 0.0).otherwise(
+                100 * F.col("missed_count") / allowed
+            ),
+            "windows_held_percent": 100 * F.col("windows_held_count") / F.col("window_count"),
+            "worst_window_start": F.col("worst.window_start"),
+            "worst_value": F.col("worst.value"),
+        }
+    ).select([figure.name for figure in tables.OBJECTIVES if figure not in tables.COVERED])

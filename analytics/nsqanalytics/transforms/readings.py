@@ -1,0 +1,368 @@
+"""What each series did between two window ends, from counters that only ever grow until they start again.
+
+The counts of a window are its last reading less the last reading before it. That is the sum of all the differences in
+between, so a missing sample moves no message out of the result, and a late or repeated one adds none. A difference
+across a window's start belongs to the window of its later reading; ``carried_count`` says how many those are.
+
+Where counters start again:
+
+- A new ``boot_id`` is a new series and counts from zero.
+- After a silence longer than an hour of the archive (the last hour before in which any node was sampled), a series is
+  looked at as if for the first time: a rollup's hour sees no further back, and a report is to say the same.
+- A node tells its uptime with each reading. A reading whose uptime is not above that of all earlier ones was taken
+  while a collector's clock was wrong, and is left out: what it counted is in the reading that has more. After that, a
+  fall of the counters within a boot is a channel deleted and created again: from zero.
+- Readings without an uptime (Go nodes', and those of older archives) are ordered by their counters, as
+  nsqanalytics/transforms/falls.py says. Where counters cannot tell, a fall that the next reading confirms is a channel
+  created again. It counts in the window of the reading that confirms it, so that no window depends on a later one. A
+  fall that it does not confirm is a misplaced reading, and left out. ``uncertain_count`` counts both.
+- A channel that was created again and overtook its old counts between two readings is caught by any bucket that fell.
+- The first reading of a series holds all that its process ever counted. It is placed in the window if the node was
+  being sampled before without this series (so it began within the archive), or if the process started in the same
+  window, or at most START_GRACE before the reading. Otherwise nobody knows when its messages were finished: they are
+  ``unplaced_count``, and the window counts from that reading on.
+
+What a process finished between its last reading and its death is in no archive.
+
+To put all readings in order is the dearest step by far, and nearly all series are calm: their counters only grow, and a
+reading that is there twice says the same twice. Of a calm series, each window's readings are added up by themselves,
+and only these sums are put in order; what is not calm is found on the way, and is read and ordered one reading at a
+time. Both ways come to the same. Histograms, which are most of an archive, are read for the window ends alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from nsqanalytics.transforms import falls
+from nsqanalytics.transforms.windows import window_start
+
+HOUR = timedelta(hours=1)
+START_GRACE = timedelta(seconds=60)
+LONGEST_HOLD_S = 60.0
+"""A depth stands for the time since the reading before it, but not for longer: nobody looked."""
+COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
+SERIES = falls.SERIES
+AREAS = ("observed_s", "depth_area", "client_area")
+SPAN = (
+    *("epoch", "window_start", "seen_since", "started_at", "first_at", "last_at"),
+    *("sample_count", "merged_count", "uncertain_count"),
+    *("depth_max", "depth_last", "oldest_max_ns"),
+    *AREAS,
+    *(f"{end}_{name}" for name in COUNTERS for end in ("first", "last")),
+)
+"""The columns, after CONTEXT and SERIES, of what one series did within one window and epoch."""
+CONTEXT = "context"
+"""What of the archive is looked at together. A rollup's hour is made of itself and its neighbours alone, so that it
+comes out the same whatever else is made in the same run; an hour may be looked at in several."""
+
+
+def plain(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows -> what everything but a histogram needs of them; a topic's ``channel`` is empty.
+
+    ``progress`` grows with every counter that a node has.
+    """
+    left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
+    return samples.select(
+        "node",
+        "boot_id",
+        "topic",
+        F.coalesce("channel", F.lit("")).alias("channel"),
+        *("started_at", "taken_at", "uptime_ns", "depth", "client_count", "oldest_unfinished_age_ns"),
+        window_start("taken_at", HOUR).alias("hour"),
+        *(name for name in COUNTERS if name != "done_count"),
+        # A Go node's: not read at one instant, so it may seem to fall by a message or two.
+        F.coalesce("finish_count", F.when(F.col("channel").isNotNull(), F.greatest(left, F.lit(0)))).alias(
+            "done_count"
+        ),
+        (F.col("finish_count").isNull() & F.col("hist_offset").isNotNull()).alias("lacks_count"),
+        (
+            F.col("message_count")
+            + F.coalesce("finish_count", F.lit(0))
+            + F.col("requeue_count")
+            + F.col("timeout_count")
+        ).alias("progress"),
+    )
+
+
+def with_finish_count(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows of any version -> the same with ``finish_count`` wherever there is a histogram. It reads them all."""
+    counted = F.aggregate(F.coalesce("hist_counts", F.array()), F.lit(0).cast("bigint"), lambda total, n: total + n)
+    total = F.when(F.col("hist_offset").isNotNull(), F.coalesce("hist_zero_count", F.lit(0)) + counted)
+    return samples.withColumn("finish_count", F.coalesce("finish_count", total))
+
+
+def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()) -> DataFrame:
+    """A row per series, hour and window, from its own readings alone; ``is_calm`` if they never fell nor disagreed.
+
+    The areas do not hold what is before the first reading: nobody knows yet since when that stood.
+    """
+    reading = F.struct(
+        *("taken_at", "progress", "uptime_ns", "depth", "client_count"),
+        F.col("finish_count").isNotNull().alias("merged"),
+    )
+    collected = (
+        plain.withColumn("window_start", window_start("taken_at", window, cuts))
+        .groupBy(*SERIES, "hour", "window_start")
+        .agg(
+            *_extremes(),
+            F.min("progress").alias("first_progress"),
+            F.max("progress").alias("last_progress"),
+            F.min("uptime_ns").alias("first_uptime_ns"),
+            F.max("uptime_ns").alias("last_uptime_ns"),
+            F.max(F.col("uptime_ns").isNull()).alias("lacks_uptime"),
+            F.max("lacks_count").alias("lacks_count"),
+            F.sort_array(F.collect_list(reading)).alias("readings"),
+        )
+    )
+    first = F.col("readings")[0]
+    return (
+        collected.withColumn("walked", _walked(F.col("readings")))
+        .withColumns({"first_depth": first["depth"], "first_client_count": first["client_count"]})
+        .select("*", *(f"walked.{name}" for name in ("sample_count", "merged_count", *AREAS, "is_calm")))
+        .drop("readings", "walked")
+    )
+
+
+def uneasy(stretches: DataFrame) -> DataFrame:
+    """The series that are not calm, and whether any of their readings ``lacks_uptime``.
+
+    Also those of which a reading ``lacks_count``: it has a histogram and, being older than the column, no total.
+    """
+    series = Window.partitionBy(*SERIES)
+    before = F.lag(F.struct("last_progress", "last_uptime_ns")).over(series.orderBy("first_at"))
+    fell = (F.col("first_progress") < before["last_progress"]) | F.coalesce(
+        F.col("first_uptime_ns") <= before["last_uptime_ns"], F.lit(False)
+    )
+    return (
+        stretches.withColumn("fell", F.coalesce(fell, F.lit(False)))
+        .groupBy(*SERIES)
+        .agg(
+            F.max(F.col("fell") | ~F.col("is_calm")).alias("is_uneasy"),
+            F.max("lacks_uptime").alias("lacks_uptime"),
+            F.max("lacks_count").alias("lacks_count"),
+        )
+        .where("is_uneasy or lacks_count")
+        .drop("is_uneasy")
+    )
+
+
+def calm_spans(stretches: DataFrame, hours: DataFrame) -> DataFrame:
+    """The stretches of calm series -> spans: what ``ordered_spans`` comes to for them."""
+    series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
+    held_s = _held_s("earlier", "first_at")
+    return (
+        stretches.join(F.broadcast(hours), "hour")
+        .withColumn("earlier", F.lag("last_at").over(series))
+        .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
+        .withColumn("epoch", F.sum(F.col("earlier").isNull().cast("int")).over(series))
+        .withColumns(
+            {
+                "observed_s": F.col("observed_s") + held_s,
+                "depth_area": F.col("depth_area") + held_s * F.col("first_depth"),
+                "client_area": F.col("client_area") + held_s * F.col("first_client_count"),
+                "uncertain_count": F.lit(0),
+            }
+        )
+        .select(CONTEXT, *SERIES, *SPAN)
+    )
+
+
+def ordered_spans(
+    plain: DataFrame,
+    hours: DataFrame,
+    window: timedelta,
+    evidence: DataFrame | None,
+    cuts: Sequence[datetime] = (),
+) -> DataFrame:
+    """Plain columns -> a row per series, epoch and window, of any series: repeated and misplaced readings are removed.
+
+    ``epoch`` counts how often the series began again within its boot, or came back from a silence. ``evidence`` says
+    more of the readings at which a series fell; None if all readings have an uptime.
+    """
+    so_far = _series().rowsBetween(Window.unboundedPreceding, -1)
+    once = (
+        falls.with_evidence(plain, evidence)
+        .join(F.broadcast(hours), "hour")
+        # Eight bytes that sort: series are then told apart without comparing four texts.
+        .withColumn("series", F.xxhash64(CONTEXT, *SERIES))
+        .withColumn("earlier", F.lag("taken_at").over(_series()))
+        .where("earlier is null or earlier <> taken_at")
+        .withColumn("newest_ns", F.max("uptime_ns").over(so_far))
+        .where("newest_ns is null or uptime_ns is null or uptime_ns > newest_ns")
+        .withColumn("earlier", F.lag("taken_at").over(_series()))
+        .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
+    )
+    held_s = _held_s("earlier", "taken_at")
+    return (
+        once.withColumns(_beginnings())
+        .withColumn("epoch", F.sum("began_again").over(_series()))
+        .withColumn("uncertain_so_far", F.sum("is_uncertain").over(_series()))
+        # Epochs only go up, so this is the highest of the latest epoch.
+        .withColumn("highest", F.max(F.struct("epoch", "progress")).over(so_far))
+        .where("highest is null or highest.epoch < epoch or highest.progress <= progress")
+        # What was uncertain of readings left out is said with the next that is not.
+        .withColumn("told_count", F.coalesce(F.lag("uncertain_so_far").over(_series()), F.lit(0)))
+        .withColumn("window_start", window_start("counted_at", window, cuts))
+        .groupBy("series", CONTEXT, *SERIES, "epoch", "window_start")
+        .agg(
+            *_extremes(),
+            F.min("seen_since").alias("seen_since"),
+            F.count("*").alias("sample_count"),
+            F.count("finish_count").alias("merged_count"),
+            F.sum(F.col("uncertain_so_far") - F.col("told_count")).alias("uncertain_count"),
+            F.sum(held_s).alias("observed_s"),
+            F.sum(held_s * F.col("depth")).alias("depth_area"),
+            F.sum(held_s * F.col("client_count")).alias("client_area"),
+        )
+        .select(CONTEXT, *SERIES, *SPAN)
+    )
+
+
+def _beginnings() -> dict[str, Column]:
+    """Of each reading: whether its series began again with it, when that counts, and whether the counters are unsure.
+
+    ``began_again`` and ``is_uncertain`` are 0 or 1.
+    """
+    before, following = F.lag("progress").over(_series()), F.lead(F.struct("progress", "seen_since", "taken_at"))
+    following = following.over(_series())
+    has_uptime = F.col("uptime_ns").isNotNull() & F.lag("uptime_ns").over(_series()).isNotNull()
+    fell = F.col("earlier").isNotNull() & F.coalesce(F.col("progress") < before, F.lit(False))
+    is_certain = fell & (has_uptime | F.col("is_created_again"))
+    is_open = fell & ~has_uptime & ~F.col("is_created_again") & ~F.col("is_set_back")
+    is_confirmed = is_open & F.coalesce(
+        (following["progress"] < before) & (following["seen_since"] <= F.col("taken_at")), F.lit(False)
+    )
+    return {
+        "began_again": (F.col("earlier").isNull() | is_certain | is_confirmed).cast("int"),
+        "counted_at": F.when(is_confirmed, following["taken_at"]).otherwise(F.col("taken_at")),
+        "is_uncertain": (fell & ~has_uptime & F.col("is_unproven")).cast("int"),
+    }
+
+
+def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
+    """A row per span: gauges, and for each counter its change (``d_…``) over the window.
+
+    ``last_at`` and ``base_at`` are the readings between which the change lies; ``base_at`` is null for from zero.
+    ``carried_since`` is the time since which the messages of ``carried_count`` may have been finished; null if none is.
+    """
+    before = F.lag(F.struct("epoch", "last_at", *(f"last_{name}" for name in COUNTERS)))
+    spans = (
+        spans.withColumn("before", before.over(Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")))
+        .withColumn("before", F.when(F.col("before.last_at") >= F.col("seen_since"), F.col("before")))
+        .withColumn("same", F.coalesce(F.expr("before.epoch = epoch"), F.lit(False)))
+        .join(F.broadcast(beats), [CONTEXT, "node", "first_at"], "left")
+        .withColumn("previous_beat", F.when(F.col("previous_beat") >= F.col("seen_since"), F.col("previous_beat")))
+    )
+    is_first_ever = F.col("before").isNull()
+    just_started = F.col("started_at") >= F.least(F.col("window_start"), F.col("first_at") - F.lit(START_GRACE))
+    is_placed = ~is_first_ever | F.col("previous_beat").isNotNull() | F.coalesce(just_started, F.lit(False))
+    since = F.when(F.col("same"), F.col("before.last_at")).otherwise(F.greatest("started_at", "previous_beat"))
+    return (
+        spans.withColumn("is_placed", is_placed)
+        .withColumn("carried_since", F.when(F.col("is_placed") & (since < F.col("window_start")), since))
+        .withColumns(
+            {
+                **{f"d_{name}": _change(name) for name in COUNTERS},
+                "base_at": F.when(~F.col("is_placed"), F.col("first_at")).when(F.col("same"), F.col("before.last_at")),
+                "carried_count": F.when(
+                    F.col("carried_since").isNotNull(),
+                    F.greatest(F.col("first_finish_count") - _before("finish_count"), F.lit(0)),
+                ).otherwise(0),
+                "unplaced_count": F.when(F.col("is_placed"), 0).otherwise(F.col("first_finish_count")),
+            }
+        )
+        .drop("before", "same", "previous_beat", "seen_since")
+    )
+
+
+def beats(sampled: DataFrame) -> DataFrame:
+    """Each time a node was sampled at all, and ``previous_beat``, the time before that; null at its first."""
+    node = Window.partitionBy(CONTEXT, "node").orderBy("taken_at")
+    return sampled.select(
+        CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_beat")
+    )
+
+
+def hours(sampled: DataFrame) -> DataFrame:
+    """Each hour in which any node was sampled, and ``seen_since``: the start of the last one before it, if any."""
+    found = sampled.select(CONTEXT, "hour").distinct()
+    last = F.lag("hour").over(Window.partitionBy(CONTEXT).orderBy("hour"))
+    return found.withColumn("seen_since", F.coalesce(last, F.col("hour")))
+
+
+def sampled(samples: DataFrame) -> DataFrame:
+    """SAMPLE rows -> each node, and the times and their hours at which it was sampled at all."""
+    return samples.select("node", "taken_at").distinct().withColumn("hour", window_start("taken_at", HOUR))
+
+
+def _extremes() -> list[Column]:
+    """What of a span takes no order: counters never fall within an epoch, so lowest and highest are first and last."""
+    return [
+        F.min("started_at").alias("started_at"),
+        F.min("taken_at").alias("first_at"),
+        F.max("taken_at").alias("last_at"),
+        F.max("depth").alias("depth_max"),
+        F.max_by("depth", "taken_at").alias("depth_last"),
+        F.max("oldest_unfinished_age_ns").alias("oldest_max_ns"),
+        *(F.min(name).alias(f"first_{name}") for name in COUNTERS),
+        *(F.max(name).alias(f"last_{name}") for name in COUNTERS),
+    ]
+
+
+def _walked(readings: Column) -> Column:
+    """The sums over one stretch's readings, in their order, each once."""
+    first = readings[0]
+
+    def step(so_far: Column, reading: Column) -> Column:
+        before = so_far["before"]
+        held_s = _held_s(before["taken_at"], reading["taken_at"])
+        is_new = reading["taken_at"] != before["taken_at"]
+        rises = (reading["progress"] >= before["progress"]) & F.coalesce(
+            reading["uptime_ns"] > before["uptime_ns"], F.lit(True)
+        )
+        fits = F.when(is_new, rises).otherwise(reading.eqNullSafe(before))
+        return F.struct(
+            reading.alias("before"),
+            (so_far["sample_count"] + is_new.cast("bigint")).alias("sample_count"),
+            (so_far["merged_count"] + (is_new & reading["merged"]).cast("bigint")).alias("merged_count"),
+            (so_far["observed_s"] + held_s).alias("observed_s"),
+            (so_far["depth_area"] + held_s * reading["depth"]).alias("depth_area"),
+            (so_far["client_area"] + held_s * reading["client_count"]).alias("client_area"),
+            (so_far["is_calm"] & fits).alias("is_calm"),
+        )
+
+    start = F.struct(
+        first.alias("before"),
+        F.lit(1).cast("bigint").alias("sample_count"),
+        first["merged"].cast("bigint").alias("merged_count"),
+        *(F.lit(0.0).alias(name) for name in AREAS),
+        F.lit(True).alias("is_calm"),
+    )
+    # The first is walked over too: it is not new.
+    return F.aggregate(readings, start, step)
+
+
+def _series() -> WindowSpec:
+    """One order for every step, so that Spark distributes and sorts the readings once."""
+    return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", "progress")
+
+
+def _held_s(earlier: str | Column, later: str | Column) -> Column:
+    """How long a reading's gauges count as having stood: since the one before it, if that is seen."""
+    micros = F.unix_micros(later) - F.unix_micros(earlier)
+    # Spark's least and greatest pass over nulls.
+    return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))
+
+
+def _before(name: str) -> Column:
+    return F.when(F.col("same"), F.coalesce(F.col(f"before.last_{name}"), F.lit(0))).otherwise(F.lit(0))
+
+
+def _change(name: str) -> Column:
+    last, base = F.col(f"last_{name}"), F.when(F.col("is_placed"), _before(name)).otherwise(F.col(f"first_{name}"))
+    return F.when(last < base, last).otherwise(last - base)

@@ -1,0 +1,67 @@
+"""Readings that no collector writes end a report with the name of their file: they would make figures silently wrong.
+
+The checks are part of columns that every figure needs, so that they cost no pass of their own. Histograms are checked
+where they are read.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from nsqwire.histogram import MAX_BUCKETS
+
+HIGHEST_COUNT = 10**18
+"""Counts up to this one are exact: sums of four of them fit 64 bits."""
+PREFIX = "a reading is not sound"
+_COUNTERS = ("message_count", "message_bytes", "requeue_count", "timeout_count")
+_NAMES = ("node", "boot_id", "topic", "taken_at")
+_GAUGES = ("depth", "in_flight_count", "deferred_count", "client_count")
+
+
+def checked(samples: DataFrame) -> DataFrame:
+    """The same rows. Computing the ``message_count`` of one that is not sound raises an error naming its file."""
+    complaints = [
+        *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
+        *(_unless_count(name) for name in (*_COUNTERS, "finish_count", "hist_zero_count")),
+        F.when(
+            F.col("hist_zero_count").isNull() & (F.col("finish_count").isNotNull() | F.col("hist_offset").isNotNull()),
+            F.lit("hist_zero_count is missing"),
+        ),
+    ]
+    if {"date", "hour"} <= set(samples.columns):
+        is_misplaced = (F.to_date("taken_at") != F.col("date")) | (F.hour("taken_at") != F.col("hour"))
+        complaints.append(F.when(is_misplaced, F.lit("taken_at is not in the hour of its folder")))
+    return samples.withColumn("message_count", _or_error(F.col("message_count"), complaints, F.input_file_name()))
+
+
+def checked_histogram(histogram: Column, file: Column) -> Column:
+    """A struct of ``finish_count``, ``zero``, ``offset`` and ``counts``, as it is; computing it raises an error naming
+    ``file`` if it is none."""
+    counts, offset = histogram["counts"], histogram["offset"]
+    counted = F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, n: total + n)
+    is_count = F.forall(counts, lambda n: F.coalesce(n.between(0, HIGHEST_COUNT), F.lit(False)))
+    complaints = [
+        F.when(~is_count, F.lit(f"hist_counts has a count that is not between 0 and {HIGHEST_COUNT}")),
+        F.when(
+            ~F.coalesce((offset >= 0) & (offset + F.size(counts) <= MAX_BUCKETS), F.lit(False)),
+            F.lit(f"hist_offset and hist_counts are not buckets of 0 to {MAX_BUCKETS}"),
+        ),
+        F.when(
+            is_count & (histogram["zero"] + counted != histogram["finish_count"]),
+            F.lit("finish_count is not the total of its histogram"),
+        ),
+    ]
+    return _or_error(histogram, complaints, file)
+
+
+def _unless_count(name: str) -> Column:
+    is_count = F.col(name).between(0, HIGHEST_COUNT)
+    reason = F.concat(F.lit(f"{name} is "), F.col(name).cast("string"), F.lit(f", not between 0 and {HIGHEST_COUNT}"))
+    return F.when(~is_count, reason)
+
+
+def _or_error(value: Column, complaints: list[Column], file: Column) -> Column:
+    reason = F.coalesce(*complaints)
+    text = F.concat(F.lit(f"{PREFIX}: "), reason, F.lit(": "), file)
+    return F.when(reason.isNull(), value).otherwise(F.raise_error(text))

@@ -1,0 +1,106 @@
+"""ACTIVITY by Spark against ACTIVITY by hand, over random archives."""
+
+from __future__ import annotations
+
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from nsqanalytics.schema import Sample, as_table, spark_schema
+from tests.analytics.hostile import hostile_archive
+from tests.analytics.walker import COUNTERS, ZERO, Row, RowKey, walk
+
+pytestmark = pytest.mark.spark
+
+ARCHIVES, AT_ONCE, FILES = 200, 100, 3
+WINDOWS = ((timedelta(minutes=5),), (timedelta(hours=1),))
+APART = timedelta(days=3)
+"""No archive reaches into the hours of another, so that many are looked at in one go."""
+SUMS = ("sample_count", "left_out_count", "carried_count", "unplaced_count", "uncertain_count", *COUNTERS)
+
+
+def by_spark(spark: Any, folder: Path, window: timedelta) -> dict[RowKey, dict[str, Any]]:
+    from nsqanalytics.computation import activity
+
+    found = {}
+    for row in activity(spark.read.schema(spark_schema()).parquet(str(folder)), window).collect():
+        told = row.asDict(recursive=True)
+        start = told.pop("window_start").astimezone(UTC)
+        histogram = told.pop("histogram")
+        told["buckets"] = None
+        if histogram is not None:
+            counts = {histogram["offset"] + n: count for n, count in enumerate(histogram["counts"])}
+            told["buckets"] = {bucket: n for bucket, n in ({ZERO: histogram["zero"]} | counts).items() if n}
+        told["last_at"] = told["last_at"].astimezone(UTC)
+        if told["carried_since"] is not None:
+            told["carried_since"] = told["carried_since"].astimezone(UTC)
+        found[start, told.pop("node"), told.pop("topic"), told.pop("channel")] = told
+    return found
+
+
+def by_hand(samples: list[Sample], window: timedelta) -> dict[RowKey, dict[str, Any]]:
+    return {key: told(key, row) for key, row in walk(samples, window).items()}
+
+
+def told(key: RowKey, row: Row) -> dict[str, Any]:
+    figures: dict[str, Any] = {name: row.sums[name] for name in SUMS}
+    if not key[3]:
+        figures["out_count"] = None
+    names = ("observed_s", "depth_area", "client_area", "depth_max", "depth_last", "oldest_max_ns")
+    names += ("last_at", "carried_since")
+    figures |= {name: getattr(row, name) for name in names}
+    figures["buckets"] = None if row.buckets is None else {bucket: n for bucket, n in row.buckets.items() if n}
+    return figures
+
+
+@pytest.mark.timeout(900)
+def test_activity_equals_an_independent_computation_on_200_random_archives(spark, tmp_path, midnight):
+    """Every figure of every row, exactly. The seeds are those of the archives: hostile_archive(seed, …) makes one."""
+    rows = 0
+    for first in range(0, ARCHIVES, AT_ONCE):
+        made = {seed: hostile_archive(seed, midnight + seed * APART) for seed in range(first, first + AT_ONCE)}
+        folder = tmp_path / f"from-{first}"
+        folder.mkdir()
+        for part in range(FILES):  # Spark finds each series' readings in several, in no order
+            samples = [sample for of_one in made.values() for sample in of_one[part::FILES]]
+            pq.write_table(with_folders(as_table(samples)), folder / f"{part}.parquet")
+        for window in WINDOWS[first // AT_ONCE % len(WINDOWS)]:
+            found = by_spark(spark, folder, window)
+            expected: dict[RowKey, dict[str, Any]] = {}
+            for of_one in made.values():
+                expected |= by_hand(of_one, window)
+            wrong = {key[1].partition(".")[0] for key in found | expected if differs(found, expected, key)}
+            assert not wrong, explained(sorted(wrong), found, expected)
+            rows += len(found)
+        spark.catalog.clearCache()
+    assert rows > ARCHIVES * 10
+
+
+def with_folders(table: pa.Table) -> pa.Table:
+    """The rows with the columns that the folders of an archive give them."""
+    at = table["taken_at"]
+    return table.append_column("date", at.cast(pa.date32())).append_column("hour", pc.hour(at).cast(pa.int32()))
+
+
+def differs(found: dict[RowKey, dict[str, Any]], expected: dict[RowKey, dict[str, Any]], key: RowKey) -> bool:
+    """Exactly, except that message-seconds beyond 2^53 have no more digits than that."""
+    here, there = found.get(key), expected.get(key)
+    if here is None or there is None:
+        return True
+    areas = {name: pytest.approx(there[name], rel=1e-14, abs=0) for name in ("depth_area", "client_area")}
+    return here != there | areas
+
+
+def explained(seeds: list[str], found: dict[RowKey, dict[str, Any]], expected: dict[RowKey, dict[str, Any]]) -> str:
+    """The seeds, and the first rows that differ."""
+    lines = [f"the archives of the seeds {', '.join(seeds)} differ"]
+    for key in sorted(key for key in found | expected if differs(found, expected, key))[:5]:
+        here, there = found.get(key) or {}, expected.get(key) or {}
+        names = [name for name in here | there if here.get(name) != there.get(name)]
+        lines.append(f"{key}: { ({name: (here.get(name), there.get(name)) for name in names}) }")
+    return "\n".join(lines)

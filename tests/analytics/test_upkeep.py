@@ -1,0 +1,296 @@
+"""Maintenance of an archive that a collector writes to: it ends, costs what is new, and stops at no damaged file."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.compaction import GRACE, compact, retain
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.places import Place
+from nsqanalytics.progress import Progress
+from nsqanalytics.results import Result
+from nsqanalytics.rollups import Rollups
+
+pytestmark = pytest.mark.timeout(600)
+
+MINUTES = timedelta(minutes=1)
+HOURS = timedelta(hours=1)
+
+
+@pytest.fixture
+def run(spark, tmp_path, midnight):
+    """Runs a job on an archive in this process, as of ``until``; returns its rows as dicts."""
+
+    def run(name: str, archive: Path, until, **parameters: str):
+        output = tmp_path / f"result-{random.randrange(1 << 30)}"
+        job = JOBS[name]
+        given = {"until": until.isoformat(), "period": "2d"} | parameters
+        if name in ("compact", "retain"):
+            del given["period"]
+        job.run(spark, Place(str(archive), str(output)), job.checked(given), midnight, Progress(io.StringIO()))
+        result = Result(output)
+        names = [column.name for column in result.columns]
+        return [dict(zip(names, row, strict=True)) for row in result.page(0, 10_000)]
+
+    return run
+
+
+@pytest.fixture
+def collect(make_broker, midnight, archive, lognormal):
+    """Writes what a collector reads of one broker every ``step`` up to a time; returns the broker."""
+    rng = random.Random(3)
+    # Within the five minutes of its first reading, which is then placed whatever the window.
+    broker = make_broker(started_at=midnight + 6 * MINUTES)
+    read = [midnight - timedelta(seconds=5)]
+
+    def collect(until, step=10 * MINUTES):
+        while (at := read[0] + step) < until:
+            for _ in range(rng.randint(1, 4)):
+                broker.finish("t", "c", lognormal(rng, 20), at)
+            ArchiveWriter(str(archive)).write(broker.sample(at))
+            read[0] = at
+        return broker
+
+    return collect
+
+
+def marks(archive: Path) -> list[str]:
+    return [hour.mark for hour in Rollups(str(archive)).hours.values()]
+
+
+def files_of(archive: Path, hour: int) -> list[Path]:
+    return sorted((archive / f"samples/date=2026-03-14/hour={hour:02}").iterdir())
+
+
+def aged(archive: Path, to) -> None:
+    """Give all files the time at which a simulated clock wrote them."""
+    for path in (archive / "samples").rglob("*.parquet"):
+        os.utime(path, (to.timestamp(), to.timestamp()))
+
+
+def replayed(samples, at):
+    """The same figures as another reading, taken at ``at``."""
+    return [replace(sample, taken_at=at) for sample in samples]
+
+
+@pytest.mark.spark
+def test_a_rollup_ends_while_a_collector_writes_and_makes_each_hour_once(run, collect, archive, midnight):
+    """A file comes in the running hour every twenty milliseconds, for as long as the rollup takes."""
+    broker = collect(midnight + 3 * HOURS + 10 * MINUTES)
+    over = threading.Event()
+
+    def write() -> None:
+        writer, at = ArchiveWriter(str(archive)), midnight + 3 * HOURS + 10 * MINUTES
+        while not over.wait(0.02):
+            at += timedelta(milliseconds=20)
+            writer.write(replayed(broker.sample(at), at))
+
+    collector = threading.Thread(target=write)
+    collector.start()
+    try:
+        made = run("rollup", archive, midnight + 3 * HOURS + 30 * MINUTES)
+        nothing = run("rollup", archive, midnight + 3 * HOURS + 40 * MINUTES)
+    finally:
+        over.set()
+        collector.join()
+
+    assert Counter((row["hour"], row["action"]) for row in made) == {
+        (int((midnight + hour * HOURS).timestamp() * 1000), "rolled up"): 1 for hour in range(3)
+    }
+    assert nothing == []
+
+
+@pytest.mark.spark
+def test_a_rolled_up_hour_is_never_made_again_for_what_comes_after_it(run, collect, archive, midnight):
+    """A channel is deleted and created again just before the last reading of an hour: that counts in the next hour.
+
+    The sums are the same rolled up hour by hour, from samples at once, and in windows of five minutes.
+    """
+    broker = collect(midnight + 55 * MINUTES)
+    broker.delete("t", "c")
+    collect(midnight + 60 * MINUTES)
+    run("rollup", archive, midnight + HOURS)
+    [first] = Rollups(str(archive)).hours.values()
+    collect(midnight + 3 * HOURS)
+
+    raw = run("latency", archive, midnight + 3 * HOURS)
+    short = run("latency", archive, midnight + 3 * HOURS, window="5m")
+    run("rollup", archive, midnight + 3 * HOURS)
+    rolled = run("latency", archive, midnight + 3 * HOURS)
+
+    assert first.rollup is not None
+    assert Rollups(str(archive)).hours[midnight] == first
+    assert rolled == raw
+    finished = broker.raw["t", "c"]
+    assert [row["count"] for row in raw] == [
+        sum(midnight <= at < midnight + 55 * MINUTES for at, _ in finished),
+        sum(midnight + 55 * MINUTES < at < midnight + 2 * HOURS for at, _ in finished),
+        sum(midnight + 2 * HOURS < at < midnight + 3 * HOURS for at, _ in finished),
+    ]
+    by_hour = Counter[int]()
+    for row in short:
+        by_hour[row["window_start"] // 3_600_000 * 3_600_000] += row["count"]
+    assert by_hour == {row["window_start"]: row["count"] for row in raw}
+
+
+@pytest.mark.spark
+def test_compaction_and_its_sweep_make_no_rollup_stale(run, collect, archive, midnight):
+    """Nor does a second compaction, of an hour to which a file came late; the late file itself does, once."""
+    broker = collect(midnight + 4 * HOURS)
+    now = midnight + 6 * HOURS
+    run("rollup", archive, now)
+    before = marks(archive)
+
+    list(compact(str(archive), HOURS, now))
+    compacted = marks(archive)
+    aged(archive, now)
+    list(compact(str(archive), HOURS, now + GRACE))
+    swept = marks(archive)
+
+    assert [len(files_of(archive, hour)) for hour in range(4)] == [1, 1, 1, 1]
+    assert before == compacted == swept
+    assert run("rollup", archive, now) == []
+
+    late = midnight + HOURS + 31 * MINUTES
+    ArchiveWriter(str(archive)).write(replayed(broker.sample(late), late))
+    after = marks(archive)
+    assert [old == new for old, new in zip(swept, after, strict=True)] == [True, False, False, False]
+    list(compact(str(archive), HOURS, now))
+    assert marks(archive) == after
+    aged(archive, now)
+    list(compact(str(archive), HOURS, now + GRACE))
+    assert len(files_of(archive, 1)) == 1
+    assert marks(archive) == after
+
+
+@pytest.mark.spark
+def test_rollups_outlive_their_samples(run, collect, archive, midnight):
+    """Retention removes the samples of two hours of five: reports by the hour stay the same, and no rollup is made."""
+    collect(midnight + 5 * HOURS)
+    now = midnight + 5 * HOURS
+    run("rollup", archive, now)
+    before = run("latency", archive, now)
+
+    list(retain(str(archive), 3 * HOURS, 400 * 24 * HOURS, now))
+
+    assert run("rollup", archive, now) == []
+    assert run("latency", archive, now) == before
+    assert [row["count"] > 0 for row in before] == [True] * 5
+
+
+@pytest.mark.spark
+def test_a_rollup_removes_what_a_killed_one_left(spark, collect, archive, midnight, tmp_path):
+    """Two hours after it was last written to; what another run may be writing stays."""
+    collect(midnight + 2 * HOURS)
+    left, busy = (archive / f"rollups/hourly/_writing-{name}/date=2026-03-14" for name in ("left", "busy"))
+    for folder, ago in ((left, 3 * HOURS), (busy, HOURS)):
+        folder.mkdir(parents=True)
+        (folder / "part-0.parquet").touch()
+        written = (midnight + 4 * HOURS - ago).timestamp()
+        for path in (folder / "part-0.parquet", folder, folder.parent):
+            os.utime(path, (written, written))
+
+    job = JOBS["rollup"]
+    given = job.checked({"until": (midnight + HOURS).isoformat()})
+    job.run(spark, Place(str(archive), str(tmp_path / "out")), given, midnight + 4 * HOURS, Progress(io.StringIO()))
+
+    assert [path.name for path in (archive / "rollups/hourly").glob("_*")] == ["_writing-busy"]
+
+
+def damage(archive: Path) -> None:
+    """Three damaged files in the hour of one o'clock, one in that of two, and strangers in both."""
+    one, two = (archive / f"samples/date=2026-03-14/hour=0{hour}" for hour in (1, 2))
+    sound = files_of(archive, 1)[0].read_bytes()
+    (one / "0100-empty.parquet").touch()
+    (one / "0200-truncated.parquet").write_bytes(sound[:-200])
+    (one / "0300-short.parquet").write_bytes(b"PAR1")
+    flipped = bytearray(sound)
+    flipped[10:60] = bytes(50)
+    (two / "0400-page.parquet").write_bytes(flipped)
+    pq.write_table(pa.table({"x": [1]}), two / "0500-stranger.parquet")
+    for folder in (one, two):
+        (folder / "README").write_text("Do not touch.")
+        (folder / "0600-half.parquet.tmp").write_bytes(sound[:100])
+
+
+DAMAGED = {
+    "0100-empty.parquet",
+    "0200-truncated.parquet",
+    "0300-short.parquet",
+    "0400-page.parquet",
+    "0500-stranger.parquet",
+}
+
+
+def test_compaction_sets_damaged_files_aside_and_goes_on(archive, collect, midnight):
+    """Each is named with its hour in the result, nothing is deleted, and every later hour is compacted."""
+    collect(midnight + 4 * HOURS)
+    damage(archive)
+
+    done = list(compact(str(archive), HOURS, midnight + 6 * HOURS))
+
+    assert [row[0].hour for row in done if row[1] == "compacted"] == [0, 1, 2, 3]
+    told = [row[1].split(": ")[1] for row in done if row[1].startswith("damaged, set aside: ")]
+    assert sorted(told) == sorted(DAMAGED)
+    assert {path.name for path in (archive / "samples/_damaged").rglob("*.parquet")} == DAMAGED
+    assert (archive / "samples/_damaged/date=2026-03-14/hour=01/0100-empty.parquet").exists()
+    assert {path.name for path in files_of(archive, 1)} >= {"README", "0600-half.parquet.tmp"}
+    assert list(compact(str(archive), HOURS, midnight + 6 * HOURS)) == []
+
+
+@pytest.mark.spark
+def test_rollups_and_reports_go_on_without_damaged_files(run, collect, archive, midnight):
+    """What they say is what they said before the damage was there."""
+    collect(midnight + 4 * HOURS)
+    until = midnight + 4 * HOURS
+    sound = run("latency", archive, until)
+    damage(archive)
+
+    done = run("rollup", archive, until)
+
+    assert [row["action"] for row in done].count("rolled up") == 4
+    told = {row["action"].split(": ")[1] for row in done if row["action"].startswith("damaged")}
+    assert told >= DAMAGED - {"0400-page.parquet"}  # Spark reads none of the page that is damaged
+    assert run("latency", archive, until) == sound
+    assert run("rollup", archive, until) == []
+
+
+def test_a_rollup_with_nothing_to_do_starts_no_spark(archive, collect, midnight, tmp_path):
+    """Asked to use a master that is not there, it succeeds: it does not look for it."""
+    collect(midnight + 30 * MINUTES)
+    command = [
+        sys.executable,
+        "-m",
+        "nsqanalytics",
+        "run",
+        "rollup",
+        "--archive",
+        archive,
+        "--output",
+        tmp_path / "out",
+    ]
+    nowhere = os.environ | {"SPARK_MASTER": "spark://127.0.0.1:1"}
+
+    def rollup(until: str) -> subprocess.CompletedProcess[str]:
+        asked = [*command, "--parameter", f"until={until}"]
+        return subprocess.run(asked, env=nowhere, capture_output=True, text=True, timeout=300, check=False)
+
+    idle, busy = rollup("2026-03-14T00:40Z"), rollup("2026-03-14T01:00Z")
+
+    assert (idle.returncode, Result(tmp_path / "out").total) == (0, 0), idle.stderr
+    assert '"event": "done", "rows": 0' in idle.stdout
+    assert busy.returncode == 1
