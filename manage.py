@@ -17,16 +17,16 @@ def enter_virtual_environment() -> None:
 
 def main() -> int:
     enter_virtual_environment()
-    # platform/ is a source root: its applications are top-level packages, and `import platform` stays the standard
-    # library's. Both places are found without an installation too.
-    for source_root in (ROOT, ROOT / "platform"):
+    # The source roots, which are found without an installation too. platform/ is no package: `import platform` is the
+    # standard library's.
+    for source_root in (ROOT, ROOT / "platform", ROOT / "lookup", ROOT / "analytics"):
         if str(source_root) not in sys.path:
             sys.path.insert(0, str(source_root))
     if sys.argv[1:2] == ["nsq"]:
-        from console.nsq.command import main as nsq
+        from nsqcommand.command import main as nsq
 
         return nsq(sys.argv[2:])
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

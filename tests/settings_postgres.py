@@ -6,7 +6,7 @@ import atexit
 
 import dj_database_url
 
-from console.settings_test import *  # noqa: F403
+from nsqplatform.console.settings_test import *  # noqa: F403
 from tests.postgres import start_postgres
 
 _server, _end = start_postgres()

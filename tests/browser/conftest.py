@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,11 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from bench.ports import free_port, free_ports
+from bench.ports import free_port
+from tests.harness.daemon import Broker
+from tests.harness.process import ROOT, Process
+from tests.harness.waiting import DEADLINE_S
 
-ROOT = Path(__file__).resolve().parents[2]
 PASSWORD = "correct horse battery staple"
 ROLES = {"ada": "admin", "mara": "operator", "viktor": "viewer"}
 FLAGS = (
@@ -38,57 +38,49 @@ PATIENCE_S = 30.0
 expect.set_options(timeout=PATIENCE_S * 1000)
 
 
+HERE = Path(__file__).parent
+_shared = contextlib.ExitStack()
+"""Ends the platform and the browser that the folder's tests share."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """End what the tests share after the last test of the folder, for others run in the same process: while Playwright
+    runs, its event loop is the thread's, and asyncio starts no other."""
+    try:
+        yield
+    finally:
+        if nextitem is None or HERE not in nextitem.path.parents:
+            _shared.close()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents:
+        if HERE in item.path.parents:
             item.add_marker(pytest.mark.browser)
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> Any:
-    """Poll until the condition holds and return what it gave."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
-    return found
-
-
-@pytest.fixture(name="wait_until", scope="session")
-def _wait_until() -> Callable[..., Any]:
-    return wait_until
-
-
-class SecondNode:
+class SecondNode(Broker):
     """A broker that registers with the stack's registry; ``with`` starts and ends it. ``id`` is its row's key."""
 
     def __init__(self, lookupd: str, data: Path, env: dict[str, str]) -> None:
-        tcp_address, self.id = (f"127.0.0.1:{port}" for port in free_ports(2))
-        self._command = [sys.executable, "-m", "brokerd", f"--tcp-address={tcp_address}", f"--http-address={self.id}"]
-        self._command += [f"--lookupd-tcp-address={lookupd}", f"--data-path={data}", "--broadcast-address=127.0.0.1"]
-        self._env = env
+        super().__init__(data, f"--lookupd-tcp-address={lookupd}", "--broadcast-address=127.0.0.1", env=env, cwd=ROOT)
 
-    def __enter__(self) -> SecondNode:
-        self._process = subprocess.Popen(self._command, cwd=ROOT, env=self._env, stderr=subprocess.DEVNULL)
+    def start(self) -> SecondNode:
+        super().start()
+        self.wait_until_ready()
         return self
 
-    def publish(self, topic: str) -> None:
-        def answers() -> bool:
-            try:
-                return httpx.post(f"http://{self.id}/pub", params={"topic": topic}, content=b"x").is_success
-            except httpx.TransportError:
-                return False
+    @property
+    def id(self) -> str:
+        return self.http_address
 
-        wait_until(answers, "the second broker takes a message")
+    def publish(self, topic: str) -> None:
+        self.post("/pub", b"x", topic=topic)
 
     def freeze(self) -> None:
-        """It keeps its connections and answers nothing, as a machine that swaps or hangs does."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGCONT)
-        self._process.terminate()
-        self._process.wait(30)
+        """Stop answering with the connections open, as a machine that swaps or hangs does."""
+        self.signal(signal.SIGSTOP)
 
 
 @contextlib.contextmanager
@@ -96,7 +88,7 @@ def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]
     """A bare client: identifies itself as ``name``, subscribes, asks for nothing. Yields the name."""
     host, _, port = address.partition(":")
     told = json.dumps({"client_id": name, "hostname": f"{name}.harbour", "heartbeat_interval": 60000}).encode()
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
         connection.sendall(b"  V2IDENTIFY\n" + len(told).to_bytes(4, "big") + told)
         connection.sendall(f"SUB {topic} {channel}\n".encode())
         yield name
@@ -108,32 +100,23 @@ class Stack:
     def __init__(self, home: Path) -> None:
         self.addresses = {flag: f"127.0.0.1:{free_port()}" for flag in FLAGS}
         self.site = f"http://{self.addresses['--http-address']}"
-        self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=10)
+        self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=DEADLINE_S)
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
         self.archive = home / "var" / "archive"
-        self._log = home / "up.log"
         words = [word for flag, address in self.addresses.items() for word in (flag, address)]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, ROOT / "manage.py", "nsq", "up", *words],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=self._env,
-                cwd=home,
-            )
+        self._home = home
+        self._process = Process(
+            [sys.executable, ROOT / "manage.py", "nsq", "up", *words], env=self._env, cwd=home, merged=True
+        ).start()
 
     def wait_ready(self) -> None:
-        def ready() -> bool:
-            assert self._process.poll() is None, f"nsq up ended:\n{self._log.read_text()}"
-            return re.search(r"^Ready: ", self._log.read_text(), re.MULTILINE) is not None
-
-        wait_until(ready, "nsq up says that it is ready", seconds=150)
+        self._process.wait_for_log("^Ready: ", within_s=150)
 
     def second_node(self) -> SecondNode:
         """Another broker of the same cluster."""
         return SecondNode(
             self.addresses["--lookupd-tcp-address"],
-            Path(tempfile.mkdtemp(prefix="second-", dir=self._log.parent)),
+            Path(tempfile.mkdtemp(prefix="second-", dir=self._home)),
             self._env,
         )
 
@@ -144,12 +127,7 @@ class Stack:
 
     def stop(self) -> None:
         self._nsqd.close()
-        self._process.terminate()
-        try:
-            self._process.wait(40)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.stop()
 
     def publish(self, topic: str, count: int = 1) -> None:
         body = b"\n".join(b"message %d" % n for n in range(count))
@@ -175,29 +153,27 @@ class Stack:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     if not (ROOT / "frontend" / "dist" / "index.html").exists():
         pytest.skip("the web app is not built: make setup")
     running = Stack(tmp_path_factory.mktemp("platform"))
-    try:
-        running.wait_ready()
-        for name, role in ROLES.items():
-            running.manage("create_account", name, "--role", role, "--password", PASSWORD)
-        yield running
-    finally:
-        running.stop()
+    _shared.callback(running.stop)
+    running.wait_ready()
+    for name, role in ROLES.items():
+        running.manage("create_account", name, "--role", role, "--password", PASSWORD)
+    return running
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Browser:
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("no chromium on PATH: make chromium")
-    with sync_playwright() as playwright:
-        # As root, as in containers, Chromium starts without its sandbox or not at all.
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    playwright = _shared.enter_context(sync_playwright())
+    # As root, as in containers, Chromium starts without its sandbox or not at all.
+    browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+    _shared.callback(browser.close)
+    return browser
 
 
 class Visitor:

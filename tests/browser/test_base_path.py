@@ -15,10 +15,12 @@ from playwright.sync_api import expect
 
 from bench.ports import free_port
 from tests.browser.conftest import PASSWORD, ROOT
+from tests.harness import web
+from tests.harness.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def below(stack, tmp_path_factory, wait_until) -> Iterator[str]:
+def below(stack, tmp_path_factory) -> Iterator[str]:
     """The address of such a platform, with the stack's cluster and a database of its own."""
     home: Path = tmp_path_factory.mktemp("below")
     address = f"127.0.0.1:{free_port()}"
@@ -29,7 +31,7 @@ def below(stack, tmp_path_factory, wait_until) -> Iterator[str]:
         "NSQ_HOME": str(home / "var"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
     }
-    command = [sys.executable, "-m", "console.nsqadmin", "--base-path=/nsq", f"--http-address={address}"]
+    command = [sys.executable, "-m", "nsqplatform.console.nsqadmin", "--base-path=/nsq", f"--http-address={address}"]
     command += [
         f"--lookupd-http-address={stack.addresses['--lookupd-http-address']}",
         "--graphite-url=https://user:secret@graphite.example/there",
@@ -41,12 +43,12 @@ def below(stack, tmp_path_factory, wait_until) -> Iterator[str]:
     def answers() -> bool:
         assert process.poll() is None, log.read_text()
         try:
-            return httpx.get(f"http://{address}/nsq/ping", trust_env=False).text == "OK"
+            return web.get(f"http://{address}/nsq/ping", trust_env=False).text == "OK"
         except httpx.TransportError:
             return False
 
     try:
-        wait_until(answers, "nsqadmin answers", 90)
+        wait_until(answers, "nsqadmin answers", within_s=90)
         make = [sys.executable, ROOT / "manage.py", "create_account", "mara", "--role", "operator"]
         subprocess.run([*make, "--password", PASSWORD], check=True, env=env, cwd=ROOT, capture_output=True)
         yield f"http://{address}/nsq"

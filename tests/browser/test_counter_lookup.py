@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-import httpx
 import pytest
 from playwright.sync_api import expect
+
+from tests.harness import web
+from tests.harness.waiting import wait_until
 
 
 def shown(page) -> int:
@@ -21,12 +23,12 @@ def register(stack):
 
     def make(path: str, **names: str) -> None:
         address = stack.addresses["--lookupd-http-address"]
-        httpx.post(f"http://{address}{path}", params=names, trust_env=False).raise_for_status()
+        web.post(f"http://{address}{path}", params=names, trust_env=False).raise_for_status()
 
     return make
 
 
-def test_the_counter_counts_what_channels_are_given(live, stack, wait_until):
+def test_the_counter_counts_what_channels_are_given(live, stack):
     """It stands at the sum over all channels and moves without a reload; one more channel counts once more."""
     stack.command("/topic/create", topic="counted")
     stack.command("/channel/create", topic="counted", channel="one")
@@ -59,7 +61,7 @@ def test_what_only_a_registry_knows_is_listed_and_can_be_deleted(live, stack, re
     dialog.get_by_role("button", name="Close").click()
     expect(inactive.get_by_text("ghost.ship")).to_have_count(0)
     address = stack.addresses["--lookupd-http-address"]
-    assert "ghost.ship" not in httpx.get(f"http://{address}/topics", trust_env=False).json()["topics"]
+    assert "ghost.ship" not in web.get(f"http://{address}/topics", trust_env=False).json()["topics"]
 
 
 def test_a_topic_that_comes_to_a_broker_is_no_longer_inactive(live, stack, register):
@@ -85,7 +87,7 @@ def test_a_topic_and_a_channel_are_created_ahead_of_their_producer(live, stack):
     form.get_by_role("button", name="Create").click()
     expect(form.get_by_role("status")).to_have_text("Channel readers of topic ahead is made.")
     address = stack.addresses["--lookupd-http-address"]
-    assert httpx.get(f"http://{address}/channels", params={"topic": "ahead"}, trust_env=False).json() == {
+    assert web.get(f"http://{address}/channels", params={"topic": "ahead"}, trust_env=False).json() == {
         "channels": ["readers"]
     }
     inactive = page.get_by_role("region", name="Inactive topics")

@@ -8,6 +8,8 @@ from base64 import b64decode
 import pytest
 from playwright.sync_api import expect
 
+from tests.harness.waiting import wait_until
+
 
 def bodies(visitor_or_page, topic, channel):
     """What the channel holds, asked of the platform from the page's own session."""
@@ -78,7 +80,7 @@ def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
     expect(article).to_contain_text("00 01 02 03")
 
 
-def test_a_tail_shows_filters_and_pauses_and_leaves_nothing_behind(live, stack, letters, wait_until):
+def test_a_tail_shows_filters_and_pauses_and_leaves_nothing_behind(live, stack, letters):
     """Through a channel of its own, which is gone when the page is left; the other channel keeps its messages."""
     page = live("/topics/letters")
     page.get_by_role("button", name="Tail").click()
@@ -172,7 +174,7 @@ def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, lette
             expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_topic_is_tombstoned_on_one_node(live, stack, wait_until):
+def test_a_topic_is_tombstoned_on_one_node(live, stack):
     """From the node's page, after a question that says what happens; the outcome is told server by server."""
     stack.publish("faded")
     node = stack.addresses["--nsqd-http-address"]

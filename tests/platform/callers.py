@@ -19,7 +19,7 @@ class Caller:
         self.token = "Authorization" in headers
 
     def may(self, permission: Any) -> bool:
-        from accounts.roles import allows
+        from nsqplatform.accounts.roles import allows
 
         return self.user is not None and allows(self.user.role, permission)
 
@@ -33,7 +33,7 @@ def maker(account: Callable[..., Any]) -> Callable[[str], Caller]:
     """Makes a caller of CALLERS; ``limited`` is an operator of ``orders.*`` alone."""
     from django.test import Client
 
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     def make(name: str) -> Caller:
         if name == "stranger":

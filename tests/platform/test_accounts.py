@@ -13,7 +13,9 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-pytestmark = pytest.mark.django_db(transaction=True)
+from tests.harness.waiting import DEADLINE_S
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 
 def test_signing_in_and_out(browser, account):
@@ -64,7 +66,7 @@ def test_a_closed_account_cannot_sign_in(browser, account):
 
 @pytest.fixture
 def link(account):
-    from accounts.services import one_time_link
+    from nsqplatform.accounts.services import one_time_link
 
     return one_time_link(account("admin"))
 
@@ -108,8 +110,8 @@ def test_a_link_needs_its_page(link):
 
 def test_a_link_expires(link):
     """After fifteen minutes it is worth nothing."""
-    from accounts.models import OneTimeLink
-    from accounts.services import LINK_LIFETIME
+    from nsqplatform.accounts.models import OneTimeLink
+    from nsqplatform.accounts.services import LINK_LIFETIME
 
     assert timedelta(minutes=15) == LINK_LIFETIME
     OneTimeLink.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
@@ -118,7 +120,7 @@ def test_a_link_expires(link):
 
 def test_of_two_who_use_a_link_at_once_one_gets_in(link):
     """There is no moment between the look and the deed."""
-    from accounts.services import use_link
+    from nsqplatform.accounts.services import use_link
 
     token = link.rsplit("/", 1)[1]
     gate, users = threading.Barrier(8), []
@@ -126,7 +128,7 @@ def test_of_two_who_use_a_link_at_once_one_gets_in(link):
     def use() -> None:
         from django.db import connection
 
-        gate.wait(10)
+        gate.wait(DEADLINE_S)
         users.append(use_link(token=token))
         connection.close()
 
@@ -140,14 +142,14 @@ def test_of_two_who_use_a_link_at_once_one_gets_in(link):
 
 def test_only_a_hash_of_a_link_is_kept(link):
     """Whoever reads the database cannot sign in with what it holds."""
-    from accounts.models import OneTimeLink
+    from nsqplatform.accounts.models import OneTimeLink
 
     assert link.rsplit("/", 1)[1] not in str(OneTimeLink.objects.values().get())
 
 
 def test_the_first_start_makes_an_administrator(db):
     """And no later one does."""
-    from accounts.services import first_start
+    from nsqplatform.accounts.services import first_start
 
     link = first_start()
     assert first_start() is None
@@ -162,7 +164,7 @@ def test_the_first_start_makes_an_administrator(db):
 
 def test_a_token_speaks_for_its_account(account, browser):
     """A script needs neither cookies nor CSRF."""
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("operator"), name="backup")
     script = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {token}"})
@@ -182,7 +184,7 @@ def test_a_token_that_is_none_is_refused(header, redis):
 
 def test_a_token_ends_with_its_account(account):
     """Closing an account closes its scripts."""
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     user = account("operator")
     token = create_token(user=user, name="backup")
@@ -193,7 +195,7 @@ def test_a_token_ends_with_its_account(account):
 
 def test_a_new_token_of_the_same_name_replaces_the_old(account):
     """So that a lost token can be made worthless."""
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     user = account("viewer")
     old, new = create_token(user=user, name="backup"), create_token(user=user, name="backup")
@@ -233,7 +235,7 @@ def test_each_role_may_what_it_should(role, endpoint, browser, account, go_clust
 
 def test_every_endpoint_asks_who_calls(browser):
     """Nothing but the sign-in answers a stranger: also what is added later."""
-    from console.api import api
+    from nsqplatform.console.api import api
 
     schema = api.get_openapi_schema()
     for path, methods in schema["paths"].items():

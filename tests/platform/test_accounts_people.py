@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_last_admin_stays_one(admin):
 
 def test_a_token_is_shown_once_and_has_no_more_than_its_owner(browser, account):
     """Nor goes on after its end, or when its owner is a lesser one."""
-    from accounts.models import ApiToken, User
+    from nsqplatform.accounts.models import ApiToken, User
 
     user = account("operator", "olga")
     olga = browser()
@@ -108,7 +108,7 @@ def test_a_token_is_shown_once_and_has_no_more_than_its_owner(browser, account):
 
 def test_the_audit_trail_is_filtered_by_the_platform_and_downloaded_as_filtered(admin):
     """Invitations, changes and refused sign-ins are in it; a cell is no formula."""
-    from accounts.audit import record
+    from nsqplatform.accounts.audit import record
 
     admin.request("POST", "people", {"username": "olga", "role": "operator"})
     admin.request("POST", "session", {"username": "ada", "password": "wrong"})
@@ -121,9 +121,9 @@ def test_the_audit_trail_is_filtered_by_the_platform_and_downloaded_as_filtered(
 
 
 def test_a_formula_in_an_export_is_text():
-    from accounts.audit import record
-    from accounts.audit_api import csv_lines
-    from accounts.models import AuditEntry
+    from nsqplatform.accounts.audit import record
+    from nsqplatform.accounts.audit_api import csv_lines
+    from nsqplatform.accounts.models import AuditEntry
 
     record(user=None, action="sign-in", subject="=1+1", outcome="refused")
     [row] = csv.DictReader(io.StringIO("".join(csv_lines(AuditEntry.objects.all()))))

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.django_db(transaction=True)
+from tests.harness.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_creating_a_topic_without_registries_makes_it_on_the_nodes(go_cluster, o
     assert all("orders" in node.topics for node in go_cluster.nodes)
 
 
-def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, collect, picture, wait_until):
+def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, collect, picture):
     """The picture remembers that it has the topic, although the registry has dropped it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")

@@ -16,12 +16,13 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 from websockets.sync.client import ClientConnection, connect
 
-from accounts.tokens import create_token
-from alerts import evaluation
-from alerts.models import Alert, Notifier, Rule
+from nsqplatform.accounts.tokens import create_token
+from nsqplatform.alerts import evaluation
+from nsqplatform.alerts.models import Alert, Notifier, Rule
+from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.receivers import MailServer, Receiver
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 QUICK = {"hold_s": 0, "resolve_after_s": 0}
 BACKLOG = {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 100} | QUICK
@@ -76,9 +77,7 @@ def firing(admin) -> Callable[..., list[dict[str, Any]]]:
     return read
 
 
-def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(
-    go_cluster, collect, tells, firing, receiver, wait_until
-):
+def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(go_cluster, collect, tells, firing, receiver):
     """Slack shows the text; machines find the same in fields."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", depth=500)
@@ -105,7 +104,7 @@ def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(
     assert firing() == []
 
 
-def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firing, receiver, wait_until):
+def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firing, receiver):
     """However many channels; it names twenty and counts the others."""
     alpha = go_cluster.nodes[0]
     for number in range(30):
@@ -120,9 +119,7 @@ def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firin
     assert len(receiver.bodies) == 1
 
 
-def test_rules_are_followed_as_they_are_changed(
-    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
-):
+def test_rules_are_followed_as_they_are_changed(go_cluster, collect, picture, admin, tells, firing, receiver):
     """Made, changed, disabled and deleted while the collector runs."""
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
     collect()
@@ -147,7 +144,7 @@ def test_rules_are_followed_as_they_are_changed(
     assert {alert["resolution"] for alert in firing("resolved")} == {"rule"}
 
 
-def test_a_node_that_dies_is_missing_until_it_is_back(go_cluster, collect, picture, tells, receiver, wait_until):
+def test_a_node_that_dies_is_missing_until_it_is_back(go_cluster, collect, picture, tells, receiver):
     """What it held meanwhile is neither beyond its threshold nor well: no consumers are missed on a dead node."""
     beta = go_cluster.nodes[1]
     beta.channel("orders", "billing", client_count=0, depth=5)
@@ -169,7 +166,7 @@ def test_a_node_that_dies_is_missing_until_it_is_back(go_cluster, collect, pictu
 
 
 def test_another_collector_goes_on_with_what_the_last_one_knew(
-    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+    go_cluster, collect, picture, admin, tells, firing, receiver
 ):
     """What fired is not told again, what is over by then is told, and hold times go on."""
     alpha = go_cluster.nodes[0]
@@ -190,7 +187,7 @@ def test_another_collector_goes_on_with_what_the_last_one_knew(
 
 
 def test_a_webhook_that_is_deaf_is_told_when_it_hears_again(
-    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
+    go_cluster, collect, picture, admin, tells, firing, receiver
 ):
     """Meanwhile the notifier says what is wrong, beats go on, and others are told."""
     receiver.status["/hook"] = (503, "no room")
@@ -209,14 +206,14 @@ def test_a_webhook_that_is_deaf_is_told_when_it_hears_again(
     version = picture()["version"]
     wait_until(lambda: picture()["version"] > version, "beats go on")
     del receiver.status["/hook"]
-    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "it is told at last", 40)
+    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "it is told at last", within_s=40)
     wait_until(lambda: notifiers()["hook"]["last_error"] == "", "the failure is forgotten")
     assert notifiers()["hook"]["last_sent_at"]
     assert len(other.bodies) == 1
     other.stop()
 
 
-def test_a_webhook_that_hangs_holds_up_nobody(go_cluster, collect, picture, admin, tells, receiver, wait_until):
+def test_a_webhook_that_hangs_holds_up_nobody(go_cluster, collect, picture, admin, tells, receiver):
     """Others are told, and alerts fire and end as ever."""
     receiver.hold = threading.Event()
     alpha = go_cluster.nodes[0]
@@ -232,9 +229,7 @@ def test_a_webhook_that_hangs_holds_up_nobody(go_cluster, collect, picture, admi
     other.stop()
 
 
-def test_what_is_beyond_its_threshold_but_not_for_long_enough_is_pending(
-    go_cluster, collect, admin, tells, firing, wait_until
-):
+def test_what_is_beyond_its_threshold_but_not_for_long_enough_is_pending(go_cluster, collect, admin, tells, firing):
     """It is listed with when it would fire, until it fires or is well again."""
 
     def pending() -> list[dict[str, Any]]:
@@ -261,7 +256,7 @@ def test_what_is_beyond_its_threshold_but_not_for_long_enough_is_pending(
     wait_until(lambda: pending() == [], "all is well again")
 
 
-def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings, wait_until):
+def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings):
     """From the address that the settings give, through the server they name."""
     server = MailServer()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
@@ -280,9 +275,7 @@ def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings, 
     server.stop()
 
 
-def test_what_is_silenced_or_acknowledged_is_not_told(
-    go_cluster, collect, picture, admin, tells, firing, receiver, wait_until
-):
+def test_what_is_silenced_or_acknowledged_is_not_told(go_cluster, collect, picture, admin, tells, firing, receiver):
     """Silenced, it is told when the silence ends and it fires yet; acknowledged, it is not told again."""
     alpha = go_cluster.nodes[0]
     until = int((timezone.now() + timedelta(hours=1)).timestamp() * 1000)
@@ -304,9 +297,7 @@ def test_what_is_silenced_or_acknowledged_is_not_told(
     assert [subjects for event, subjects in receiver.told() if event == "still firing" and "quiet" in subjects[0]] == []
 
 
-def test_what_people_close_is_over_and_fires_again_if_it_holds(
-    go_cluster, collect, admin, tells, firing, receiver, wait_until
-):
+def test_what_people_close_is_over_and_fires_again_if_it_holds(go_cluster, collect, admin, tells, firing, receiver):
     """As a new alert."""
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
     tells()
@@ -320,7 +311,7 @@ def test_what_people_close_is_over_and_fires_again_if_it_holds(
     assert "Closed by admin." in next(body["text"] for body in receiver.bodies if body["event"] == "resolved")
 
 
-def test_what_was_over_long_ago_is_dropped(go_cluster, collect, tells, nsqadmin_settings, wait_until):
+def test_what_was_over_long_ago_is_dropped(go_cluster, collect, tells, nsqadmin_settings):
     """As the audit trail is; what fires stays, however old it is."""
     nsqadmin_settings(audit_retention=timedelta(days=30))
     rule = Rule.objects.get(pk=tells(scope="node", metric="down"))
@@ -370,7 +361,7 @@ def next_alerts(socket: ClientConnection, holds: Callable[[dict[str, Any]], bool
     pytest.fail(f"not told: {what}")
 
 
-def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tells, socket, admin, wait_until):
+def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tells, socket, admin):
     """What fires, what people do about it, what is over: the alerts that changed, and how many there are."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", depth=500)
@@ -390,7 +381,7 @@ def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tell
     assert admin.request("GET", "alerts").json()["version"] >= told["version"]
 
 
-def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tells, socket, monkeypatch, wait_until):
+def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tells, socket, monkeypatch):
     """How many there are, every few seconds, by the version they are as of."""
     monkeypatch.setattr(evaluation, "REPEATED_EVERY_S", 0.5)
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
@@ -402,7 +393,7 @@ def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tell
 
 
 def test_prometheus_reads_what_fires_and_who_was_told(
-    go_cluster, collect, web, account, tells, receiver, metrics_problems, wait_until
+    go_cluster, collect, web, account, tells, receiver, metrics_problems
 ):
     """On the platform's /metrics, beside the collector's other figures."""
     token = create_token(user=account("viewer"), name="prometheus")
@@ -414,7 +405,7 @@ def test_prometheus_reads_what_fires_and_who_was_told(
     delivered = ("nsq_alerts_notifications_total", "hook", "delivered")
 
     def scraped() -> dict[tuple[str, ...], float]:
-        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
+        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=DEADLINE_S)
         assert metrics_problems(answer.text) == []
         return {
             (sample.name, *sample.labels.values()): sample.value
@@ -428,9 +419,7 @@ def test_prometheus_reads_what_fires_and_who_was_told(
     assert found["nsq_alerts_evaluation_seconds_count",] >= 1
 
 
-def test_a_collector_without_a_database_goes_on_collecting(
-    go_cluster, collect, picture, wait_until, monkeypatch, caplog
-):
+def test_a_collector_without_a_database_goes_on_collecting(go_cluster, collect, picture, monkeypatch, caplog):
     """The picture is drawn; the log says that alerts are not watched; they are once it is back."""
     original = evaluation.ledger.in_force
 

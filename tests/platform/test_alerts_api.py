@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from accounts.models import AuditEntry
-from alerts.models import Alert, Notifier, Rule, Silence
-from alerts.suggested import SUGGESTED
+from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+from nsqplatform.alerts.suggested import SUGGESTED
+from tests.harness.waiting import wait_until
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 BACKLOG = {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 100.0, "topic_pattern": "orders.*"}
 
@@ -86,7 +87,7 @@ def test_a_rule_is_made_changed_and_deleted(admin):
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({"metric": "weight"}, "metric: 'weight' is none of a channel's; there are depth, oldest_age_s"),
+        ({"metric": "weight"}, "metric: 'weight' is none of a channel's; there are depth, in_flight_count, "),
         ({"scope": "topic", "metric": "timeout_rate"}, "metric: 'timeout_rate' is none of a topic's"),
         ({"topic_pattern": "orders eu"}, "topic_pattern: 'orders eu' is no glob of names"),
         ({"threshold": "lots"}, "threshold: Input should be a valid number"),
@@ -152,7 +153,7 @@ def test_deleting_a_rule_ends_its_alerts_and_keeps_them(admin):
     )
 
 
-def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, picture, wait_until):
+def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, picture):
     """Of the newest picture, without keeping the rule; of what a silent node holds nothing is claimed."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders.eu", "billing", depth=500)
@@ -182,7 +183,7 @@ def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, p
     assert not Rule.objects.exists()
 
 
-def test_whatever_a_rule_can_watch_is_in_the_picture(admin, cluster, collect, wait_until):
+def test_whatever_a_rule_can_watch_is_in_the_picture(admin, cluster, collect):
     """Each metric of the catalogue has a value, of brokers that answer."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)

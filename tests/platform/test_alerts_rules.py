@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.engine import FORGOTTEN_S, Engine, Fired
-from alerts.ledger import alert_of
-from alerts.models import Rule
-from alerts.readings import Reading, Subject, is_beyond
-from alerts.standing import GAP_S, Event, Standing, step
-from alerts.suggested import SUGGESTED
-from cluster.picture import Picture
-from tests.platform.pictures import picture_of
+from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired
+from nsqplatform.alerts.ledger import alert_of
+from nsqplatform.alerts.models import Rule
+from nsqplatform.alerts.readings import Reading, Subject, is_beyond
+from nsqplatform.alerts.standing import GAP_S, Event, Standing, step
+from nsqplatform.alerts.suggested import SUGGESTED
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from tests.platform.snapshots import picture_of
 
 # ---- one subject
 
@@ -150,7 +150,7 @@ def topic(name: str, *nodes: str, **figures: Any) -> dict[str, Any]:
 
 def picture(
     *channels: dict[str, Any], topics: Sequence[dict[str, Any]] = (), nodes: dict[str, dict[str, Any]] | None = None
-) -> Picture:
+) -> Snapshot:
     nodes = {ALPHA: {}, BETA: {}} if nodes is None else nodes
     return picture_of(
         {
@@ -177,12 +177,12 @@ class Clock:
         if settled:
             self.beats(picture(), 11)
 
-    def beats(self, seen: Picture, count: int = 1) -> list[tuple[float, str, Any]]:
+    def beats(self, seen: Snapshot, count: int = 1) -> list[tuple[float, str, Any]]:
         """What happened in so many beats: when, what, and to which subject (its last part) or how it ended."""
         found = []
         for _ in range(count):
             self.now += 1
-            for happened in self.engine.beat(seen, now=self.now):
+            for happened in self.engine.evaluate(seen, now=self.now):
                 for event in happened:
                     name = [part for part in event.subject if part][-1]
                     found.append((self.now, "fired" if isinstance(event, Fired) else event.resolution, name))
@@ -195,7 +195,7 @@ def test_an_alert_fires_after_its_hold_time_and_is_over_after_its_calm():
     high, low = picture(channel("billing", (ALPHA, 500))), picture(channel("billing", (ALPHA, 5)))
     assert clock.beats(high, 3) == []
     clock.now += 1
-    [[fired]] = list(clock.engine.beat(high, now=clock.now))
+    [[fired]] = list(clock.engine.evaluate(high, now=clock.now))
     assert isinstance(fired, Fired)
     assert (fired.subject, fired.value, fired.at - fired.began) == (("orders", "billing", ""), 500, 3)
     assert clock.beats(low, 2) == []
@@ -315,7 +315,7 @@ def test_a_node_says_what_it_failed_with():
     clock = Clock(replace_rule(DOWN, hold_s=0), unwell)
     nodes = {ALPHA: {"state": "down", "error": "connection refused"}, BETA: {"health": "NOK - no space left"}}
     clock.now += 1
-    fired = [event for happened in clock.engine.beat(picture(nodes=nodes), now=clock.now) for event in happened]
+    fired = [event for happened in clock.engine.evaluate(picture(nodes=nodes), now=clock.now) for event in happened]
     assert [(event.subject.node, event.value, event.detail) for event in fired if isinstance(event, Fired)] == [
         (ALPHA, None, "connection refused"),
         (BETA, None, "NOK - no space left"),
@@ -420,7 +420,7 @@ def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, reso
             alerts = [alert_of(fired) for fired in fires.values()]
             assert engine.restore(alerts, left, now=float(second), known=float(second) - 1) == []
         row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
-        for happened in engine.beat(picture(row), now=float(second)):
+        for happened in engine.evaluate(picture(row), now=float(second)):
             for event in happened:
                 if isinstance(event, Fired):
                     fires[event.subject.channel] = event
@@ -435,7 +435,7 @@ def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, reso
         at_once = []
         for second, depth in enumerate(depths):
             row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
-            for happened in whole.beat(picture(row), now=float(second)):
+            for happened in whole.evaluate(picture(row), now=float(second)):
                 at_once += ["fired" if isinstance(event, Fired) else "over" for event in happened]
         assert told == at_once
 

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cluster.archiving import KEPT_BATCHES, Archiving
-from cluster.node import Node
-from cluster.reading import NodeView, Reading
-from cluster.samples import samples_of
-from cluster.stats import parse_stats
+from nsqplatform.cluster.collector.archiver import KEPT_BATCHES, Archiver
+from nsqplatform.cluster.collector.node import Node
+from nsqplatform.cluster.collector.reading import NodeView, Reading
+from nsqplatform.cluster.collector.samples import samples_of
+from nsqplatform.cluster.collector.stats import parse_stats
 
 
 class Shelf:
@@ -40,8 +40,8 @@ def shelf() -> Shelf:
 
 
 @pytest.fixture
-async def archiving(shelf) -> Archiving:
-    return Archiving(lambda: shelf)
+async def archiver(shelf) -> Archiver:
+    return Archiver(lambda: shelf)
 
 
 def reading(depth: int) -> list[NodeView]:
@@ -52,46 +52,46 @@ def reading(depth: int) -> list[NodeView]:
     return [NodeView(node=Node(id="n:1", address="n:1"), error=None, latest=latest)]
 
 
-async def test_a_batch_is_taken_every_ten_seconds_and_no_reading_twice(archiving, shelf):
+async def test_a_batch_is_taken_every_ten_seconds_and_no_reading_twice(archiver, shelf):
     """A node that has not answered since adds nothing."""
     for second in range(25):
-        archiving.beat(reading(second), now=100.0 + second)
-        await archiving.finish()
-    archiving.take(reading(20))
-    await archiving.finish()
+        archiver.add(reading(second), now=100.0 + second)
+        await archiver.finish()
+    archiver.take(reading(20))
+    await archiver.finish()
     assert shelf.written == [0, 10, 20]
 
 
-async def test_what_could_not_be_written_is_written_later_in_order(archiving, shelf, caplog):
+async def test_what_could_not_be_written_is_written_later_in_order(archiver, shelf, caplog):
     """One line in the log for the whole outage, and one for its end."""
     shelf.errors = [OSError("no space left"), OSError("no space left")]
     for depth in (1, 2, 3):
-        archiving.take(reading(depth))
-        await archiving.finish()
+        archiver.take(reading(depth))
+        await archiver.finish()
     assert shelf.written == [1, 2, 3]
     logged = [record.message for record in caplog.records]
     assert logged.count("cannot write to the archive; will keep trying") == 1
     assert logged.count("the archive can be written again") == 1
 
 
-async def test_a_batch_that_does_not_fit_holds_up_no_other(archiving, shelf, caplog):
+async def test_a_batch_that_does_not_fit_holds_up_no_other(archiver, shelf, caplog):
     """It is given up, and the log says why."""
     shelf.errors = [ValueError("column depth: out of range")]
     for depth in (1, 2):
-        archiving.take(reading(depth))
-        await archiving.finish()
+        archiver.take(reading(depth))
+        await archiver.finish()
     assert shelf.written == [2]
     assert "do not fit the archive" in caplog.text
 
 
-async def test_a_slow_disk_delays_no_beat_and_fills_no_memory(archiving, shelf, caplog):
+async def test_a_slow_disk_delays_no_beat_and_fills_no_memory(archiver, shelf, caplog):
     """Beats go on beside the writing; beyond five minutes' worth, the oldest samples are given up."""
     shelf.gate.clear()
     for depth in range(KEPT_BATCHES + 5):
-        archiving.take(reading(depth))
+        archiver.take(reading(depth))
         await asyncio.sleep(0)
     shelf.gate.set()
-    await archiving.finish()
+    await archiver.finish()
     # The first was being written all the time; of those that waited, the oldest went.
     assert shelf.written == [0, *range(5, KEPT_BATCHES + 5)]
     assert "samples given up" in caplog.text
@@ -120,8 +120,8 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
         {"channel_name": "new", "depth": 0, "message_count": 0, "client_count": 1, "latency_histogram": histogram()},
     ]
     topic = {"topic_name": "t", "depth": 9, "backend_depth": 8, "message_count": 99, "message_bytes": 999}
-    [of_topic, busy, new] = rows_of(topic | {"channels": channels}, boot_id="b1")
-    same = {"node": "n:1", "boot_id": "b1", "topic": "t", "percentiles": None}
+    [of_topic, busy, new] = rows_of(topic | {"channels": channels}, boot_id="b1", uptime_ns=77)
+    same = {"node": "n:1", "boot_id": "b1", "uptime_ns": 77, "topic": "t", "percentiles": None}
     same |= {
         "taken_at": datetime(2023, 11, 14, 22, 13, 20, 500_000, UTC),
         "started_at": datetime(2020, 9, 13, 12, 26, 40, 0, UTC),
@@ -164,8 +164,50 @@ def test_a_go_node_is_archived_with_the_percentiles_it_tells():
     ]
     assert {row["boot_id"] for row in rows} == {"1600000000"}
     assert {row["hist_counts"] is None for row in rows} == {True}
+    assert {row["uptime_ns"] for row in rows} == {None}
 
 
 def test_a_node_without_topics_adds_nothing():
     """Nor does it keep the others from the archive."""
     assert rows_of(boot_id="b") == []
+
+
+# ---- what ends
+
+
+def view(boot: str, depth: int, *, ended: Reading | None = None, node: str = "n:1") -> NodeView:
+    latest = reading_of(boot, depth)
+    return NodeView(node=Node(id=node, address=node), error=None, latest=latest, previous_boot=ended)
+
+
+def reading_of(boot: str, depth: int) -> Reading:
+    topic = {"topic_name": "t", "depth": depth, "message_count": 0}
+    stats = parse_stats(json.dumps({"version": "1", "boot_id": boot, "topics": [topic]}).encode())
+    return Reading(stats, read_at=float(depth), taken_at=1_700_000_000.0 + depth)
+
+
+async def test_the_last_reading_of_a_process_is_archived_when_the_next_one_answers(archiver, shelf):
+    """It is read every second and archived every ten: a restart costs no more than the last second."""
+    for second, boot in ((0, "a"), (1, "a"), (4, "a"), (5, "b"), (6, "b"), (11, "b")):
+        archiver.add([view(boot, second)], now=100.0 + second)
+        await archiver.finish()
+    assert sorted(shelf.written) == [0, 4, 11]
+
+
+async def test_the_figures_that_a_process_ended_with_are_archived_in_place_of_its_last_reading(archiver, shelf):
+    """They are later than anything that was read of it."""
+    archiver.add([view("a", 1)], now=101.0)
+    archiver.add([view("b", 5, ended=reading_of("a", 3))], now=105.0)
+    archiver.add([view("b", 12, ended=reading_of("a", 3))], now=112.0)
+    await archiver.finish()
+    assert sorted(shelf.written) == [1, 3, 12]
+
+
+async def test_the_last_reading_of_a_node_that_is_gone_is_archived(archiver, shelf):
+    """Deregistered, or out of the settings."""
+    archiver.add([view("a", 1), view("x", 2, node="m:1")], now=101.0)
+    archiver.add([view("a", 3), view("x", 4, node="m:1")], now=103.0)
+    archiver.add([view("a", 5)], now=105.0)
+    archiver.add([view("a", 11)], now=111.0)
+    await archiver.finish()
+    assert sorted(shelf.written) == [1, 2, 4, 11]

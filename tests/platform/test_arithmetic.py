@@ -9,16 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.delta import Deltas
-from cluster.drawing import Drawing
-from cluster.latency import QUANTILES, LatencyWindow
-from cluster.node import Node
-from cluster.picture import EVERYTHING, Picture, View
-from cluster.reading import NodeView, Reading
-from cluster.stats import Malformed, NodeStats, parse_stats
+from nsqcluster import Malformed, NodeStats
+from nsqplatform.cluster.collector.node import Node
+from nsqplatform.cluster.collector.reading import NodeView, Reading
+from nsqplatform.cluster.collector.stats import parse_stats
+from nsqplatform.cluster.snapshots.builder import SnapshotBuilder
+from nsqplatform.cluster.snapshots.delta import Deltas
+from nsqplatform.cluster.snapshots.latency import QUANTILES, LatencyWindow
+from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, Snapshot, View
 from nsqwire.histogram import RELATIVE_ERROR, Histogram
 from tests.platform.browser import Browser
-from tests.platform.pictures import picture_of
+from tests.platform.snapshots import picture_of
 
 MS = 1_000_000
 
@@ -87,7 +88,7 @@ def view(now: Reading, before: Reading | None, error: str | None = None) -> Node
 
 
 def picture(*views: NodeView) -> Any:
-    return Drawing(LatencyWindow()).draw(views, {}, version=1, taken_at_ms=0).snapshot
+    return SnapshotBuilder(LatencyWindow()).build(views, {}, version=1, taken_at_ms=0).rows
 
 
 def test_finished_messages_are_those_that_left_the_channel():
@@ -160,7 +161,7 @@ def test_a_range_holds_what_other_nodes_histograms_say_too():
         NodeView(node=Node(id=name, address=""), error=None, latest=Reading(told, read_at=1.0, taken_at=0))
         for name, told in (("a", after), ("b", go_stats(12)))
     ]
-    row = Drawing(window).draw(views, {}, version=1, taken_at_ms=0).snapshot["channels"][0]
+    row = SnapshotBuilder(window).build(views, {}, version=1, taken_at_ms=0).rows["channels"][0]
     assert row["p99_ms"] == about(2000)
     assert row["p99_range_ms"] == [12.0, row["p99_ms"]]
 
@@ -173,7 +174,7 @@ spread = st.lists(
 )
 
 
-def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Picture:
+def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Snapshot:
     """Topics and channels by name, each with its shares on nodes; a channel's topic has its name."""
     one = Reading(stats(channel()), read_at=0.0, taken_at=0)
     whole = picture(view(one, None))
@@ -216,18 +217,18 @@ views = st.sampled_from([EVERYTHING, View(topic="a"), View(node="m")])
 
 
 @given(pictures, pictures, views)
-def test_a_picture_and_its_delta_make_the_next_picture(before, after, looked_at):
+def test_a_picture_and_its_delta_make_the_next_picture(before, after, watches):
     """Whatever came, changed and went, in each view; and a row that stayed is not sent. Only the shares of single nodes
     are not kept up for those who look at everything."""
     held = Browser()
-    held.take(json.loads(json.dumps(before.message(looked_at))))
-    change = json.loads(json.dumps(Deltas(before, after).of(looked_at)))
-    for kind, told in before.part(looked_at).items():
-        same = {key for key, row in told.items() if after.part(looked_at)[kind].get(key) == row}
+    held.take(json.loads(json.dumps(before.message(watches))))
+    change = json.loads(json.dumps(Deltas(before, after).of(watches)))
+    for kind, told in before.part(watches).items():
+        same = {key for key, row in told.items() if after.part(watches)[kind].get(key) == row}
         assert not same & {*change[kind]["set"].get("keys", [])}
     held.take(change)
-    for kind, expected in after.part(looked_at).items():
-        if looked_at == EVERYTHING:
+    for kind, expected in after.part(watches).items():
+        if watches == EVERYTHING:
             expected = {key: row | {"nodes": held.rows[kind][key].get("nodes")} for key, row in expected.items()}
         assert {key: row | {"nodes": row.get("nodes")} for key, row in held.rows[kind].items()} == {
             key: row | {"nodes": row.get("nodes")} for key, row in expected.items()
@@ -421,5 +422,5 @@ def test_no_answer_breaks_the_reader(body):
     try:
         read = parse_stats(body)
     except Malformed as error:
-        read = str(error)
+        read = error.reason
     assert isinstance(read, NodeStats) or read.startswith("cannot read its /stats: ")

@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.dataset
 import pytest
 
+from tests.harness.waiting import wait_until
+
 pytestmark = pytest.mark.django_db(transaction=True)  # the collector writes from a thread of its own
 
 
@@ -20,7 +22,7 @@ def row(picture: dict[str, Any] | None, kind: str, **fields: Any) -> dict[str, A
     return next((each for each in rows if all(each[name] == value for name, value in fields.items())), None)
 
 
-def test_the_picture_sums_figures_over_nodes(go_cluster, collect, picture, wait_until):
+def test_the_picture_sums_figures_over_nodes(go_cluster, collect, picture):
     """A topic on two nodes is one row, with each node's share in it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, backend_depth=1, message_count=10, message_bytes=1000)
@@ -46,7 +48,7 @@ def test_the_picture_sums_figures_over_nodes(go_cluster, collect, picture, wait_
     assert (node["state"], node["hostname"], node["version"], node["depth"]) == ("up", "alpha", "1.3.0", 8)
 
 
-def test_rates_come_from_two_readings(go_cluster, collect, picture, wait_until):
+def test_rates_come_from_two_readings(go_cluster, collect, picture):
     """A counter that rises shows as a rate; there is none before the second reading."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", message_count=100)
@@ -66,7 +68,7 @@ def test_rates_come_from_two_readings(go_cluster, collect, picture, wait_until):
     assert seen[0]["publish_rate"] is None
 
 
-def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, picture, wait_until):
+def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, picture):
     """Its row says why, its messages stay in the sums, and the other node's figures go on."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, message_count=10)
@@ -86,7 +88,7 @@ def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluste
     assert up["error"] is None
 
 
-def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture, wait_until):
+def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture):
     """Counters that start again at zero with a new start_time are no rate at all for a beat."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", message_count=1_000_000)
@@ -98,7 +100,7 @@ def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture, 
     assert after["publish_rate"] is None or after["publish_rate"] >= 0
 
 
-def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture, wait_until):
+def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture):
     """While one node does not answer, the other's figures keep arriving; after three seconds it is down."""
     alpha, beta = go_cluster.nodes
     beta.topic("orders", depth=1)
@@ -122,7 +124,7 @@ def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture, wait_until
     ],
 )
 def test_a_node_that_talks_nonsense_is_down_and_says_what_was_wrong(
-    go_cluster, collect, picture, wait_until, monkeypatch, answer, complaint
+    go_cluster, collect, picture, monkeypatch, answer, complaint
 ):
     """Its neighbours are not disturbed."""
     alpha, beta = go_cluster.nodes
@@ -135,7 +137,7 @@ def test_a_node_that_talks_nonsense_is_down_and_says_what_was_wrong(
     assert row(picture(), "topics", name="orders", depth=1)
 
 
-def test_configured_nodes_need_no_registry(go_cluster, collect, picture, wait_until, settings):
+def test_configured_nodes_need_no_registry(go_cluster, collect, picture, settings):
     """A node given by address appears under the name it gives itself; one that is down under its address."""
     alpha, beta = go_cluster.nodes
     beta.stop()
@@ -148,7 +150,7 @@ def test_configured_nodes_need_no_registry(go_cluster, collect, picture, wait_un
     beta.start()
 
 
-def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture, wait_until):
+def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture):
     """What was created ahead of its first producer stands in the picture, on no node."""
     go_cluster.registry.idle["planned"] = ["archive"]
     collect()
@@ -157,7 +159,7 @@ def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture
     assert row(picture(), "channels", topic="planned", name="archive")
 
 
-def test_a_registry_that_dies_leaves_its_nodes_in_the_picture(go_cluster, collect, picture, wait_until):
+def test_a_registry_that_dies_leaves_its_nodes_in_the_picture(go_cluster, collect, picture):
     """What it said last holds; the nodes themselves are still asked."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", depth=1)
@@ -170,7 +172,7 @@ def test_a_registry_that_dies_leaves_its_nodes_in_the_picture(go_cluster, collec
     go_cluster.registry.start()
 
 
-def test_versions_go_on_after_a_restart(go_cluster, collect, picture, wait_until):
+def test_versions_go_on_after_a_restart(go_cluster, collect, picture):
     """Browsers that hold an old picture are not confused by a new collector."""
     collecting = collect()
     wait_until(lambda: (picture() or {}).get("version", 0) >= 2, "two beats")
@@ -180,7 +182,7 @@ def test_versions_go_on_after_a_restart(go_cluster, collect, picture, wait_until
     wait_until(lambda: picture()["version"] == last + 1, "the next version")
 
 
-def test_a_second_collector_stands_by(go_cluster, collect, picture, redis, wait_until):
+def test_a_second_collector_stands_by(go_cluster, collect, picture, redis):
     """Two at once would give every browser two truths; the second takes over when the first is gone."""
     first = collect()
     wait_until(lambda: picture(), "a picture")
@@ -202,7 +204,7 @@ def archived(archive: Path) -> list[dict[str, Any]]:
     return pyarrow.dataset.dataset(archive / "samples", format="parquet").to_table().to_pylist()
 
 
-def test_readings_reach_the_archive(go_cluster, collect, tmp_path, wait_until):
+def test_readings_reach_the_archive(go_cluster, collect, tmp_path):
     """One row for each topic and each channel, with a Go node's own percentiles; the rest follows at the end."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", depth=3, message_count=10, message_bytes=1000)
@@ -221,7 +223,7 @@ def test_readings_reach_the_archive(go_cluster, collect, tmp_path, wait_until):
     assert len(archived(tmp_path / "archive")) >= len(rows)
 
 
-def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, picture, tmp_path, wait_until, caplog):
+def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, picture, tmp_path, caplog):
     """The picture goes on; the failure is logged once; what waited is written when the archive is back."""
     go_cluster.nodes[0].topic("orders", depth=3)
     (tmp_path / "archive").write_text("a file where a folder should be")
@@ -235,7 +237,22 @@ def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, pi
     assert caplog.text.count("cannot write to the archive") == 1
 
 
-def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis, wait_until):
+def test_damaged_files_of_the_archive_are_counted(go_cluster, collect, redis, tmp_path):
+    """As a metric: a file that maintenance has set aside."""
+    from nsqplatform.cluster import store
+
+    aside = tmp_path / "archive/samples/_damaged/date=2026-03-14/hour=01"
+    aside.mkdir(parents=True)
+    (aside / "5959-0123456789abcdef.parquet").touch()
+    collect()
+
+    def told() -> bool:
+        return b"\nnsq_archive_damaged_files 1.0\n" in (redis.get(store.COLLECTOR_METRICS) or b"")
+
+    wait_until(told, "the metric")
+
+
+def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis):
     """A broken connection to Redis costs a beat, not the collector."""
     collect()
     wait_until(lambda: picture(), "a picture")
@@ -244,7 +261,7 @@ def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis, w
     wait_until(lambda: picture()["version"] > version + 1, "later versions")
 
 
-def test_clients_are_asked_for_only_while_someone_watches(go_cluster, collect, picture, redis, wait_until):
+def test_clients_are_asked_for_only_while_someone_watches(go_cluster, collect, picture, redis):
     """The lists can be long, so nodes are spared them."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")

@@ -16,8 +16,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from accounts.models import AuditEntry
-from accounts.roles import Permission
+from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.accounts.roles import Permission
+from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.callers import CALLERS, Caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,7 +40,7 @@ SIGN_IN_FIRST = 4401
 
 @pytest.fixture
 def ask(web) -> Iterator[Callable[..., httpx.Response]]:
-    with httpx.Client(base_url=web.base, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
 
         def request(method: str, path: str, caller: Caller, **headers: str) -> httpx.Response:
             # No cookie of one answer may help the next question.
@@ -108,7 +109,7 @@ def test_static_files_are_the_web_app_and_nothing_else(ask, callers, web, name):
 
 def test_there_are_no_other_websockets():
     """A new one has to be added here, with whom it is for."""
-    from console.asgi import websockets
+    from nsqplatform.console.asgi import websockets
 
     assert {str(route.pattern) for route in websockets.routes} == {"ws/cluster", "ws/tail"}
 
@@ -132,28 +133,28 @@ def opened(web) -> Callable[..., Any]:
 def said(socket: ClientConnection, kind: str) -> dict[str, Any]:
     """The next message of this type."""
     while True:
-        message: dict[str, Any] = json.loads(socket.recv(timeout=20))
+        message: dict[str, Any] = json.loads(socket.recv(timeout=DEADLINE_S))
         if message["type"] == kind:
             return message
 
 
 @pytest.mark.parametrize("name", CALLERS)
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
-def test_a_websocket_stays_open_for_those_who_may_look(opened, callers, web, wait_until, path, name):
+def test_a_websocket_stays_open_for_those_who_may_look(opened, callers, web, path, name):
     """A stranger's is closed with a code of its own, without a word, and the log says so."""
     caller = callers(name)
-    logged = web.log.stat().st_size
+    logged = len(web.log)
     with opened(path, caller) as socket:
         if caller.may(Permission.VIEW):
             socket.send("nonsense")
             assert "expected" in said(socket, "error")["message"]
             return
         with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(timeout=20)
+            socket.recv(timeout=DEADLINE_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == SIGN_IN_FIRST
     refused = f"websocket {path}"
-    wait_until(lambda: refused in web.log.read_text()[logged:], "the refusal is in the log")
+    wait_until(lambda: any(refused in line for line in web.log[logged:]), "the refusal is in the log")
 
 
 @pytest.mark.parametrize("name", [name for name in CALLERS if name != "stranger"])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from accounts.forwarded import client_of
-from accounts.models import AuditEntry, Session, User
-from accounts.networks import networks, within
+from nsqplatform.accounts.forwarded import client_of
+from nsqplatform.accounts.models import AuditEntry, Session, User
+from nsqplatform.accounts.networks import networks, within
 
 PROXIES = networks("trusted-proxy-cidr", ["10.0.0.0/8", "::1/128"])
 PROXY, ELSEWHERE, CLIENT = "10.0.0.1", "203.0.113.9", "198.51.100.7"

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster import history
-from cluster.history import HOUR_S, METRICS, RECORDS, STEP_S, Recorder
-from cluster.picture import Picture
-from tests.platform.pictures import picture_of
+from nsqplatform.cluster.history import records
+from nsqplatform.cluster.history.records import HOUR_S, METRICS, RECORDS, STEP_S, Recorder
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from tests.harness.waiting import wait_until
+from tests.platform.snapshots import picture_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.database]
 
 
-def picture(second: int, depth: int = 7, rate: float | None = 2.0, topics: int = 1) -> Picture:
+def picture(second: int, depth: int = 7, rate: float | None = 2.0, topics: int = 1) -> Snapshot:
     """One topic on one node, without channels."""
     row: Any = {
         "paused": False,
@@ -34,9 +35,9 @@ def picture(second: int, depth: int = 7, rate: float | None = 2.0, topics: int =
     return picture_of({"version": second, "taken_at": second * 1000, "nodes": [], "topics": rows, "channels": []})
 
 
-def play(recorder: Recorder, rings: dict[str, bytearray], drawn: Picture) -> int:
+def play(recorder: Recorder, rings: dict[str, bytearray], drawn: Snapshot) -> int:
     """Write as Redis would; returns how many records that was."""
-    writes = recorder.beat(drawn)
+    writes = recorder.record(drawn)
     for key, offset, record in writes:
         ring = rings.setdefault(key, bytearray())
         ring.extend(bytes(max(0, offset + len(record) - len(ring))))
@@ -54,7 +55,7 @@ def test_an_hour_of_beats_is_an_hour_of_records_and_no_more():
         play(recorder, rings, picture(START + second, depth=second, rate=float(second % STEP_S)))
     (ring,) = [bytes(ring) for key, ring in rings.items() if key.endswith("topic:t0")]
     assert len(ring) == RECORDS * (4 + 4 * len(METRICS["topic"]))
-    times, metrics = history.read("topic", ring, START + HOUR_S + 599)
+    times, metrics = records.read("topic", ring, START + HOUR_S + 599)
     assert len(times) == RECORDS
     assert {later - earlier for earlier, later in pairwise(times)} == {STEP_S}
     assert metrics["depth"] == [at - START for at in times]
@@ -79,12 +80,12 @@ def test_clocks_that_step_lose_no_more_than_they_must(steps):
         now += step
         play(recorder, rings, picture(now))
     for key, ring in rings.items():
-        times, _ = history.read(key.split(":")[2], bytes(ring), now)
+        times, _ = records.read(key.split(":")[2], bytes(ring), now)
         assert times == sorted(times)
         assert all(now - HOUR_S < at <= now + STEP_S for at in times)
 
 
-def test_a_page_that_opens_is_given_the_hour(go_cluster, collect, redis, browser, account, wait_until):
+def test_a_page_that_opens_is_given_the_hour(go_cluster, collect, redis, browser, account):
     """Of a topic, a channel, a node and the cluster; and the collector's restart leaves it as it was."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", depth=3)

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import trustme
 
 from bench.ports import free_ports
-from tests.platform.our_nsq import Server
+from tests.harness import web
+from tests.harness.daemon import Broker, Registry
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class StrictServer(Server):
-    """A broker of ours with ``--tls-required``."""
-
-    def _answers(self) -> bool:
-        try:
-            return httpx.get(f"http://{self.address}/ping", trust_env=False).status_code == 403
-        except httpx.TransportError:
-            return False
-
-
 @pytest.fixture(params=["registries", "nodes"])
-def strict_node(
-    request: Any, wait_until: Callable[..., Any], tmp_path: Path, settings: Any, nsqadmin_settings: Callable[..., None]
-) -> Iterator[str]:
+def strict_node(request: Any, tmp_path: Path, settings: Any, nsqadmin_settings: Callable[..., None]) -> Iterator[str]:
     """Its HTTP address; the platform knows its authority, and finds it in a registry or among the given nodes."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
@@ -41,33 +28,24 @@ def strict_node(
     certificate.cert_chain_pems[0].write_to_path(cert)
     certificate.private_key_pem.write_to_path(key)
     nsqadmin_settings(http_client_tls_root_ca_file=ca)
-    tcp, http, https, lookup_tcp, lookup_http = free_ports(5)
-    registry = Server(
-        wait_until,
-        *("lookup", "--tcp-address", f"127.0.0.1:{lookup_tcp}", "--http-address", f"127.0.0.1:{lookup_http}"),
-        http_port=lookup_http,
-    )
-    node = StrictServer(
-        wait_until,
-        *("brokerd", "--tcp-address", f"127.0.0.1:{tcp}", "--http-address", f"127.0.0.1:{http}"),
-        *("--https-address", f"127.0.0.1:{https}", "--tls-required", "--tls-cert", cert, "--tls-key", key),
-        *("--broadcast-address", "127.0.0.1", "--data-path", str(tmp_path)),
-        *("--lookupd-tcp-address", f"127.0.0.1:{lookup_tcp}"),
-        http_port=http,
-    )
-    with httpx.Client(verify=ssl.create_default_context(cafile=ca), trust_env=False) as client:
+    [https] = free_ports(1)
+    registry = Registry().launch()
+    node = Broker(
+        tmp_path,
+        *(f"--https-address=127.0.0.1:{https}", "--tls-required", f"--tls-cert={cert}", f"--tls-key={key}"),
+        *("--broadcast-address=127.0.0.1", f"--lookupd-tcp-address={registry.tcp_address}"),
+    ).launch()
+    with web.client(verify=ssl.create_default_context(cafile=ca), trust_env=False) as client:
         for target in ("/topic/create?topic=orders", "/channel/create?topic=orders&channel=billing"):
             assert client.post(f"https://127.0.0.1:{https}{target}").status_code == 200
     if request.param == "registries":
-        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (registry.address,), ()
-        wait_until(
-            lambda: json.loads(registry.request("GET", "/topics").content)["topics"] == ["orders"], "the topic listed"
-        )
+        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (registry.http_address,), ()
+        wait_until(lambda: registry.get("/topics")["topics"] == ["orders"], "the topic listed")
     else:
-        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (), (node.address,)
-    yield node.address
+        settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (), (node.http_address,)
+    yield node.http_address
     for server in (node, registry):
-        server.end(signal.SIGTERM)
+        server.stop()
 
 
 def test_a_node_that_requires_https_is_read_and_acted_on(strict_node, api):

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.models import User
-from accounts.tokens import create_token
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.tokens import create_token
+from tests.harness.waiting import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 READS = ["/api/topics", "/api/nodes", "/api/counter", "/api/topics/orders", "/api/graphite", "/config/log_level"]
 
@@ -243,7 +244,7 @@ def test_a_value_that_cannot_be_used_is_invalid(api, option, body, status):
     assert (answer.status_code, answer.json()) == (status, {"message": "INVALID_VALUE"})
 
 
-def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, picture, wait_until):
+def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, picture):
     """By the endpoints at once, by the collector soon; an empty list leaves the given nodes."""
     from tests.platform.go_nsq import GoNode, GoRegistry
 

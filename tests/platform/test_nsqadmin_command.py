@@ -17,15 +17,16 @@ from urllib.parse import parse_qsl, urlsplit
 import httpx
 import pytest
 
-from nsqadmin.graphite import Graphite
-from nsqadmin.settings import AdminSettings, from_environment
-from nsqwire.settings import markdown
+from nsqdaemon.settings import markdown
+from nsqplatform.nsqadmin.graphite import Graphite
+from nsqplatform.nsqadmin.settings import AdminSettings, from_environment
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def nsqadmin(*arguments: str) -> list[Any]:
-    return [sys.executable, "-m", "console.nsqadmin", *arguments]
+    return [sys.executable, "-m", "nsqplatform.console.nsqadmin", *arguments]
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -79,7 +80,7 @@ def test_its_version(tmp_path):
     assert re.fullmatch(r"nsqadmin v1\.3\.0 \(built w/python3\.\d+\.\d+\)\n", ended.stdout)
 
 
-def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tmp_path, wait_until):
+def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tmp_path):
     """One command, from nothing; the flag's list beats the file's."""
     go_cluster.nodes[0].topic("orders")
     config = tmp_path / "nsqadmin.toml"
@@ -104,10 +105,10 @@ def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tm
             found = re.search(r"\[nsqadmin\] \S+ \S+ INFO: HTTP: listening on (\S+)", log.read_text())
             return found and found[1]
 
-        site = f"http://{wait_until(address, 'it listens', 90)}"
+        site = f"http://{wait_until(address, 'it listens', within_s=90)}"
         assert "INFO: nsqadmin v1.3.0" in log.read_text()
         assert re.search(rf"sign in, once, as admin: {site}/nsq/signin/\S+", log.read_text())
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
             assert client.get(f"{site}/nsq/ping").text == "OK"
             assert client.get(f"{site}/nsq/api/topics").json() == {"topics": ["orders"], "message": ""}
             moved = client.get(f"{site}/nsq/api/topics/")

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOPIC_KEYS = [
@@ -377,7 +379,7 @@ def test_the_counter_has_each_channel_of_each_node(mode, go_cluster, api):
     }
 
 
-def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, picture, wait_until):
+def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, picture):
     """As Go writes a map, by the whole key; and out of the picture too."""
     alpha, beta = go_cluster.nodes
     for node in (beta, alpha):
@@ -640,9 +642,7 @@ def test_strings_are_escaped_as_go_escapes_them(go_cluster, api):
 # ---- out of the collector's picture
 
 
-def test_topics_and_counter_come_from_the_picture_while_it_is_fresh(
-    mode, go_cluster, api, collect, picture, wait_until
-):
+def test_topics_and_counter_come_from_the_picture_while_it_is_fresh(mode, go_cluster, api, collect, picture):
     """The nodes are not asked again, and the answer is the same."""
     alpha, beta = go_cluster.nodes
     for node in (alpha, beta):
@@ -672,17 +672,17 @@ def test_topics_and_counter_come_from_the_picture_while_it_is_fresh(
     wait_until(lambda: not without_asking(), "the cluster asked again, since the picture is old")
 
 
-def test_what_was_just_made_is_listed_at_once(go_cluster, api, collect, picture, wait_until):
+def test_what_was_just_made_is_listed_at_once(go_cluster, api, collect, picture):
     """A script that creates a topic and asks for the topics finds it, whatever the picture still shows."""
     go_cluster.nodes[0].topic("orders")
     collect()
     wait_until(lambda: len((picture() or {"topics": []})["topics"]) == 1, "the picture")
     assert api.get("/api/topics").json()["topics"] == ["orders"]
     assert api.post("/api/topics", {"topic": "fresh"}).status_code == 200
-    wait_until(lambda: api.get("/api/topics").json()["topics"] == ["fresh", "orders"], "the new topic", within=2)
+    wait_until(lambda: api.get("/api/topics").json()["topics"] == ["fresh", "orders"], "the new topic", within_s=2)
 
 
-def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect, picture, wait_until):
+def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect, picture):
     """With a node down the cluster is asked, so that the warning is there."""
     go_cluster.nodes[0].channel("orders", "billing")
     collect()
@@ -692,9 +692,7 @@ def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect,
     go_cluster.nodes[1].start()
 
 
-def test_the_picture_does_not_hide_what_a_node_holds_that_has_not_answered_yet(
-    go_cluster, api, collect, picture, wait_until
-):
+def test_the_picture_does_not_hide_what_a_node_holds_that_has_not_answered_yet(go_cluster, api, collect, picture):
     """A collector that has just started, and a node that hangs: the registries are asked, and name its topics."""
     alpha, beta = go_cluster.nodes
     alpha.topic("slow")

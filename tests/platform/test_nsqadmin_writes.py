@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import wait_until
 from tests.platform.go_nsq import GoRegistry
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,7 +25,7 @@ def given_nodes(go_cluster, settings) -> Any:
 
 
 @pytest.fixture
-def looked_at(collect, picture, wait_until) -> Callable[[int], None]:
+def watches(collect, picture) -> Callable[[int], None]:
     """Has a collector see this many topics and stop; for ten seconds its picture counts as fresh."""
 
     def look(topics: int) -> None:
@@ -193,11 +194,11 @@ def test_a_node_that_only_a_dead_registry_may_know_is_not_called_unknown(go_clus
 # ---- the cluster is asked, whatever the collector saw last
 
 
-def test_what_was_just_made_is_acted_on(given_nodes, api, looked_at):
+def test_what_was_just_made_is_acted_on(given_nodes, api, watches):
     """A script that makes a channel on a node can pause it at once."""
     alpha, beta = given_nodes.nodes
     alpha.topic("orders")
-    looked_at(1)
+    watches(1)
     beta.channel("fresh", "billing")
     for path in ("/api/topics/fresh/billing", "/api/topics/fresh"):
         answer = api.post(path, {"action": "pause"})
@@ -206,20 +207,20 @@ def test_what_was_just_made_is_acted_on(given_nodes, api, looked_at):
     assert beta.channel("fresh", "billing")["paused"]
 
 
-def test_a_node_that_just_got_a_topic_is_not_left_out(given_nodes, api, looked_at):
+def test_a_node_that_just_got_a_topic_is_not_left_out(given_nodes, api, watches):
     alpha, beta = given_nodes.nodes
     alpha.topic("orders")
-    looked_at(1)
+    watches(1)
     beta.topic("orders")
     assert api.post("/api/topics/orders", {"action": "pause"}).json()["message"] == ""
     assert [node.topics["orders"]["paused"] for node in (alpha, beta)] == [True, True]
 
 
-def test_a_given_node_that_is_down_is_named(given_nodes, api, looked_at):
+def test_a_given_node_that_is_down_is_named(given_nodes, api, watches):
     """It may have the topic, whether or not it had it when it was last seen."""
     alpha, beta = given_nodes.nodes
     alpha.topic("orders")
-    looked_at(1)
+    watches(1)
     beta.stop()
     answer = api.post("/api/topics/orders", {"action": "pause"})
     beta.start()
@@ -228,11 +229,11 @@ def test_a_given_node_that_is_down_is_named(given_nodes, api, looked_at):
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
-def test_a_dead_registry_is_named(go_cluster, second_registry, api, looked_at, is_seen):
+def test_a_dead_registry_is_named(go_cluster, second_registry, api, watches, is_seen):
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     if is_seen:
-        looked_at(1)
+        watches(1)
     second_registry.stop()
     answer = api.post("/api/topics/orders", {"action": "pause"})
     second_registry.start()
@@ -242,11 +243,11 @@ def test_a_dead_registry_is_named(go_cluster, second_registry, api, looked_at, i
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
-def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, looked_at, is_seen):
+def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, watches, is_seen):
     """Not 404: nobody can tell what they have."""
     given_nodes.nodes[0].topic("orders")
     if is_seen:
-        looked_at(1)
+        watches(1)
     for node in given_nodes.nodes:
         node.stop()
     paused = api.post("/api/topics/orders", {"action": "pause"})
@@ -259,11 +260,11 @@ def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, looked_at
         assert all(f"nsqd {node.address}: connection refused" in answer.text for node in given_nodes.nodes)
 
 
-def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, api, looked_at):
+def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, api, watches):
     """The picture names the topic's nodes, but nobody can say whether they are all."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
-    looked_at(1)
+    watches(1)
     go_cluster.registry.stop()
     answer = api.post("/api/topics/orders", {"action": "empty"})
     go_cluster.registry.start()
@@ -272,11 +273,11 @@ def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, a
     assert alpha.posts == []
 
 
-def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, looked_at):
+def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, watches):
     """Creating a topic tells the registries alone, whoever had it a moment ago."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
-    looked_at(1)
+    watches(1)
     alpha.topics.clear()
     assert api.post("/api/topics", {"topic": "orders"}).json()["message"] == ""
     assert alpha.posts == []
@@ -514,7 +515,7 @@ def endpoint(nsqadmin_settings) -> Iterator[Endpoint]:
     made.server.server_close()
 
 
-def test_each_action_is_told(go_cluster, api, endpoint, wait_until):
+def test_each_action_is_told(go_cluster, api, endpoint):
     """With nsqadmin's keys; those that are empty are left out."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")
@@ -540,7 +541,7 @@ def test_each_action_is_told(go_cluster, api, endpoint, wait_until):
     }
 
 
-def test_every_action_has_its_name(go_cluster, api, endpoint, wait_until):
+def test_every_action_has_its_name(go_cluster, api, endpoint):
     """Creating a channel makes its topic too, and tells of both."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
@@ -569,14 +570,14 @@ def test_an_endpoint_that_is_not_there_harms_nothing(go_cluster, api, nsqadmin_s
     assert api.get("/ping").text == "OK"
 
 
-def test_what_was_refused_is_not_told(go_cluster, api, endpoint, wait_until):
+def test_what_was_refused_is_not_told(go_cluster, api, endpoint):
     api.post("/api/topics/nowhere", {"action": "pause"})
     api.post("/api/topics", {"topic": "orders"})
     wait_until(lambda: endpoint.got, "the one that was done")
     assert [told["action"] for told in endpoint.got] == ["create_topic"]
 
 
-def test_what_is_done_on_the_pages_is_told_too(go_cluster, browser, account, endpoint, wait_until):
+def test_what_is_done_on_the_pages_is_told_too(go_cluster, browser, account, endpoint):
     """With who did it."""
     go_cluster.nodes[0].topic("orders")
     account("operator")

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow.dataset
 import pytest
 
 from aionsq import Consumer
-from tests.platform.our_nsq import OurCluster, Server
+from tests.harness.daemon import Broker
+from tests.harness.waiting import wait_until
+from tests.platform.our_nsq import OurCluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -39,7 +42,7 @@ def operator(browser, account):
 
 def consume(cluster: OurCluster, count: int) -> None:
     async def until_all() -> None:
-        async with Consumer("orders", "billing", lookupd_http_addresses=[cluster.registry.address]) as consumer:
+        async with Consumer("orders", "billing", lookupd_http_addresses=[cluster.registry.http_address]) as consumer:
             received = 0
             async for _ in consumer:
                 received += 1
@@ -49,9 +52,7 @@ def consume(cluster: OurCluster, count: int) -> None:
     asyncio.run(asyncio.wait_for(until_all(), 60))
 
 
-def test_the_picture_shows_age_while_messages_wait_and_latency_once_they_are_finished(
-    cluster, collect, channel_row, wait_until
-):
+def test_the_picture_shows_age_while_messages_wait_and_latency_once_they_are_finished(cluster, collect, channel_row):
     """A channel that nobody reads grows old; when it is read, its percentiles say how old it had grown."""
     cluster.make_channel("orders", "billing")
     collect()
@@ -86,7 +87,7 @@ def test_actions_reach_our_brokers_and_registry(cluster, operator):
         assert response.json()["outcome"] == "done", response.json()
         return [result["target"] for result in response.json()["results"]]
 
-    def channels(broker: Server) -> dict[str, Any]:
+    def channels(broker: Broker) -> dict[str, Any]:
         return {each["channel_name"]: each for each in broker.topics()["orders"]["channels"]}
 
     assert act("pause", "billing") == ["nsqd", "nsqd"]
@@ -101,12 +102,10 @@ def test_actions_reach_our_brokers_and_registry(cluster, operator):
     assert all("archive" not in channels(broker) for broker in cluster.brokers)
     act("delete")
     assert all("orders" not in broker.topics() for broker in cluster.brokers)
-    assert "orders" not in cluster.registry.request("GET", "/topics").json()["topics"]
+    assert "orders" not in cluster.registry.get("/topics")["topics"]
 
 
-def test_a_killed_broker_is_down_then_back_with_its_messages(
-    cluster, collect, channel_row, picture, wait_until, operator
-):
+def test_a_killed_broker_is_down_then_back_with_its_messages(cluster, collect, channel_row, picture, operator):
     """The action that missed it says so; restarted, it is up, and nothing it had acknowledged is gone."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 10)
@@ -116,18 +115,50 @@ def test_a_killed_broker_is_down_then_back_with_its_messages(
     dead.end(signal.SIGKILL)
 
     def node() -> dict[str, Any]:
-        return next(row for row in picture()["nodes"] if row["id"] == dead.address)
+        return next(row for row in picture()["nodes"] if row["id"] == dead.http_address)
 
     assert wait_until(lambda: node()["state"] == "down" and node(), "the broker down")["error"] == "connection refused"
     response = operator.request("POST", "actions", {"action": "pause", "topic": "orders", "channel": "billing"}).json()
     assert response["outcome"] == "partial"
     assert {result["node"]: result["outcome"] for result in response["results"]} == {
-        cluster.brokers[0].address: "done",
-        dead.address: "unreachable",
+        cluster.brokers[0].http_address: "done",
+        dead.http_address: "unreachable",
     }
-    dead.start()
+    dead.launch()
     wait_until(lambda: node()["state"] == "up", "the broker up again")
     wait_until(lambda: channel_row()["depth"] == 20, "its messages")
+
+
+def test_a_restarted_broker_loses_no_finished_message_from_the_archive(
+    cluster, collect, channel_row, picture, tmp_path
+):
+    """What it finished until its end is archived with its last figures, however quickly it is back."""
+    cluster.make_channel("orders", "billing")
+    collecting = collect()
+    wait_until(lambda: len(channel_row().get("nodes", [])) == 2, "the channel on both brokers")
+    cluster.publish("orders", 300)
+    consume(cluster, 600)
+    restarted = cluster.brokers[0]
+    started = picture()["nodes"]
+    restarted.end(signal.SIGTERM)
+    restarted.launch()
+
+    def boot() -> object:
+        return {row["id"]: (row["state"], row["start_time"]) for row in picture()["nodes"]}[restarted.http_address]
+
+    before = {row["id"]: row["start_time"] for row in started}[restarted.http_address]
+    wait_until(lambda: boot()[0] == "up" and boot()[1] != before, "the broker up again")
+    collecting.stop()
+    table = pyarrow.dataset.dataset(tmp_path / "archive" / "samples", format="parquet").to_table()
+    finished: dict[str, dict[str, int]] = {}
+    for row in table.to_pylist():
+        if row["channel"] == "billing":
+            counts = finished.setdefault(row["node"], {})
+            counts[row["boot_id"]] = max(counts.get(row["boot_id"], 0), row["finish_count"])
+    assert {node: sum(counts.values()) for node, counts in finished.items()} == {
+        broker.http_address: 300 for broker in cluster.brokers
+    }
+    assert sorted(finished[restarted.http_address].values()) == [0, 300]
 
 
 def test_a_channel_is_given_again_what_was_thrown_away(cluster, operator):
@@ -139,7 +170,7 @@ def test_a_channel_is_given_again_what_was_thrown_away(cluster, operator):
     since = datetime.now(UTC) - timedelta(minutes=10)
     told = operator.request("POST", "rewinds", {**asked, "since": since.isoformat()}).json()
     assert told["outcome"] == "done"
-    assert [each["node"] for each in told["results"]] == sorted(broker.address for broker in cluster.brokers)
+    assert [each["node"] for each in told["results"]] == sorted(broker.http_address for broker in cluster.brokers)
     for each in told["results"]:
         assert re.fullmatch(r"3 messages, the oldest of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", each["detail"])
     for broker in cluster.brokers:

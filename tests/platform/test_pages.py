@@ -10,8 +10,11 @@ import httpx
 import pytest
 from django.test import Client
 
-from console.environment import Environment, kept_secret
-from console.mail import MailServer
+from nsqplatform.console.environment import Environment, kept_secret
+from nsqplatform.console.mail import MailServer
+from tests.harness.waiting import DEADLINE_S
+
+pytestmark = pytest.mark.database
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -89,7 +92,7 @@ def test_pages_are_not_posted_to(built, viewer):
 
 def test_the_web_process_serves_what_was_built(web):
     """Assets come with a long life, pages with none, and the API's documentation needs no other site."""
-    with httpx.Client(base_url=web.base, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
         assert client.get("/signin").status_code in (200, 503)
         assert client.get("/ping").text == "OK"
         docs = client.get("/api/v1/docs")
@@ -103,7 +106,7 @@ def test_the_web_process_serves_what_was_built(web):
 
 def test_a_host_that_is_not_ours_is_refused(web):
     """A name pointed at us from elsewhere gets nothing."""
-    page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False, timeout=30)
+    page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False, timeout=DEADLINE_S)
     assert page.status_code == 400
 
 

@@ -34,7 +34,7 @@ def test_pages_go_through_all_nodes_and_change_nothing(cluster, operator):
     assert all(page["total"] == 10 for page in pages)
     seen = [message for page in pages for message in page["messages"]]
     assert len({(message["node"], message["id"]) for message in seen}) == 10
-    assert {message["node"] for message in seen} == {broker.address for broker in cluster.brokers}
+    assert {message["node"] for message in seen} == {broker.http_address for broker in cluster.brokers}
     assert sorted(b64decode(message["body"]) for message in seen) == sorted(b"message %d" % (n // 2) for n in range(10))
     assert abs(seen[0]["timestamp"] / 1000 - time.time()) < 60
     assert [broker.topics()["orders"]["channels"] for broker in cluster.brokers] == before
@@ -43,7 +43,7 @@ def test_pages_go_through_all_nodes_and_change_nothing(cluster, operator):
 def test_a_deferred_message_says_when_it_is_due(cluster, operator):
     """In unix milliseconds."""
     cluster.make_channel("orders", "billing")
-    assert cluster.brokers[0].request("POST", "/pub?topic=orders&defer=60000", content=b"later").text == "OK"
+    assert cluster.brokers[0].request("POST", "/pub?topic=orders&defer=60000", b"later").text == "OK"
     (message,) = peek(operator, state="deferred").json()["messages"]
     assert 0 < message["due"] / 1000 - time.time() < 61
     assert (message["client"], message["deadline"]) == (None, None)
@@ -52,8 +52,8 @@ def test_a_deferred_message_says_when_it_is_due(cluster, operator):
 def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
     """Found again by its id, also when the channel has moved on a little."""
     cluster.make_channel("orders", "billing")
-    cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"short")
-    cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"x" * 50_000)
+    cluster.brokers[0].request("POST", "/pub?topic=orders", b"short")
+    cluster.brokers[0].request("POST", "/pub?topic=orders", b"x" * 50_000)
     short, long = peek(operator, max_body_bytes=100).json()["messages"]
     assert (len(b64decode(long["body"])), long["truncated"], long["size"]) == (100, True, 50_000)
     assert (short["truncated"], short["place"], long["place"]) == (False, 0, 1)

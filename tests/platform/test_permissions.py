@@ -15,13 +15,13 @@ import pytest
 from django.urls import get_resolver
 from ninja.constants import NOT_SET
 
-from accounts.models import AuditEntry
-from accounts.roles import Permission, Role
-from console.api import UNDECLARED, api
-from nsqadmin.api import Endpoints
+from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.accounts.roles import Permission, Role
+from nsqplatform.console.api import UNDECLARED, api
+from nsqplatform.nsqadmin.api import Endpoints
 from tests.platform.callers import CALLERS, Caller
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 PUBLIC = {("POST", "/api/v1/session")}
 """What answers a stranger."""
@@ -139,7 +139,7 @@ def granted(caller: Caller, endpoint: Endpoint) -> bool:
 def test_nobody_gets_more_than_their_role(name, callers, locked_api, go_cluster, caplog, nsqadmin_settings):
     """Endpoint by endpoint and method by method: refused with 401 or 403 and logged, or let through to what it asks."""
     caller = callers(name)
-    caplog.set_level(logging.WARNING, logger="accounts.audit")
+    caplog.set_level(logging.WARNING, logger="nsqplatform.accounts.audit")
     offered = {(endpoint.method, endpoint.path): endpoint for endpoint in everything()}
     for method, path in itertools.product(METHODS, dict.fromkeys(endpoint.path for endpoint in everything())):
         endpoint = offered.get((method, path))

@@ -6,12 +6,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.waiting import DEADLINE_S, wait_until
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metrics_problems, wait_until):
+def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metrics_problems):
     """Web process and collector in one answer, without anything that promtool would find wrong."""
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("viewer"), name="prometheus")
     headers = {"Authorization": f"Bearer {token}"}
@@ -20,7 +22,7 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
     collect()
 
     def scraped() -> dict[tuple[str, ...], float] | None:
-        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
+        answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=DEADLINE_S)
         assert answer.status_code == 200
         assert metrics_problems(answer.text) == []
         found = {
@@ -42,6 +44,6 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
 @pytest.mark.parametrize(("headers", "status"), [({}, 401), ({"Authorization": "Bearer forged"}, 401)])
 def test_strangers_are_shown_no_figures(web, headers, status):
     """Topics, addresses and load are nobody else's business."""
-    answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=30)
+    answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=DEADLINE_S)
     assert (answer.status_code, "nsq_" in answer.text) == (status, False)
-    assert httpx.post(f"{web.base}/metrics", trust_env=False).status_code == 405
+    assert httpx.post(f"{web.base}/metrics", trust_env=False, timeout=DEADLINE_S).status_code == 405

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.receivers import Receiver
 from tests.postgres import start_postgres
 
@@ -36,7 +37,7 @@ def test_the_same_platform_runs_on_postgres(postgres, on_postgres):
     """The tables are made, the first account too, and no migration is missing."""
     on_postgres("migrate", "--no-input")
     on_postgres("makemigrations", "--check", "--dry-run")
-    assert "/signin/" in on_postgres("shell", "-c", "from accounts.services import *; print(first_start())")
+    assert "/signin/" in on_postgres("shell", "-c", "from nsqplatform.accounts.services import *; print(first_start())")
     assert "admin" in postgres.psql("select username, role from accounts_user")
 
 
@@ -44,7 +45,7 @@ class Person:
     """Talks to the web process as the web app does."""
 
     def __init__(self, base: str) -> None:
-        self.client = httpx.Client(base_url=f"{base}/api/v1/", trust_env=False, timeout=30)
+        self.client = httpx.Client(base_url=f"{base}/api/v1/", trust_env=False, timeout=DEADLINE_S)
         self.csrf: dict[str, str] = {}
 
     def ask(self, method: str, path: str, expected: int, **body: Any) -> Any:
@@ -102,7 +103,7 @@ def test_everything_that_is_kept_is_kept_in_postgres(postgres, on_postgres, star
 
 
 def test_alerts_are_kept_and_told_with_postgres(
-    postgres, on_postgres, start_web, start_collector, password, go_cluster, wait_until
+    postgres, on_postgres, start_web, start_collector, password, go_cluster
 ):
     """By the collector as it runs in production: fired, acknowledged, over, and each told."""
     channel = go_cluster.nodes[0].channel("orders", "billing", depth=500)
@@ -119,7 +120,7 @@ def test_alerts_are_kept_and_told_with_postgres(
     grace.ask("POST", "alerts/notifiers", 201, name="hook", kind="webhook", url=receiver.url)
     backlog = {"scope": "channel", "metric": "depth", "threshold": 100, "hold_s": 1, "resolve_after_s": 1}
     grace.ask("POST", "alerts/rules", 201, name="Backlog", notifiers=["hook"], **backlog)
-    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "the webhook is told", 40)
+    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "the webhook is told", within_s=40)
     [alert] = wait_until(
         lambda: [each for each in grace.ask("GET", "alerts", 200)["alerts"] if each["notices"]], "it is written down"
     )

@@ -14,6 +14,8 @@ from django.test import Client
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from tests.harness.waiting import wait_until
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -51,7 +53,7 @@ class Watcher:
 @pytest.fixture
 def watch(web, account, redis, cluster):
     """Opens sockets of an account, on a web process that is told of the cluster."""
-    redis.set("nsq:lookupd", json.dumps([cluster.registry.address]))
+    redis.set("nsq:lookupd", json.dumps([cluster.registry.http_address]))
     people = {role: account(role) for role in ("viewer", "operator")}
 
     @contextmanager
@@ -72,7 +74,7 @@ def channels(cluster: Any, topic: str = "orders") -> set[str]:
     return {each["channel_name"] for broker in cluster.brokers for each in broker.topics()[topic]["channels"]}
 
 
-def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, watch, wait_until):
+def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, watch):
     """It is made for the first viewer, is gone after the last one, and the channel beside it keeps every message."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
@@ -84,7 +86,7 @@ def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, wa
             cluster.publish("orders", 3)
             expected = sorted(b"message %d" % (n // 2) for n in range(6))
             assert sorted(one.bodies(6)) == sorted(other.bodies(6)) == expected
-        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"one more")
+        cluster.brokers[0].request("POST", "/pub?topic=orders", b"one more")
         assert one.bodies(1) == [b"one more"]
     wait_until(lambda: channels(cluster) == {"billing"}, "the ephemeral channel is gone")
     assert sum(broker.topics()["orders"]["channels"][0]["depth"] for broker in cluster.brokers) == 7
@@ -97,7 +99,7 @@ def test_the_tail_of_a_quiet_topic_stays_open(cluster, watch):
         one.start("orders")
         for _ in range(10):
             assert one.next("messages")["messages"] == []
-        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"at last")
+        cluster.brokers[0].request("POST", "/pub?topic=orders", b"at last")
         assert one.bodies(1) == [b"at last"]
 
 
@@ -107,21 +109,21 @@ def test_a_filter_and_a_pause_keep_messages_away(cluster, watch):
     with watch() as one:
         one.start("orders", filter="ERROR 42")
         for body in (b"fine", b"error 7", b"42: Error"):
-            cluster.brokers[0].request("POST", "/pub?topic=orders", content=body)
+            cluster.brokers[0].request("POST", "/pub?topic=orders", body)
         assert one.bodies(1) == [b"42: Error"]
         one.send(type="filter", text="")
         one.send(type="pause")
         while one.skipped == 0:
-            cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"unseen")
+            cluster.brokers[0].request("POST", "/pub?topic=orders", b"unseen")
             assert one.next("messages")["messages"] == []
         one.send(type="resume")
-        cluster.brokers[0].request("POST", "/pub?topic=orders", content=b"x" * 5_000)
+        cluster.brokers[0].request("POST", "/pub?topic=orders", b"x" * 5_000)
         while not (told := one.next("messages")["messages"]) or told[-1]["size"] != 5_000:
             pass
         assert (len(b64decode(told[-1]["body"])), told[-1]["truncated"]) == (4_096, True)
 
 
-def test_a_loud_topic_is_thinned_out_and_the_rest_counted(cluster, watch, wait_until):
+def test_a_loud_topic_is_thinned_out_and_the_rest_counted(cluster, watch):
     """A browser gets some, is told of the others, and nothing piles up in the tail's channel."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
@@ -154,7 +156,7 @@ def test_a_topic_without_channels_is_asked_about_first(cluster, watch):
         one.send(type="start", topic="orders")
         asked = one.next("ask")
         assert {each["node"]: each["depth"] for each in asked["nodes"]} == {
-            broker.address: 4 for broker in cluster.brokers
+            broker.http_address: 4 for broker in cluster.brokers
         }
         assert channels(cluster) == set()
         one.start("orders", take_backlog=True)

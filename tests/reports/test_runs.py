@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +24,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.database import url_of
+from tests.harness.waiting import wait_until
+
+pytestmark = pytest.mark.database
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = {"window": "1h", "period": "1h", "until": "2026-03-14T01:00:00Z"}
@@ -39,10 +43,10 @@ class Worker:
         self.log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "console.nsq", subcommand],
+                [sys.executable, "-m", "nsqplatform.console.nsq", subcommand],
                 env=os.environ
                 | {
-                    "DJANGO_SETTINGS_MODULE": "console.settings",
+                    "DJANGO_SETTINGS_MODULE": "nsqplatform.console.settings",
                     "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")]),
                     "NSQ_HOME": str(settings.NSQ.home),
                     "DATABASE_URL": url_of(connection.settings_dict),
@@ -109,8 +113,8 @@ def sink() -> Iterator[tuple[str, list[Any]]]:
 @pytest.fixture
 def told(redis) -> Iterator[list[dict[str, Any]]]:
     """Every RUN that a browser on the websocket's group would be sent."""
-    from cluster.live import unpacked
-    from cluster.store import LIVE
+    from nsqplatform.cluster.live.broadcast import unpacked
+    from nsqplatform.cluster.store import LIVE
 
     heard: list[dict[str, Any]] = []
     over = threading.Event()
@@ -137,7 +141,7 @@ def told(redis) -> Iterator[list[dict[str, Any]]]:
 @pytest.mark.spark
 # Daphne reads the download piece by piece; the test client has to gather it.
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
-def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, archive: list[int], wait_until):
+def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, archive: list[int]):
     """From the request to the table and its CSV, by a real worker and a real Spark."""
     operator = caller("operator")
     status, run = operator("POST", "reports/runs", REQUEST)
@@ -149,7 +153,7 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, a
     run = wait_until(
         lambda: (found := operator("GET", path)[1])["state"] not in ("queued", "running") and found,
         "the run is over",
-        150,
+        within_s=150,
     )
 
     assert (run["state"], run["error"], run["rows"], run["progress"]) == ("succeeded", None, 1, 1)
@@ -178,7 +182,7 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, a
         [[row["p99_ms"], "orders"]],
     )
     status, answer = operator("GET", f"{path}/result?columns=p98_ms")
-    assert (status, answer["message"][:32]) == (422, "columns: there is no 'p98_ms'; t")
+    assert (status, answer["message"][:47]) == (422, "columns: there is no column 'p98_ms'; there are")
     assert next(each["name"] for each in run["stages"]) == "start Spark"
     assert "merge histograms" in [each["name"] for each in run["stages"]]
 
@@ -190,17 +194,17 @@ def test_run_now_shows_progress_and_then_the_percentiles(caller, worker, told, a
     download = operator.raw("GET", f"{path}/result.csv")
     assert download["Content-Disposition"] == f'attachment; filename="latency-{run["id"]}.csv"'
     [line] = csv.DictReader(io.StringIO(b"".join(download).decode()))
-    assert (line["window_start"], line["count"]) == ("2026-03-14T00:00:00+00:00", "1500")
+    assert (line["window_start"], line["count (messages)"]) == ("2026-03-14T00:00:00+00:00", "1500")
     assert float(line["p99_ms"]) == row["p99_ms"]
 
 
 @pytest.mark.spark
-def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, archive, wait_until, tmp_path: Path):
+def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, archive, tmp_path: Path):
     """The job and its JVM are gone, no result is left, and the worker takes the next run."""
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
     at_work = worker()
-    wait_until(lambda: any(job.name() == "java" for job in at_work.jobs()), "a JVM is up", 60)
+    wait_until(lambda: any(job.name() == "java" for job in at_work.jobs()), "a JVM is up", within_s=60)
     jobs = at_work.jobs()
 
     status, cancelling = operator("POST", f"reports/runs/{run['id']}/cancel")
@@ -215,7 +219,7 @@ def test_a_running_report_is_cancelled_with_all_its_processes(caller, worker, ar
 
 def test_a_queued_report_is_cancelled_at_once_and_never_runs(caller, redis):
     """There is no worker to wait for."""
-    from reports import runner
+    from nsqplatform.reports import runner
 
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
@@ -227,7 +231,7 @@ def test_a_queued_report_is_cancelled_at_once_and_never_runs(caller, redis):
 
 def test_a_run_that_cannot_succeed_says_why(caller, redis, tmp_path: Path):
     """The sentence of the job, on the run."""
-    from reports import runner
+    from nsqplatform.reports import runner
 
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
@@ -241,8 +245,8 @@ def test_a_run_that_cannot_succeed_says_why(caller, redis, tmp_path: Path):
 
 
 def test_a_run_over_its_time_limit_is_stopped(caller, redis, archive, tmp_path: Path):
-    from reports import runner
-    from reports.models import ReportRun
+    from nsqplatform.reports import runner
+    from nsqplatform.reports.models import ReportRun
 
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
@@ -256,14 +260,12 @@ def test_a_run_over_its_time_limit_is_stopped(caller, redis, archive, tmp_path: 
 
 
 @pytest.mark.spark
-def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(
-    caller, worker, archive, wait_until, tmp_path: Path
-):
+def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(caller, worker, archive, tmp_path: Path):
     """kill -9 of the worker alone: its job dies by itself, and the next worker closes the run."""
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
     killed = worker()
-    wait_until(lambda: any(job.name() == "java" for job in killed.jobs()), "a JVM is up", 60)
+    wait_until(lambda: any(job.name() == "java" for job in killed.jobs()), "a JVM is up", within_s=60)
     jobs = killed.jobs()
 
     killed.end(signal.SIGKILL)
@@ -274,18 +276,18 @@ def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(
     closed = wait_until(
         lambda: (found := operator("GET", f"reports/runs/{run['id']}")[1])["state"] == "failed" and found,
         "it is closed",
-        60,
+        within_s=60,
     )
     assert closed["error"] == "the worker died in the middle of the run"
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-def test_a_worker_told_to_stop_does_not_wait_for_its_report(caller, worker, archive, wait_until, tmp_path: Path):
+def test_a_worker_told_to_stop_does_not_wait_for_its_report(caller, worker, archive, tmp_path: Path):
     """It ends within seconds, and says so on the run."""
     operator = caller("operator")
     run = operator("POST", "reports/runs", REQUEST)[1]
     stopped = worker()
-    wait_until(lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running", "it runs", 60)
+    wait_until(lambda: operator("GET", f"reports/runs/{run['id']}")[1]["state"] == "running", "it runs", within_s=60)
 
     stopped.end(signal.SIGTERM)
 
@@ -303,7 +305,7 @@ def schedule_of(caller: Any, **values: Any) -> int:
 
 
 def runs_of(schedule_id: int) -> list[Any]:
-    from reports.models import ReportRun
+    from nsqplatform.reports.models import ReportRun
 
     return list(ReportRun.objects.filter(report=schedule_id).order_by("pk"))
 
@@ -312,7 +314,7 @@ def states_of(schedule_id: int) -> list[str]:
     return [run.state for run in runs_of(schedule_id)]
 
 
-def test_beat_asks_for_what_is_due(caller, worker, redis, wait_until):
+def test_beat_asks_for_what_is_due(caller, worker, redis):
     """A due report is put into the queue that workers read."""
     from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
@@ -323,17 +325,81 @@ def test_beat_asks_for_what_is_due(caller, worker, redis, wait_until):
 
     beat = worker("beat")
 
-    def queued() -> set[tuple[str, str]]:
+    def queued() -> set[tuple[str, int]]:
         assert beat.process.poll() is None, f"beat has ended: {beat.log.read_text()}"
-        headers = [json.loads(message)["headers"] for message in redis.lrange("celery", 0, -1)]
-        return {(header["task"], header["kwargsrepr"]) for header in headers}
+        messages = [json.loads(message) for message in redis.lrange("dispatch", 0, -1)]
+        asked = [(message["headers"]["task"], json.loads(base64.b64decode(message["body"]))[1]) for message in messages]
+        return {(task, kwargs.get("report_id")) for task, kwargs in asked if abs(kwargs["asked_at"] - time.time()) < 60}
 
-    wait_until(lambda: ("reports.run_scheduled", repr({"report_id": report_id})) in queued(), "the report is due", 60)
+    wait_until(lambda: ("reports.run_scheduled", report_id) in queued(), "the report is due", within_s=60)
 
 
-def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker, redis, wait_until, tmp_path: Path):
+def test_what_is_due_is_handled_while_every_thread_is_at_a_report(caller, worker, redis, archive, sink, tmp_path: Path):
+    """Two reports that do not end keep the worker; a schedule, a notification and the clearing wait for neither."""
+    from nsqplatform.reports import tasks
+    from nsqplatform.reports.models import ReportRun, now
+
+    operator = caller("operator")
+    long = [operator("POST", "reports/runs", REQUEST)[1]["id"] for _ in range(2)]
+    at_work = worker()
+    wait_until(
+        lambda: [operator("GET", f"reports/runs/{id}")[1]["state"] for id in long] == ["running"] * 2,
+        "both",
+        within_s=60,
+    )
+    jobs = wait_until(lambda: len(found := at_work.jobs()) >= 2 and found, "both have a process", within_s=60)
+    for job in jobs:
+        job.suspend()
+    try:
+        report_id = schedule_of(caller, notify_on="failure", notify_webhook=sink[0])
+        failed = ReportRun.objects.create(report_id=report_id, job="latency", state="failed", finished_at=now())
+        left = tmp_path / "reports" / str(failed.pk)
+        left.mkdir()
+        worker("dispatcher")
+
+        tasks.run_scheduled.delay(report_id)
+        tasks.tell.delay(failed.pk, "webhook")
+        tasks.drop_expired_results.delay()
+
+        wait_until(lambda: states_of(report_id) == ["failed", "queued"], "the due report has its run")
+        wait_until(lambda: [told["run"] for told in sink[1]] == [failed.pk], "the webhook is told")
+        wait_until(lambda: not left.exists(), "what the failed run left is gone")
+        assert [operator("GET", f"reports/runs/{id}")[1]["state"] for id in long] == ["running"] * 2
+    finally:
+        for job in jobs:
+            job.resume()
+
+
+def test_due_times_that_waited_for_a_dispatcher_make_one_run(caller, worker, redis):
+    """Nine of them came while there was none: one run, not nine at once, and the schedule tells of the other eight."""
+    from nsqplatform.reports import tasks
+
+    report_id = schedule_of(caller, overlap="cancel")
+    began = time.time()
+    for minute in range(9):
+        tasks.run_scheduled.delay(report_id, asked_at=began - 60 * (9 - minute))
+    worker("dispatcher")
+
+    viewer = caller("viewer")
+
+    def schedule() -> Any:
+        [found] = viewer("GET", "reports/schedules")[1]["schedules"]
+        return found
+
+    wait_until(
+        lambda: redis.llen("dispatch") == 0 and schedule()["skipped_count"] == 8, "all nine are handled", within_s=60
+    )
+    assert states_of(report_id) == ["queued"]
+    found = schedule()
+    assert found["last_skip_reason"] == "it waited for the dispatcher, and a later run stands for it"
+    assert found["last_skipped_at"] < began * 1000 <= found["last_run_at"] + 1
+    tasks.run_scheduled(report_id, asked_at=time.time())  # the next one is in time
+    assert states_of(report_id) == ["cancelled", "queued"]
+
+
+def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker, redis, tmp_path: Path):
     """Beat alone sees that the process is gone; what the run had half written goes too."""
-    from reports.models import ReportRun, now
+    from nsqplatform.reports.models import ReportRun, now
 
     with subprocess.Popen([sys.executable, "-c", "pass"]) as gone:
         gone.wait()
@@ -345,20 +411,23 @@ def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker
 
     operator = caller("operator")
     path = f"reports/runs/{run.pk}"
-    wait_until(lambda: operator("GET", path)[1]["state"] == "failed", "it is closed", 60)
+    wait_until(lambda: operator("GET", path)[1]["state"] == "failed", "it is closed", within_s=60)
     assert operator("GET", path)[1]["error"] == "the worker died in the middle of the run"
     assert list((tmp_path / "reports").iterdir()) == []
 
 
 def test_a_due_report_is_left_out_while_its_last_run_is_not_over(caller, redis):
     """The usual policy, skip: two at a time would only slow each other."""
-    from reports import tasks
+    from nsqplatform.reports import tasks
 
     report_id = schedule_of(caller)
     tasks.run_scheduled(report_id)
     tasks.run_scheduled(report_id)
     [run] = runs_of(report_id)
     assert (run.requested_by, run.parameters, run.state) == ("schedule hourly", PARAMETERS, "queued")
+    [schedule] = caller("viewer")("GET", "reports/schedules")[1]["schedules"]
+    assert (schedule["skipped_count"], schedule["last_skip_reason"]) == (1, "the last run was not over")
+    assert schedule["last_run_at"] <= schedule["last_skipped_at"]
 
     tasks.run_report(run.pk)  # there is no archive: it fails
     tasks.run_scheduled(report_id)
@@ -372,7 +441,7 @@ def test_a_due_report_is_left_out_while_its_last_run_is_not_over(caller, redis):
 
 def test_a_due_report_waits_for_its_last_run_where_the_schedule_queues(caller, redis):
     """It does not start before the other is over, whoever delivers it, and is then put into the queue by itself."""
-    from reports import tasks
+    from nsqplatform.reports import tasks
 
     report_id = schedule_of(caller, overlap="queue")
     tasks.run_scheduled(report_id)
@@ -381,16 +450,16 @@ def test_a_due_report_waits_for_its_last_run_where_the_schedule_queues(caller, r
     tasks.run_report(second.pk)
     assert states_of(report_id) == ["queued", "queued"]
 
-    redis.delete("celery")
+    redis.delete("reports")
     tasks.run_report(first.pk)
-    [message] = redis.lrange("celery", 0, -1)
+    [message] = redis.lrange("reports", 0, -1)
     assert json.loads(message)["headers"]["argsrepr"] == repr((second.pk,))
     tasks.run_report(second.pk)
     assert states_of(report_id) == ["failed", "failed"]
 
 
 def test_a_due_report_takes_the_place_of_its_last_run_where_the_schedule_cancels(caller, redis):
-    from reports import tasks
+    from nsqplatform.reports import tasks
 
     report_id = schedule_of(caller, overlap="cancel")
     tasks.run_scheduled(report_id)
@@ -402,8 +471,8 @@ def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, re
     """Each wait is twice the one before; the webhook hears of the last failure alone, in words and in fields."""
     from datetime import timedelta
 
-    from reports import tasks
-    from reports.models import ReportRun, now
+    from nsqplatform.reports import tasks
+    from nsqplatform.reports.models import ReportRun, now
 
     settings.NSQ_SITE = "https://nsq.example.org"
     url, posted = sink
@@ -418,11 +487,11 @@ def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, re
         tasks.run_report(again.pk)
         assert states_of(report_id)[-1] == "queued"  # not before its time
         ReportRun.objects.filter(pk=again.pk).update(not_before=now())
-    redis.delete("celery")
+    redis.delete("dispatch")
     tasks.run_report(again.pk)
     assert states_of(report_id) == ["failed", "failed", "failed"]
 
-    [message] = redis.lrange("celery", 0, -1)
+    [message] = redis.lrange("dispatch", 0, -1)
     assert json.loads(message)["headers"]["task"] == "reports.tell"
     tasks.tell(again.pk, "webhook")
     [told] = posted
@@ -438,17 +507,17 @@ def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, re
 
 def test_a_webhook_that_refuses_keeps_no_letter_back(caller, redis, sink, mailoutbox):
     """Each way is gone by itself; what the other side said is kept, but for the rest of a long answer."""
-    from console.outbound import Undelivered
-    from reports import tasks
+    from nsqplatform.outbound import Undelivered
+    from nsqplatform.reports import tasks
 
     url = sink[0].replace("/hook", "/refused")
     report_id = schedule_of(caller, notify_on="failure", notify_webhook=url, notify_email="ann@example.org")
     tasks.run_scheduled(report_id)
     [run] = runs_of(report_id)
-    redis.delete("celery")
+    redis.delete("dispatch")
     tasks.run_report(run.pk)
 
-    asked = [json.loads(base64.b64decode(json.loads(each)["body"]))[0] for each in redis.lrange("celery", 0, -1)]
+    asked = [json.loads(base64.b64decode(json.loads(each)["body"]))[0] for each in redis.lrange("dispatch", 0, -1)]
     assert sorted(asked) == [[run.pk, "email"], [run.pk, "webhook"]]
     with pytest.raises(Undelivered) as refused:
         tasks.tell.run(run.pk, "webhook")
@@ -459,7 +528,7 @@ def test_a_webhook_that_refuses_keeps_no_letter_back(caller, redis, sink, mailou
 
 
 def test_whoever_gave_an_address_gets_a_letter(caller, redis, mailoutbox):
-    from reports import tasks
+    from nsqplatform.reports import tasks
 
     mail = {"notify_on": "completion", "notify_email": "ann@example.org, bob@example.org"}
     report_id = schedule_of(caller, **mail)
@@ -477,8 +546,8 @@ def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Pat
     """The run stays and says so; younger results stay, what a dead job left does not."""
     from datetime import timedelta
 
-    from reports import tasks
-    from reports.models import ReportRun, now
+    from nsqplatform.reports import tasks
+    from nsqplatform.reports.models import ReportRun, now
 
     def run(state: str, days: int) -> int:
         made = ReportRun.objects.create(
@@ -488,9 +557,14 @@ def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Pat
         return int(made.pk)
 
     old, young, failed = run("succeeded", 8), run("succeeded", 6), run("failed", 1)
+    running = ReportRun.objects.create(job="latency", state="running")
+    orphans = [f"{old}.0badcafe.writing", f"{young}.0badcafe.writing.old", f"{running.pk + 1}.0badcafe.writing"]
+    for name in (*orphans, f"{running.pk}.0badcafe.writing"):
+        (tmp_path / "reports" / name).mkdir()
     tasks.drop_expired_results()
 
-    assert {int(folder.name) for folder in (tmp_path / "reports").iterdir()} == {young}
+    left = {folder.name for folder in (tmp_path / "reports").iterdir()}
+    assert left == {str(young), f"{running.pk}.0badcafe.writing"}
     viewer = caller("viewer")
     assert viewer("GET", f"reports/runs/{old}")[1]["result_dropped_at"] is not None
     status, answer = viewer("GET", f"reports/runs/{old}/result")
@@ -499,6 +573,48 @@ def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Pat
         f"the result of run {old} is gone: results of it are kept for 7 days",
     )
     assert viewer("GET", f"reports/runs/{failed}")[1]["result_kept_until"] is None
+
+
+def test_a_run_tells_how_long_it_will_still_take(caller, redis):
+    """By the last run of the same parameters, from the stage that it is at; without one, by its own progress."""
+    from datetime import timedelta
+
+    from nsqplatform.reports.models import ReportRun, now
+    from nsqplatform.reports.time_left import earlier_run, seconds_left
+
+    began = now().replace(microsecond=0)
+
+    def stages(*starts: tuple[str, int]) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "started_at": int(began.timestamp() * 1000) + 1000 * s, "fraction": 0} for name, s in starts
+        ]
+
+    run = ReportRun(job="latency", parameters=PARAMETERS, state="running", started_at=began, progress=0.05)
+    run.save()
+    at = began + timedelta(seconds=30)
+    assert seconds_left(run, earlier_run(run), at=at) is None
+    run.progress = 0.25
+    assert seconds_left(run, earlier_run(run), at=at) == 90
+
+    ReportRun.objects.all().delete()
+    ReportRun.objects.create(
+        job="latency",
+        parameters=PARAMETERS,
+        state="succeeded",
+        started_at=began,
+        finished_at=began + timedelta(seconds=300),
+        stages=stages(("start Spark", 0), ("order readings", 20), ("merge histograms", 200)),
+    )
+    ReportRun.objects.create(job="latency", parameters={}, state="succeeded", finished_at=began)
+    run.pk = None
+    run.stages = stages(("start Spark", 0), ("order readings", 25))
+    run.save()
+    assert seconds_left(run, earlier_run(run), at=at) == 280 - 5
+    assert seconds_left(run, earlier_run(run), at=began + timedelta(seconds=900)) == 100  # a long stage before the last
+    run.stages = stages(("another stage", 0))
+    assert seconds_left(run, earlier_run(run), at=at) == 90
+    run.fail(error="no", at=at)
+    assert run.left_s is None
 
 
 @pytest.mark.parametrize(

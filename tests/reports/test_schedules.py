@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+pytestmark = pytest.mark.database
+
 DAILY = {
     "name": "every morning",
     "job": "latency",
@@ -44,7 +46,7 @@ def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
     [entry] = beat_entries()
     crontab = entry.crontab
     assert (crontab.minute, crontab.hour, crontab.day_of_week, str(crontab.timezone)) == (
-        *("30", "6", "mon-fri"),
+        *("30", "6", "1,2,3,4,5"),
         "Europe/Vienna",
     )
     assert json.loads(entry.kwargs) == {"report_id": schedule["id"]}
@@ -74,6 +76,9 @@ def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
     ("change", "complaint"),
     [
         ({"cron": "every day"}, "cron: 'every day': five fields are needed"),
+        ({"cron": "@fortnightly"}, "cron: '@fortnightly': there is no @fortnightly; there are @hourly, @daily"),
+        ({"cron": "0 6 * * 8"}, "cron: '0 6 * * 8': day of week: 8 is not from 0 to 7"),
+        ({"cron": "0 0 30 2 *"}, "cron: '0 0 30 2 *': it is never due"),
         ({"cron": "61 * * * *"}, "cron: '61 * * * *'"),
         ({"cron": None}, "a schedule has either cron or every_seconds"),
         ({"every_seconds": 900}, "a schedule has either cron or every_seconds"),
@@ -138,9 +143,102 @@ def test_a_schedule_tells_when_it_will_run_next(caller):
     assert (status, answer["message"][:18]) == (422, "cron: '61 * * * *'")
 
 
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("0 6 * * 7", "0 6 * * 0"),
+        ("0 6 * * 5-7", "0 6 * * fri,sat,sun"),
+        ("0 6 * * sun-tue", "0 6 * * 0-2"),
+        ("@daily", "0 0 * * *"),
+        ("@Hourly", "0 * * * *"),
+        ("@weekly", "0 0 * * 7"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 jan *"),
+        ("*/15 22-2 * * *", "0,15,30,45 22,23,0,1,2 * * *"),
+    ],
+)
+def test_a_cron_line_is_read_as_cron_reads_it(caller, written: str, same: str):
+    """Sunday is 7 too, @daily is midnight, and beat finds fields that it can read."""
+    admin = caller("admin")
+
+    def due(line: str) -> Any:
+        return admin("GET", f"reports/schedules/preview?{urlencode({'cron': line})}")
+
+    status, answer = due(written)
+    assert (status, len(answer["next_runs"])) == (200, 5), answer
+    assert due(same)[1] == answer
+    status, schedule = admin("POST", "reports/schedules", DAILY | {"cron": written, "time_zone": "UTC"})
+    assert (status, schedule["cron"], schedule["next_run_at"]) == (201, written, answer["next_runs"][0])
+    [entry] = beat_entries()
+    assert entry.schedule is not None
+
+
+VIENNA = "Europe/Vienna"
+
+
+@pytest.mark.parametrize(
+    ("line", "since", "due"),
+    [
+        # The hour from 2 to 3 comes twice on 25 October 2026, at 00:00 and at 01:00 UTC.
+        ("*/30 * * * *", "2026-10-24T23:45Z", ["00:00", "00:30", "01:00", "01:30", "02:00"]),
+        ("15 * * * *", "2026-10-24T23:45Z", ["00:15", "01:15", "02:15"]),
+        ("30 2 * * *", "2026-10-24T23:45Z", ["00:30", "01:30 the next day"]),
+        # It is left out on 29 March, at 01:00 UTC.
+        ("*/30 * * * *", "2026-03-29T00:15Z", ["00:30", "01:00", "01:30"]),
+        ("30 2 * * *", "2026-03-29T00:15Z", ["01:30", "00:30 the next day"]),
+    ],
+)
+def test_a_schedule_keeps_its_rhythm_where_clocks_change(caller, line: str, since: str, due: list[str]):
+    """Each half hour is each half hour; what names a time of day is due once a day. Beat asks for just these."""
+    from datetime import datetime, timedelta
+    from zoneinfo import ZoneInfo
+
+    from nsqplatform.reports.beat import CronSchedule
+
+    clock = datetime.fromisoformat(since)
+    began, schedule = clock.date(), CronSchedule(line, ZoneInfo(VIENNA), nowfun=lambda: clock)
+    found, last = [], clock
+    while len(found) < len(due):
+        is_due, wait_s = schedule.is_due(last)
+        if is_due:
+            first_day = datetime.fromisoformat(since) + timedelta(hours=1)
+            later = " the next day" if clock.date() > first_day.date() else ""
+            found.append(f"{clock:%H:%M}{later}")
+            last = clock
+        clock += timedelta(seconds=wait_s)
+    assert found == due, began
+
+
+def test_changing_a_schedule_or_switching_it_on_again_runs_nothing_that_lies_behind(caller):
+    """What would have been due while it was off, or by its new line, is not made up for."""
+    from datetime import timedelta
+
+    from django.utils import timezone
+
+    from nsqplatform.reports.beat import Entry
+
+    admin = caller("admin")
+    path = f"reports/schedules/{admin('POST', 'reports/schedules', DAILY | {'enabled': False})[1]['id']}"
+    [entry] = beat_entries()
+    entry.last_run_at = timezone.now() - timedelta(days=9)
+    entry.save()
+    assert Entry(entry).is_due()[1] == 5.0  # disabled
+
+    admin("PATCH", path, {"enabled": True})
+    [entry] = beat_entries()
+    assert not Entry(entry).is_due()[0]
+
+    entry.last_run_at = timezone.now() - timedelta(days=9)
+    entry.save()
+    assert Entry(entry).is_due()[0]
+    admin("PATCH", path, {"cron": "30 5 * * *"})
+    [entry] = beat_entries()
+    assert not Entry(entry).is_due()[0]
+
+
 def test_who_changed_a_schedule_stands_in_the_audit_trail_and_a_webhook_is_no_viewers_business(caller):
     """Its key is in its address: whoever may not schedule reads the host alone."""
-    from accounts.models import AuditEntry
+    from nsqplatform.accounts.models import AuditEntry
 
     admin = caller("admin")
     hook = {"notify_on": "failure", "notify_webhook": "https://hooks.example.org/services/s3cret"}
@@ -247,8 +345,8 @@ def test_what_somebody_has_scheduled_already_is_left_to_them(caller):
     from django.core.management import call_command
 
     admin = caller("admin")
-    call_command("migrate", "reports", "0002", verbosity=0)
     mine = admin("POST", "reports/schedules", {"name": "nightly", "job": "compact", "every_seconds": 86400})[1]
+    call_command("migrate", "reports", "0002", verbosity=0)
     call_command("migrate", "reports", verbosity=0)
 
     found = {schedule["job"]: schedule["id"] for schedule in admin("GET", "reports/schedules")[1]["schedules"]}

@@ -33,6 +33,9 @@ import type {
   Published,
   PublishRequest,
   Result,
+  ResultDay,
+  ResultGroup,
+  ResultSeries,
   RewindRequest,
   RulePreview,
   Run,
@@ -236,8 +239,21 @@ export const run = (id: number): Promise<Run> => request('GET', `reports/runs/${
 export const startRun = (job: string, parameters: Parameters): Promise<Run> =>
   request('POST', 'reports/runs', { job, parameters });
 export const cancelRun = (id: number): Promise<Run> => request('POST', `reports/runs/${id}/cancel`);
-export const result = (id: number, limit: number, offset: number): Promise<Result> =>
-  request('GET', `reports/runs/${id}/result?limit=${limit}&offset=${offset}`);
+/** Which rows of a result are asked for; what is left out selects all. An empty channel: a topic's own rows. */
+export type ResultRows = { words?: string; topic?: string; channel?: string; since?: number; until?: number };
+export const result = (id: number, asked: ResultRows & { limit: number; offset: number; sort?: string }): Promise<Result> =>
+  request('GET', `reports/runs/${id}/result?${questionOf(asked)}`);
+export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
+  (await request<{ groups: ResultGroup[] }>('GET', `reports/runs/${id}/result/groups`)).groups;
+/** Figures over time of all the rows that match, in at most `points` points. */
+export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
+  request('GET', `reports/runs/${id}/result/series?${questionOf({ ...asked, figures: figures.join(',') })}`);
+export const resultCalendar = async (id: number, objective: string): Promise<ResultDay[]> =>
+  (await request<{ days: ResultDay[] }>('GET', `reports/runs/${id}/result/calendar?${questionOf({ objective })}`)).days;
+
+function questionOf(asked: Readonly<Record<string, string | number>>): URLSearchParams {
+  return new URLSearchParams(Object.entries(asked).map(([name, value]): [string, string] => [name, String(value)]));
+}
 export const runSchedule = (id: number): Promise<Run> => request('POST', `reports/schedules/${id}/run`);
 /** When a schedule would run next, unix milliseconds, the soonest first. */
 export async function nextRuns({ cron, every_seconds, time_zone }: Pick<ScheduleRequest, 'cron' | 'every_seconds' | 'time_zone'>): Promise<number[]> {

@@ -46,6 +46,9 @@ export type Schedule = Schemas['ScheduleOut'];
 export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
 export type Run = Schemas['RunOut'];
 export type Result = Schemas['ResultPage'];
+export type ResultGroup = Schemas['GroupOut'];
+export type ResultSeries = Schemas['SeriesOut'];
+export type ResultDay = Schemas['CalendarDay'];
 export type ResultColumn = Schemas['ColumnOut'];
 export type ResultCell = Result['rows'][number][number];
 

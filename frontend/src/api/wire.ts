@@ -1,4 +1,5 @@
 /** The websocket's pictures come as columns, which are a third of the size; here they become rows. */
+import { CHANNEL_SHARE, TOPIC_SHARE } from './figures';
 import type { AlertsMessage, ChannelNode, ChannelRow, Clients, Delta, NodeRow, Run, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf } from './types';
 import type { ServerMessage } from './types';
 
@@ -12,18 +13,6 @@ export type WireMessage =
   | ({ type: 'clients' } & Clients)
   | { type: 'run'; run: Run }
   | AlertsMessage;
-
-/** The values of one node's share of a topic or channel, in the order they are sent. */
-const TOPIC_SHARE: readonly (keyof TopicNode)[] = ['node', 'paused', 'depth', 'message_count', 'publish_rate'];
-const CHANNEL_SHARE: readonly (keyof ChannelNode)[] = [
-  'node',
-  'paused',
-  'depth',
-  'in_flight_count',
-  'deferred_count',
-  'message_count',
-  'client_count',
-];
 
 function objectsOf(names: readonly string[], values: readonly Cell[][]): Record<string, Cell>[] {
   const length = values[0]?.length ?? 0;
@@ -55,8 +44,8 @@ export function decoded(message: WireMessage): ServerMessage {
     return {
       ...rest,
       nodes: rowsOf<NodeRow>(nodes),
-      topics: rowsOf<TopicRow>(topics, TOPIC_SHARE),
-      channels: rowsOf<ChannelRow>(channels, CHANNEL_SHARE),
+      topics: rowsOf<TopicRow>(topics, TOPIC_SHARE satisfies readonly (keyof TopicNode)[]),
+      channels: rowsOf<ChannelRow>(channels, CHANNEL_SHARE satisfies readonly (keyof ChannelNode)[]),
     } satisfies { type: 'snapshot'; view: ViewOf } & Snapshot;
   }
   if (message.type === 'delta') {

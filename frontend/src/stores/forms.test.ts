@@ -46,7 +46,7 @@ test('a schedule says in words when it runs', () => {
   expect(whenWords({ cron: null, every_seconds: 45 })).toBe('Every 45 seconds');
 });
 
-test.each(['', '* * *', '61 * * * *', 'every day', '* * * * * *'])('the cron line “%s” is refused with a reason', (cron) => {
+test.each(['', '* * *', '61 * * * *', 'every day', '* * * * * *', '@fortnightly'])('the cron line “%s” is refused with a reason', (cron) => {
   const read = cronWords(cron);
   expect('fault' in read && read.fault).toMatch(/\w/);
 });
@@ -55,6 +55,8 @@ test.each([
   ['5 * * * *', 'At 5 minutes past the hour'],
   ['40 2 * * *', 'At 02:40, every day'],
   ['20 * * * 1', 'At 20 minutes past the hour, every hour, only on Monday'],
+  ['0 6 * * 7', 'At 06:00, only on Sunday'],
+  ['@Daily', 'At 00:00, every day'],
 ])('a cron line is told in as many words as it takes: %s', (cron, words) => {
   expect(cronWords(cron)).toEqual({ words });
 });
@@ -70,7 +72,7 @@ test('a schedule that is opened and saved again is unchanged', () => {
     { cron: null, every_seconds: 5400 },
     { cron: null, every_seconds: 172_800 },
   ]) {
-    const asked = requestOf(formOf({ id: 1, last_run_at: null, next_run_at: null, created_by: 'mara', ...saved, ...when }, '', 'UTC'), {});
+    const asked = requestOf(formOf({ id: 1, last_run_at: null, next_run_at: null, skipped_count: 0, last_skipped_at: null, last_skip_reason: '', created_by: 'mara', ...saved, ...when }, '', 'UTC'), {});
     expect(asked).toEqual({ request: { ...saved, ...when } });
   }
 });

@@ -1,4 +1,5 @@
 /** The last minutes of every row's numbers, kept by the browser from the beats it has seen. */
+import type { Metric } from '../api/figures';
 import type { ViewOf } from '../api/types';
 import { channelKey, backlogOf, totalsOf, within, type Picture } from './picture';
 
@@ -45,7 +46,7 @@ export class Ring {
   }
 }
 
-export type Metric = 'depth' | 'publish_rate' | 'finish_rate' | 'in_flight' | 'clients' | 'timeout_rate' | 'requeue_rate' | 'oldest_age_ms';
+export type { Metric };
 type Values = Partial<Record<Metric, number | null>>;
 type Track = Map<Metric, Ring>;
 

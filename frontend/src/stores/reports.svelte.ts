@@ -1,12 +1,21 @@
 import * as api from '../api/client';
 import { loaded, type Loaded } from './loaded';
-import type { Job, Parameters, Result, Run, Schedule, ScheduleRequest } from '../api/types';
+import type { Job, Parameters, Run, Schedule, ScheduleRequest } from '../api/types';
 
 /** `runs` with `run` put in its place, newest first. */
 export function withRun(runs: readonly Run[], run: Run): Run[] {
   const known = runs.some((other) => other.id === run.id);
   const next = known ? runs.map((other) => (other.id === run.id ? run : other)) : [...runs, run];
   return next.sort((a, b) => b.id - a.id);
+}
+
+/** How long a run will still take, as precisely as that can be known. */
+export function leftText(seconds: number): string {
+  if (seconds < 10) return 'a few seconds left';
+  if (seconds < 55) return `about ${Math.ceil(seconds / 10) * 10} s left`;
+  const minutes = Math.max(1, Math.round(seconds / 60));
+  if (minutes < 60) return `about ${minutes} m left`;
+  return `about ${Math.floor(minutes / 60)} h ${minutes % 60} m left`;
 }
 
 export const isOver = (run: Run): boolean => run.state !== 'queued' && run.state !== 'running';
@@ -31,6 +40,11 @@ export class ReportStore {
     this.older = this.runs.status === 'ready' && this.runs.value.length === this.page;
   }
 
+  async loadSchedules(): Promise<void> {
+    const found = await loaded(api.schedules());
+    if (found.status === 'ready') this.schedules = found;
+  }
+
   async loadOlder(): Promise<void> {
     if (this.runs.status !== 'ready') return;
     const next = await api.runs(this.runs.value.at(-1)?.id ?? null, this.page);
@@ -38,8 +52,9 @@ export class ReportStore {
     this.older = next.length === this.page;
   }
 
-  /** Take a run as the websocket or an answer tells it. */
+  /** Take a run as the websocket or an answer tells it. A new run of a schedule changes what the schedule tells. */
   take(run: Run): void {
+    if (run.schedule_id !== null && run.state === 'queued') void this.loadSchedules();
     const runs = this.runs.status === 'ready' ? this.runs.value : [];
     this.runs = { status: 'ready', value: withRun(runs, run) };
   }
@@ -76,46 +91,21 @@ export class ReportStore {
   }
 }
 
-const PAGE = 1000;
-
-/** One run and, once it has succeeded, up to `mostRows` rows of its result. */
+/** One run. */
 export class RunStore {
   run = $state.raw<Loaded<Run>>({ status: 'loading' });
-  result = $state.raw<Loaded<Result> | null>(null);
 
-  constructor(
-    readonly id: number,
-    readonly mostRows = 10_000,
-  ) {}
+  constructor(readonly id: number) {}
 
   async load(): Promise<void> {
     this.run = await loaded(api.run(this.id));
-    await this.#loadResult();
   }
 
-  async take(run: Run): Promise<void> {
-    if (run.id !== this.id) return;
-    this.run = { status: 'ready', value: run };
-    await this.#loadResult();
+  take(run: Run): void {
+    if (run.id === this.id) this.run = { status: 'ready', value: run };
   }
 
   async cancel(): Promise<void> {
-    await this.take(await api.cancelRun(this.id));
-  }
-
-  async #loadResult(): Promise<void> {
-    if (this.run.status !== 'ready' || this.run.value.state !== 'succeeded' || this.result !== null) return;
-    this.result = { status: 'loading' };
-    this.result = await loaded(this.#pages());
-  }
-
-  async #pages(): Promise<Result> {
-    let result = await api.result(this.id, PAGE, 0);
-    while (result.rows.length < Math.min(result.total, this.mostRows)) {
-      const next = await api.result(this.id, PAGE, result.rows.length);
-      if (next.rows.length === 0) break;
-      result = { ...result, rows: [...result.rows, ...next.rows] };
-    }
-    return result;
+    this.take(await api.cancelRun(this.id));
   }
 }

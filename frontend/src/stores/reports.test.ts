@@ -1,6 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import type { Run } from '../api/types';
-import { ReportStore, RunStore, withRun } from './reports.svelte';
+import { leftText, ReportStore, withRun } from './reports.svelte';
 
 const run = (id: number, change: Partial<Run> = {}): Run => ({ id, state: 'running', progress: 0, ...change }) as Run;
 
@@ -49,20 +49,9 @@ test('what cannot be loaded says why and leaves the rest', async () => {
   expect(store.jobs.status).toBe('ready');
 });
 
-test('the result is fetched once, in pages, when the run has succeeded', async () => {
-  const columns = [{ name: 'n', type: 'integer', unit: '' }];
-  const rows = Array.from({ length: 1500 }, (_, n) => [n]);
-  const asked = answering({
-    'reports/runs/7': run(7),
-    'offset=0': { columns, rows: rows.slice(0, 1000), total: 1500 },
-    'offset=1000': { columns, rows: rows.slice(1000), total: 1500 },
-  });
-  const store = new RunStore(7);
-  await store.load();
-  expect(store.result).toBeNull();
-  await store.take(run(8, { state: 'succeeded' }));
-  expect(store.result).toBeNull();
-  await Promise.all([store.take(run(7, { state: 'succeeded' })), store.take(run(7, { state: 'succeeded' }))]);
-  expect(store.result).toMatchObject({ status: 'ready', value: { rows } });
-  expect(asked.filter((path) => path.includes('/result'))).toHaveLength(2);
+test('the time left is told roughly', () => {
+  expect([3, 12, 50, 58, 150, 3599, 7380].map(leftText)).toEqual([
+    ...['a few seconds left', 'about 20 s left', 'about 50 s left', 'about 1 m left'],
+    ...['about 3 m left', 'about 1 h 0 m left', 'about 2 h 3 m left'],
+  ]);
 });

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { Result, ResultCell } from '../api/types';
-import { calendarDays, cellsOf, columnsOf, heat, heatDays, movers, withheld } from './results';
+import { cellsOf, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
-  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length };
+  return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, covered: {} };
 }
 const at = (day: number, hour: number): number => new Date(2026, 2, day, hour, 15).getTime();
 
@@ -19,17 +19,27 @@ test('heat is logarithmic, and one value alone is the hottest', () => {
   expect([heat(1, 1, 100), heat(10, 1, 100), heat(100, 1, 100), heat(5, 5, 5)]).toEqual([0, 0.5, 1, 1]);
 });
 
-test('a calendar sums the windows of each day and leaves the period out', () => {
-  const names = ['span', 'span_start', 'objective', 'held_count', 'window_count'];
-  const rows = cellsOf(
-    result(names, [
-      ['day', 86_400_000, 'latency', 23, 24],
-      ['day', 86_400_000, 'latency', 24, 24],
-      ['day', 86_400_000, 'backlog', 0, 24],
-      ['period', 0, 'latency', 1, 1],
-    ]),
-  );
-  expect(calendarDays(rows, 'latency')).toEqual([{ at: 86_400_000, held: 47, windows: 48, percent: (100 * 47) / 48 }]);
+test.each([
+  [99.5, 99, 'ok'],
+  [99, 99, 'ok'],
+  [98.5, 99, 'warn'],
+  [97.9, 99, 'bad'],
+  [97.9, 95, 'ok'],
+  [99.99, 100, 'bad'],
+  [null, 99, 'none'],
+])('a day of %s percent under an objective of %s is %s', (percent, objective, tone) => {
+  expect(dayTone(percent, objective)).toBe(tone);
+});
+
+test('a share does not round a miss away', () => {
+  expect([100, 99.9999, 99.95, 99.123, 97.96, null].map(shareText)).toEqual(['100 %', '99.999 %', '99.950 %', '99.12 %', '98.0 %', '–']);
+  expect(heldPercent({ at: 0, held: 47, total: 48 })).toBeCloseTo(97.917, 3);
+  expect(heldPercent({ at: 0, held: 0, total: 0 })).toBeNull();
+});
+
+test('points of a series are drawn as rows are', () => {
+  const rows = pointsCells(['p50_ms', 'p99_ms'], [[1000, 1, 5], [2000, null, 7]]);
+  expect(columnsOf(rows, ['p99_ms', 'p50_ms'])).toEqual([[1, 2], [5, 7], [1, null]]);
 });
 
 test('movers keep the order and the topic’s own row has no channel', () => {

@@ -1,5 +1,5 @@
 /** From a report's result table to what its charts draw. */
-import type { Result, ResultCell } from '../api/types';
+import type { Result, ResultCell, ResultDay, ResultGroup } from '../api/types';
 
 /** A cell by its column's name; null where the result has no such column. */
 export type Cells = (name: string) => ResultCell;
@@ -9,14 +9,22 @@ export function cellsOf(result: Result): Cells[] {
   return result.rows.map((row): Cells => (name) => row[at.get(name) ?? -1] ?? null);
 }
 
+/** Points of a series (a time, then the figures) as rows. */
+export function pointsCells(figures: readonly string[], points: readonly ResultCell[][]): Cells[] {
+  const at = new Map(['window_start', ...figures].map((name, index) => [name, index]));
+  return points.map((point): Cells => (name) => point[at.get(name) ?? -1] ?? null);
+}
+
 const numberOf = (cell: ResultCell): number | null => (typeof cell === 'number' ? cell : null);
 const textOf = (cell: ResultCell): string => (cell === null ? '–' : String(cell));
 
 /** `orders / billing`; a topic's own row has no channel. */
 export const groupOf = (cells: Cells): string => [cells('topic'), cells('channel')].filter((name) => name !== null).join(' / ');
 
-export function groupsOf(rows: readonly Cells[]): string[] {
-  return [...new Set(rows.map(groupOf))].sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+export const nameOf = ({ topic, channel }: ResultGroup): string => (channel === null ? topic : `${topic} / ${channel}`);
+
+export function sortedGroups(groups: readonly ResultGroup[]): ResultGroup[] {
+  return [...groups].sort((a, b) => nameOf(a).localeCompare(nameOf(b), 'en', { numeric: true }));
 }
 
 /** Unix seconds, then a column per figure, in the order of time. */
@@ -58,21 +66,24 @@ export function heat(value: number, least: number, most: number): number {
   return (log(value) - log(least)) / (log(most) - log(least));
 }
 
-export type CalendarDay = { at: number; held: number; windows: number; percent: number | null };
+/** Percent of a day that held; null where nothing was measured. */
+export const heldPercent = ({ held, total }: ResultDay): number | null => (total > 0 ? (100 * held) / total : null);
 
-/** Each UTC day's windows over all topics and channels: how many held their objective. */
-export function calendarDays(rows: readonly Cells[], objective: string): CalendarDay[] {
-  const days = new Map<number, CalendarDay>();
-  for (const cells of rows) {
-    const at = numberOf(cells('span_start'));
-    if (cells('span') !== 'day' || cells('objective') !== objective || at === null) continue;
-    const day = days.get(at) ?? { at, held: 0, windows: 0, percent: null };
-    day.held += numberOf(cells('held_count')) ?? 0;
-    day.windows += numberOf(cells('window_count')) ?? 0;
-    day.percent = day.windows > 0 ? (100 * day.held) / day.windows : null;
-    days.set(at, day);
-  }
-  return [...days.values()].sort((a, b) => a.at - b.at);
+export type DayTone = 'none' | 'ok' | 'warn' | 'bad';
+
+/** A day that met the objective, one that missed it by no more than its error budget again, and a worse one. */
+export function dayTone(percent: number | null, objectivePercent: number): DayTone {
+  if (percent === null) return 'none';
+  if (percent >= objectivePercent) return 'ok';
+  return 100 - percent <= 2 * (100 - objectivePercent) ? 'warn' : 'bad';
+}
+
+/** A share without rounding a miss away: `99.95 %` of 100 is not `100 %`. */
+export function shareText(percent: number | null): string {
+  if (percent === null) return '–';
+  if (percent === 100) return '100 %';
+  const digits = percent >= 99.9 ? 3 : percent >= 99 ? 2 : 1;
+  return `${Math.min(100 - 10 ** -digits, percent).toFixed(digits)} %`;
 }
 
 export type Mover = { name: string; figure: string; unit: string; now: number | null; before: number | null; percent: number | null; state: string };

@@ -36,12 +36,19 @@ export const NOTIFY: Record<Schedule['notify_on'], string> = {
 
 const SECONDS = { minutes: 60, hours: 3600, days: 86_400 } as const;
 
+const NAMED = ['@hourly', '@daily', '@midnight', '@weekly', '@monthly', '@yearly', '@annually'];
+
 /** A cron line in words, or why it is none. */
 export function cronWords(cron: string): { words: string } | { fault: string } {
-  if (cron.trim() === '') return { fault: 'Give five fields: minute, hour, day of month, month, day of week.' };
-  if (cron.trim().split(/\s+/).length !== 5) return { fault: 'A cron line has five fields: minute, hour, day of month, month, day of week.' };
+  const line = cron.trim().toLowerCase();
+  if (line === '') return { fault: 'Give five fields: minute, hour, day of month, month, day of week.' };
+  if (line.startsWith('@')) {
+    if (!NAMED.includes(line)) return { fault: `There is no ${line}; there are ${NAMED.join(', ')}.` };
+  } else if (line.split(/\s+/).length !== 5) {
+    return { fault: 'A cron line has five fields: minute, hour, day of month, month, day of week.' };
+  }
   try {
-    const words = cronstrue.toString(cron, { use24HourTimeFormat: true, verbose: true });
+    const words = cronstrue.toString(line, { use24HourTimeFormat: true, verbose: true });
     // “At 5 minutes past the hour” needs no more words; “At 05:00” does.
     return { words: words.replace(/^(.* past the hour), every hour, every day$/, '$1') };
   } catch (error) {

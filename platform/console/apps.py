@@ -1,9 +1,0 @@
-from django.apps import AppConfig
-
-
-class ConsoleConfig(AppConfig):
-    name = "console"
-
-    def ready(self) -> None:
-        # So that a task's `.delay` in the web process finds the broker: shared tasks bind to the app made last.
-        from console import celery  # noqa: F401

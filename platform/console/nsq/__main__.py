@@ -1,5 +1,0 @@
-import sys
-
-from console.nsq.command import main
-
-sys.exit(main())

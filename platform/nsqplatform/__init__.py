@@ -1,0 +1,1 @@
+"""The operator's web platform: a Django project (`console`) and its applications."""

@@ -1,0 +1,191 @@
+"""The audit trail: who did what to what, from where, and how it went; and what was refused to whom."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.cache import cache
+from django.core.exceptions import RequestDataTooBig
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.http.request import RawPostDataException
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from nsqplatform.accounts.models import AuditEntry, User
+
+logger = logging.getLogger(__name__)
+
+REFUSED = "refused"
+REPEATED_WITHIN_S = 60
+"""The same refusal is written once in so long; each one is in the log."""
+STRANGERS_WITHIN_S, STRANGERS_MOST = 60, 100
+"""Of people nobody knows, so many refusals are written in so long, lest they fill the database."""
+PURGED_EVERY_S = 3600
+BODY_LOOKED_AT = 64 * 1024
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+def record(
+    *,
+    user: User | None,
+    action: str,
+    outcome: str = "done",
+    topic: str = "",
+    channel: str | None = None,
+    subject: str = "",
+    detail: str = "",
+    results: Sequence[Any] = (),
+    remote_address: str = "",
+) -> AuditEntry:
+    """Add an entry, in the log too, and return it. ``user`` None: nobody who is known; texts too long are cut."""
+    entry = AuditEntry.objects.create(
+        user=user.username if user else "",
+        via=user.via if user else "",
+        action=action[:32],
+        topic=printable(topic)[:200],
+        channel=None if channel is None else printable(channel)[:200],
+        subject=printable(subject)[:200],
+        outcome=outcome,
+        detail=printable(detail)[:500],
+        results=list(results),
+        remote_address=remote_address[:64],
+    )
+    told = {key: getattr(entry, key) for key in ("user", "via", "action", "topic", "channel", "subject", "outcome")}
+    logger.info("audit", extra={key: value for key, value in told.items() if value})
+    purge_now_and_then()
+    return entry
+
+
+def refused(
+    *,
+    user: User | None,
+    subject: str,
+    detail: str,
+    remote_address: str,
+    action: str = "request",
+    topic: str = "",
+    channel: str | None = None,
+    attempted: bool = True,
+) -> None:
+    """Write down that ``user`` was refused something. Every refusal is logged; into the trail come those of known
+    people and those by which a stranger ``attempted`` to change something or to be somebody else.
+
+    Raises nothing: a refusal stays one when neither Redis nor the database answers.
+    """
+    logger.warning(
+        "refused",
+        extra={
+            "user": user.username if user else "",
+            "action": action,
+            "subject": printable(subject),
+            "detail": printable(detail),
+            "peer": remote_address,
+        },
+    )
+    if user is None and not attempted:
+        return
+    try:
+        if repeated(f"{user and user.username}\n{remote_address}\n{action}\n{subject}\n{topic}", stranger=user is None):
+            return
+        record(
+            user=user,
+            action=action,
+            outcome=REFUSED,
+            topic=topic,
+            channel=channel,
+            subject=subject,
+            detail=detail,
+            remote_address=remote_address,
+        )
+    except (RedisError, DatabaseError) as error:
+        logger.error("a refusal could not be written down", extra={"error": str(error)})
+
+
+def repeated(what: str, *, stranger: bool) -> bool:
+    """Whether the trail has had enough of this for now."""
+    if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
+        return True
+    if not stranger:
+        return False
+    cache.add("refused-strangers", 0, timeout=STRANGERS_WITHIN_S)
+    return int(cache.incr("refused-strangers")) > STRANGERS_MOST
+
+
+def hash_of(text: str) -> str:
+    from nsqplatform.accounts.tokens import hashed
+
+    return hashed(text)
+
+
+def purge_now_and_then() -> None:
+    """Drop entries that are older than ``--audit-retention``; an hour may pass between two looks."""
+    keep: timedelta = settings.NSQADMIN.audit_retention
+    try:
+        due = bool(keep) and cache.add("audit-purged", 1, timeout=PURGED_EVERY_S)
+    except RedisError:
+        return
+    if due:
+        AuditEntry.objects.filter(at__lt=timezone.now() - keep).delete()
+
+
+def printable(text: str) -> str:
+    """Without what PostgreSQL cannot keep and terminals act on."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+class RefusalsWritten:
+    """Django's middleware: writes down each 401, 403 and 429, whoever decided it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if response.status_code in (401, 403, 429) and not getattr(request, "refusal_written", False):
+            asked = what_was_asked(request)
+            user = getattr(request, "user", None)
+            refused(
+                user=user if isinstance(user, User) else None,
+                subject=subject_of(str(request.method), request.path),
+                detail=message_of(response),
+                remote_address=request.META.get("REMOTE_ADDR", ""),
+                action=asked.get("action", "request"),
+                topic=asked.get("topic", ""),
+                channel=asked.get("channel"),
+                attempted=request.method not in SAFE or "Authorization" in request.headers,
+            )
+        return response
+
+
+def subject_of(method: str, path: str) -> str:
+    """What was asked for, without the secret in a sign-in link."""
+    path = path.removeprefix(settings.NSQADMIN.base)
+    return f"{method} {'/signin/…' if path.startswith('/signin/') else path}"
+
+
+def what_was_asked(request: HttpRequest) -> dict[str, str]:
+    """Action, topic and channel, where the body is JSON that names them."""
+    if request.method in SAFE:
+        return {}
+    try:
+        body = json.loads(request.body) if len(request.body) <= BODY_LOOKED_AT else None
+    except (ValueError, RecursionError, RawPostDataException, RequestDataTooBig):
+        return {}
+    if not isinstance(body, dict):
+        return {}
+    return {key: body[key] for key in ("action", "topic", "channel") if isinstance(body.get(key), str)}
+
+
+def message_of(response: HttpResponse) -> str:
+    if response.headers.get("Content-Type", "").startswith("application/json") and not response.streaming:
+        try:
+            return str(json.loads(response.content)["message"])
+        except (ValueError, KeyError, TypeError):
+            pass
+    return response.reason_phrase

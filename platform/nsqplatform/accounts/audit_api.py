@@ -1,0 +1,132 @@
+"""The audit trail over HTTP: filtered and paged for the page, whole for a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Query, Router, Schema
+from pydantic import Field
+
+from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import AuditFacetsOut, AuditOut, Line, Message, ms
+
+router = Router(tags=["audit"], auth=needs(Permission.VIEW))
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 422: Message}
+COLUMNS = ("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address")
+LATEST_MS = 253_402_300_799_000
+PIECE = 500
+
+
+class Filters(Schema):
+    """All of what is given has to hold."""
+
+    user: Line | None = Field(None, max_length=150, description="exactly; empty: nobody who is known")
+    action: Line | None = Field(None, max_length=32)
+    object: Line = Field("", max_length=200, description="part of the topic, channel or subject, in any case")
+    outcome: Literal["done", "partial", "failed", "refused"] | None = None
+    since: int | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds")
+    until: int | None = Field(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included")
+
+
+@router.get("", response={200: AuditOut, **REFUSALS})
+def audit(
+    request: HttpRequest,
+    filters: Query[Filters],
+    before: int | None = Query(None, ge=0, lt=2**63),
+    limit: int = Query(50, ge=1, le=500),
+) -> dict[str, Any]:
+    """Who did what, newest first; ``before`` is the id of the last entry already seen."""
+    found = matching(filters)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    return {"entries": [described(entry) for entry in found[:limit]]}
+
+
+@router.get("facets", response={200: AuditFacetsOut, **REFUSALS})
+def facets(request: HttpRequest) -> dict[str, list[str]]:
+    """The people and actions that occur, to choose from."""
+    told = AuditEntry.objects.order_by()
+    return {
+        "users": sorted(told.values_list("user", flat=True).distinct()),
+        "actions": sorted(told.values_list("action", flat=True).distinct()),
+    }
+
+
+@router.get("export.csv", response={200: None, **REFUSALS})
+def export_csv(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
+    """All entries that match, newest first; times are ISO 8601 in UTC, ``results`` is JSON."""
+    return download(csv_lines(matching(filters)), "text/csv; charset=utf-8", "audit.csv")
+
+
+@router.get("export.json", response={200: None, **REFUSALS})
+def export_json(request: HttpRequest, filters: Query[Filters]) -> StreamingHttpResponse:
+    """All entries that match, as one JSON list."""
+    return download(json_lines(matching(filters)), "application/json", "audit.json")
+
+
+def matching(filters: Filters) -> QuerySet[AuditEntry]:
+    found = AuditEntry.objects.all()
+    if filters.user is not None:
+        found = found.filter(user=filters.user)
+    if filters.action is not None:
+        found = found.filter(action=filters.action)
+    if filters.outcome is not None:
+        found = found.filter(outcome=filters.outcome)
+    for word in filters.object.split():
+        found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(subject__icontains=word))
+    if filters.since is not None:
+        found = found.filter(at__gte=datetime.fromtimestamp(filters.since / 1000, UTC))
+    if filters.until is not None:
+        found = found.filter(at__lt=datetime.fromtimestamp(filters.until / 1000, UTC))
+    return found
+
+
+def described(entry: AuditEntry) -> dict[str, Any]:
+    return {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": ms(entry.at)}
+
+
+def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+    yield ",".join((*COLUMNS, "results")) + "\r\n"
+    for entry in entries.iterator(chunk_size=PIECE):
+        line = io.StringIO()
+        values = [entry.at.isoformat() if name == "at" else getattr(entry, name) for name in COLUMNS]
+        csv.writer(line).writerow([*map(harmless, values), json.dumps(entry.results)])
+        yield line.getvalue()
+
+
+def harmless(value: Any) -> Any:
+    """A spreadsheet would run a cell that begins like a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
+    before = "["
+    for entry in entries.iterator(chunk_size=PIECE):
+        yield before + json.dumps(described(entry))
+        before = ",\n"
+    yield "[]" if before == "[" else "]\n"
+
+
+def download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
+    return StreamingHttpResponse(
+        off_the_loop(pieces),
+        content_type=content_type,
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def off_the_loop(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Read each piece off the event loop: Daphne would otherwise gather a plain iterator in memory first."""
+    following = sync_to_async(lambda: next(pieces, None))
+    while (piece := await following()) is not None:
+        yield piece

@@ -1,0 +1,71 @@
+"""Whose request it is that came through a proxy: ``X-Forwarded-For``, believed from ``--trusted-proxy-cidr`` alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from nsqplatform.accounts.networks import Network, within
+
+Scope = dict[str, Any]
+Application = Callable[[Scope, Any, Any], Awaitable[None]]
+
+HEADER = b"x-forwarded-for"
+PEER = "peer"
+"""In a scope, the IP address of the connection itself."""
+_WITH_PORT = re.compile(r"\[([^\]]+)\](?::\d+)?|([0-9.]+):\d+")
+
+
+class Forwarded:
+    """Names in ``scope["client"]`` the client that trusted proxies speak for, everywhere: audit, log, sessions, limits.
+
+    Who may name a user in a header is asked of the connection, ``peer_of``.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] in ("http", "websocket") and scope.get("client"):
+            peer = scope["client"][0]
+            told = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == HEADER]
+            client = client_of(peer, told, settings.NSQADMIN.proxy_networks) if told else peer
+            scope = {**scope, PEER: peer, **({} if client == peer else {"client": [client, 0]})}
+        await self.application(scope, receive, send)
+
+
+def client_of(peer: str, told: Iterable[str], trusted: Sequence[Network]) -> str:
+    """The last address, from the right, that no trusted proxy vouches to be a proxy's: ``peer`` itself, if that is
+    none, or where the one before it cannot be read.
+
+    ``told`` are the values of the header, each proxy having added to their end whom it heard. What stands further left
+    was written by whoever that was, and is never believed.
+    """
+    client = peer
+    for hop in reversed([hop.strip() for value in told for hop in value.split(",")]):
+        if not within(client, trusted):
+            break
+        found = _WITH_PORT.fullmatch(hop)
+        address = (found[1] or found[2]) if found else hop
+        try:
+            ipaddress.ip_address(address)
+        except ValueError:
+            break
+        client = address
+    return client
+
+
+def peer_of_scope(scope: Scope) -> str:
+    """The IP address of the connection itself, whatever headers say."""
+    return str(scope.get(PEER) or (scope.get("client") or [""])[0])
+
+
+def peer_of_request(request: HttpRequest) -> str:
+    """The same of a request of Django's."""
+    scope: Scope | None = getattr(request, "scope", None)
+    return peer_of_scope(scope) if scope is not None else str(request.META.get("REMOTE_ADDR", ""))

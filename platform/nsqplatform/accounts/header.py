@@ -1,0 +1,93 @@
+"""Sign-in by a header that a proxy sets: ``--acl-http-header``, ``--admin-user`` and what belongs to them.
+
+The header is believed from the addresses of ``--trusted-proxy-cidr`` alone, and from nobody until an admin or operator
+is named, or ``--header-sign-in`` given: whoever can reach the platform past the proxy could otherwise be anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.forwarded import peer_of_request, peer_of_scope
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.networks import within
+from nsqplatform.accounts.roles import Role, higher
+
+_valid_name = UnicodeUsernameValidator()
+
+
+def user_of_header(name: str | None, peer: str) -> User | None:
+    """The account that the header names; None where it names nobody, or is not to be believed from ``peer`` (an IP).
+
+    An account is made at first sight. Its role is the higher one of its own and what the settings say; the latter is
+    never stored, so it ends with the setting.
+    """
+    told = settings.NSQADMIN
+    if not told.believes_header or not name:
+        return None
+    if not within(peer, told.proxy_networks):
+        audit.refused(
+            user=None,
+            action="sign-in",
+            subject=f"header naming {name}",
+            detail="the sign-in header came from an address that is not trusted",
+            remote_address=peer,
+        )
+        return None
+    role = role_of_name(name)
+    if role is None or not usable(name):
+        return None
+    user, made = User.objects.get_or_create(username=name, defaults={"role": Role.VIEWER, "password": "!"})
+    if made:
+        audit.record(user=user, action="first sign-in by header", subject=name, remote_address=peer)
+    if not user.is_active:
+        return None
+    user.role = higher(Role(user.role), role)
+    user.via = "header"
+    return user
+
+
+def role_of_name(name: str) -> Role | None:
+    """What the settings say of a user of the header."""
+    told = settings.NSQADMIN
+    if name in told.admin_user:
+        return Role.ADMIN
+    if name in told.operator_user:
+        return Role.OPERATOR
+    return None if told.header_role == "none" else Role(told.header_role)
+
+
+def usable(name: str) -> bool:
+    try:
+        _valid_name(name)
+    except ValidationError:
+        return False
+    return len(name) <= 150
+
+
+class HeaderSignIn:
+    """Django's middleware: such a request speaks for that account, whatever session its cookies name."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        name = request.headers.get(settings.NSQADMIN.acl_http_header)
+        user = user_of_header(name, peer_of_request(request)) if name else None
+        if user is not None:
+            request.user = user
+        return self.get_response(request)
+
+
+def user_of_scope(scope: dict[str, Any]) -> User | None:
+    """The same of an ASGI connection."""
+    wanted = settings.NSQADMIN.acl_http_header.lower().encode("latin-1")
+    name = next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), None)
+    return user_of_header(name, peer_of_scope(scope))

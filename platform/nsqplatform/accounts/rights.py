@@ -1,0 +1,18 @@
+"""May this person do this, to this topic? What every action asks before it begins, whichever door it came through."""
+
+from __future__ import annotations
+
+from django.core.exceptions import PermissionDenied
+
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.roles import Permission, allows
+
+
+def require(user: User, permission: Permission, *, topic: str | None = None) -> None:
+    """Raise PermissionDenied, in words, unless ``user`` may; with ``topic``, unless they may do it to that topic."""
+    if user.may(permission, topic):
+        return
+    if user.is_active and allows(user.role, permission):
+        raise PermissionDenied(f"you may act on topics {', '.join(user.topic_patterns)}, not on {topic}")
+    whose = "this token's" if user.via.startswith("token") else "your"
+    raise PermissionDenied(f"{whose} role, {user.role}, may not {permission.value}")

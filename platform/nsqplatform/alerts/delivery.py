@@ -1,0 +1,38 @@
+"""Handing a message to a notifier, and keeping how that went."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from nsqplatform import outbound
+from nsqplatform.accounts.audit import printable
+from nsqplatform.alerts.models import Notifier
+from nsqplatform.alerts.wording import Message, test_message
+from nsqplatform.outbound import Undelivered
+
+
+def send(notifier: Notifier, message: Message) -> None:
+    """Deliver, or raise Undelivered."""
+    if notifier.kind == Notifier.Kind.WEBHOOK:
+        outbound.post(notifier.url, text=message.text, fields=message.fields)
+    else:
+        outbound.mail(notifier.recipients, title=message.title, text=message.text)
+
+
+def send_test(notifier: Notifier, *, by: str) -> str:
+    """Deliver a message that says it is a test; return what went wrong, empty if nothing did."""
+    try:
+        send(notifier, test_message(by))
+    except Undelivered as error:
+        return str(error)
+    return ""
+
+
+def note(notifier_id: int, error: str) -> None:
+    """Keep how a delivery went, for everybody to see."""
+    now = timezone.now()
+    found = Notifier.objects.filter(pk=notifier_id)
+    if error:
+        found.update(last_error=printable(error)[:500], last_error_at=now)
+    else:
+        found.update(last_error="", last_error_at=None, last_sent_at=now)

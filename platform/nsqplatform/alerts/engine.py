@@ -1,0 +1,307 @@
+"""All rules against each snapshot. No clock and no I/O: times are unix seconds and come in as arguments."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nsqplatform.alerts.catalogue import Metric
+from nsqplatform.alerts.models import Alert, Rule
+from nsqplatform.alerts.readings import (
+    Matching,
+    Sight,
+    Subject,
+    detail_of,
+    holders_of,
+    is_beyond,
+    subject_of,
+)
+from nsqplatform.alerts.standing import Event, Standing, step
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.cluster.snapshots.table import Row, Table
+
+logger = logging.getLogger(__name__)
+
+SETTLING_S = 10.0
+"""Time after the start of the collector or of a node in which snapshots are incomplete and are not evaluated."""
+FIRING_MOST = 1000
+"""Alerts of one rule. What else is beyond its threshold waits until one of them is over."""
+FORGOTTEN_S = 3600.0
+"""A subject that was not seen for so long, because no node that held it answers, is gone."""
+
+
+@dataclass(frozen=True)
+class Fired:
+    """``began`` and ``at`` are unix seconds."""
+
+    rule: Rule
+    subject: Subject
+    value: float | None
+    detail: str
+    holders: Sequence[str]
+    began: float
+    at: float
+
+
+@dataclass(frozen=True)
+class Resolved:
+    rule_id: int
+    subject: Subject
+    resolution: str
+    at: float
+
+
+@dataclass
+class Burning:
+    """What fires: what it is called, the nodes that held it when it fired, since when (unix seconds), and its row when
+    it was last seen."""
+
+    subject: Subject
+    held_by: Sequence[str]
+    at: float
+    row: Row | None = None
+
+    @property
+    def holders(self) -> Sequence[str]:
+        """The nodes that held it when it was last seen."""
+        return self.held_by if self.row is None else holders_of(self.row)
+
+
+@dataclass
+class Following:
+    """One rule at work: how it stands with each subject that is not well, by the snapshot's keys."""
+
+    rule: Rule
+    matching: Matching
+    standings: dict[str, Standing] = field(default_factory=dict)
+    burning: dict[str, Burning] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    places: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    """Those that match, as of ``generation``, and their places among the snapshot's rows."""
+    generation: int = -1
+    is_full: bool = False
+
+    def drop(self, key: str) -> None:
+        self.standings.pop(key, None)
+        self.burning.pop(key, None)
+
+
+def patterns_of(rule: Rule) -> tuple[str, str, str]:
+    return rule.topic_pattern, rule.channel_pattern, rule.node_pattern
+
+
+class Engine:
+    """Fed rules and snapshots; says what fired and what is over."""
+
+    def __init__(self, *, settling_s: float = SETTLING_S, firing_most: int = FIRING_MOST) -> None:
+        self._settling_s = settling_s
+        self._firing_most = firing_most
+        self._rules: dict[int, Following] = {}
+        self._began: float | None = None
+        self._lives: dict[str, tuple[int, float]] = {}
+        """Of each node, when its process started, as it says, and since when we know."""
+        self._generations: dict[str, int] = {}
+        self._keys: dict[str, list[str]] = {}
+
+    # ---- what to evaluate
+
+    def follow(self, rules: Iterable[Rule], *, now: float) -> list[Resolved]:
+        """From now on these, of which the disabled ones are left out. What fires of a rule that is gone, or watches
+        something else now, is over."""
+        wanted = {rule.pk: rule for rule in rules if rule.enabled}
+        over: list[Resolved] = []
+        for number, following in list(self._rules.items()):
+            rule = wanted.get(number)
+            if rule is None or rule.watched != following.rule.watched:
+                over += [
+                    Resolved(number, burning.subject, Alert.Resolution.RULE, now)
+                    for burning in following.burning.values()
+                ]
+                del self._rules[number]
+        for number, rule in wanted.items():
+            known = self._rules.get(number)
+            if known is None:
+                self._rules[number] = Following(rule, Matching(rule))
+                continue
+            if patterns_of(known.rule) != patterns_of(rule):
+                known.matching, known.generation = Matching(rule), -1
+            known.rule = rule
+        return over
+
+    def restore(
+        self, firing: Iterable[Alert], pending: Mapping[int, Mapping[str, float]], *, now: float, known: float
+    ) -> list[Resolved]:
+        """Take up what another collector left, after :meth:`follow`: alerts that fire, and when others, by rule and
+        key, went beyond their threshold, as it was ``known`` then. Return those whose rule is no more."""
+        over: list[Resolved] = []
+        for alert in firing:
+            subject = Subject(alert.topic, alert.channel, alert.node)
+            following = self._rules.get(alert.rule_id or 0)
+            if following is None or (alert.scope, alert.metric) != (following.rule.scope, following.rule.metric):
+                over.append(Resolved(alert.rule_id or 0, subject, Alert.Resolution.RULE, now))
+                continue
+            following.standings[alert.subject] = Standing(alert.began_at.timestamp(), now, firing=True)
+            following.burning[alert.subject] = Burning(subject, alert.holders, alert.fired_at.timestamp())
+        for number, standings in pending.items():
+            if number in self._rules:
+                for key, began in standings.items():
+                    self._rules[number].standings.setdefault(key, Standing(began, known))
+        return over
+
+    def close(self, closed: Iterable[tuple[int, str, float]]) -> None:
+        """People declared these over: rule, key, and when in unix seconds. What fired since then goes on."""
+        for number, key, at in closed:
+            following = self._rules.get(number)
+            if following is not None and key in following.burning and following.burning[key].at <= at:
+                following.drop(key)
+
+    # ---- what to tell
+
+    def pending(self) -> dict[int, dict[str, float]]:
+        """What is beyond its threshold and does not fire, for :meth:`restore`."""
+        found = {
+            number: {key: standing.began for key, standing in following.standings.items() if not standing.firing}
+            for number, following in self._rules.items()
+        }
+        return {number: keys for number, keys in found.items() if keys}
+
+    def firing(self) -> list[tuple[Rule, int]]:
+        """How much fires of each rule."""
+        return [(following.rule, len(following.burning)) for following in self._rules.values()]
+
+    def evaluate(self, snapshot: Snapshot, *, now: float) -> Iterator[list[Fired | Resolved]]:
+        """Evaluate rule by rule, so that whoever asks may do something else in between."""
+        if self._began is None:
+            self._began = now
+        unsettled = self._unsettled(snapshot, now)
+        if now - self._began < self._settling_s:
+            return
+        for scope, rows in (("channel", snapshot.channels), ("topic", snapshot.topics), ("node", snapshot.nodes)):
+            keys = list(rows)
+            if keys != self._keys.get(scope):
+                self._generations[scope] = self._generations.get(scope, 0) + 1
+                self._keys[scope] = keys
+        sight = Sight(snapshot, unsettled)
+        columns: dict[Metric, np.ndarray] = {}
+        for number, following in list(self._rules.items()):
+            if self._rules.get(number) is following:  # not gone since the last one was evaluated
+                yield list(self._evaluate(following, sight, columns, now))
+
+    def _unsettled(self, snapshot: Snapshot, now: float) -> set[str]:
+        """The nodes that started a moment ago, or were found a moment ago."""
+        lives: dict[str, tuple[int, float]] = {}
+        for key, row in snapshot.nodes.items():
+            known = self._lives.get(key)
+            lives[key] = known if known and known[0] == row["start_time"] else (row["start_time"], now)
+        self._lives = lives
+        return {key for key, (_, since) in lives.items() if now - since < self._settling_s}
+
+    def _evaluate(
+        self, following: Following, sight: Sight, columns: dict[Metric, np.ndarray], now: float
+    ) -> Iterator[Fired | Resolved]:
+        rule, metric = following.rule, following.rule.watched
+        rows = sight.rows(metric.scope)
+        if following.generation != self._generations[metric.scope]:
+            self._match(following, rows)
+            yield from self._drop_others(following, rows, now)
+        column = columns.get(metric)
+        if column is None:
+            column = columns[metric] = sight.column(metric)
+        for key in dict.fromkeys([*self._suspects(following, column), *following.standings]):
+            row = rows.get(key)
+            if row is None:
+                yield from self._absent(following, key, sight, now)
+                continue
+            reading = sight.read(metric, row)
+            event = self._step(following, key, is_beyond(rule, reading), now)
+            if key in following.burning:
+                following.burning[key].row = row
+            if event is Event.FIRED:
+                subject, value = subject_of(metric.scope, row), None if metric.is_flag else reading.value
+                yield self._fired(following, key, subject, holders_of(row), value, detail_of(metric, row), now)
+            elif event is Event.RESOLVED:
+                yield self._over(following, key, Alert.Resolution.CLEARED, now)
+
+    def _match(self, following: Following, rows: Table) -> None:
+        following.keys = [*following.matching.subjects(rows)]
+        wanted, places = set(following.keys), enumerate(rows)
+        following.places = np.array([place for place, key in places if key in wanted], dtype=np.intp)
+        following.generation = self._generations[following.rule.watched.scope]
+
+    @staticmethod
+    def _suspects(following: Following, column: np.ndarray) -> list[str]:
+        """Keys that may be beyond the threshold, by a look that costs little. What is beyond it is among them, for the
+        sums of a snapshot are never less than what the nodes that answer have."""
+        values, threshold = column[following.places], following.rule.threshold
+        beyond = values > threshold if following.rule.comparison == Rule.Comparison.ABOVE else values < threshold
+        return [following.keys[place] for place in np.nonzero(beyond)[0].tolist()]
+
+    def _step(self, following: Following, key: str, beyond: bool | None, now: float) -> Event | None:
+        rule = following.rule
+        self._tell_if_full(following)
+        standing, event = step(
+            following.standings.get(key),
+            beyond,
+            now=now,
+            hold_s=rule.hold_s,
+            resolve_after_s=rule.resolve_after_s,
+            may_fire=not following.is_full,
+        )
+        if standing is not None:
+            following.standings[key] = standing
+        else:
+            following.standings.pop(key, None)
+        return event
+
+    def _tell_if_full(self, following: Following) -> None:
+        is_full = len(following.burning) >= self._firing_most
+        if is_full and not following.is_full:
+            logger.warning("a rule fires too often: no more of it for now", extra={"rule": following.rule.name})
+        following.is_full = is_full
+
+    def _absent(self, following: Following, key: str, sight: Sight, now: float) -> Iterator[Fired | Resolved]:
+        """A subject that is not in the snapshot: gone for good, or out of sight with the nodes that held it."""
+        standing = following.standings[key]
+        if following.rule.metric == "down":
+            # Registries forget a node that is down; that does not bring it back.
+            if self._step(following, key, True, now) is Event.FIRED:
+                yield self._fired(following, key, Subject("", "", key), (), None, "", now)
+            return
+        if not standing.firing:
+            following.drop(key)
+            return
+        nodes, holders = sight.snapshot.nodes, following.burning[key].holders
+        is_gone = bool(holders) and all(node in nodes and node not in sight.silent for node in holders)
+        is_over = self._step(following, key, False if is_gone else None, now) is Event.RESOLVED
+        if is_over or now - standing.known > FORGOTTEN_S:
+            yield self._over(following, key, Alert.Resolution.GONE, now)
+
+    def _drop_others(self, following: Following, rows: Table, now: float) -> Iterator[Resolved]:
+        """What the rule's patterns leave out by now, though it is there."""
+        matching = set(following.keys)
+        for key in [key for key in following.standings if key in rows and key not in matching]:
+            if key in following.burning:
+                yield self._over(following, key, Alert.Resolution.RULE, now)
+            following.drop(key)
+
+    @staticmethod
+    def _fired(
+        following: Following,
+        key: str,
+        subject: Subject,
+        holders: Sequence[str],
+        value: float | None,
+        detail: str,
+        now: float,
+    ) -> Fired:
+        following.burning[key] = Burning(subject, holders, now)
+        return Fired(following.rule, subject, value, detail, holders, following.standings[key].began, now)
+
+    @staticmethod
+    def _over(following: Following, key: str, resolution: str, now: float) -> Resolved:
+        subject = following.burning[key].subject
+        following.drop(key)
+        return Resolved(following.rule.pk, subject, resolution, now)

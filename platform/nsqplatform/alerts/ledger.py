@@ -1,0 +1,116 @@
+"""The collector's side of the database: what it writes of alerts, and what it reads to go by. It blocks; the collector
+calls it in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from nsqplatform.alerts.engine import Fired, Resolved
+from nsqplatform.alerts.models import Alert, Rule, Silence
+
+CLOSED_WITHIN = timedelta(minutes=10)
+"""How far back the collector looks for what people declared over."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is in force. ``closed``: rule, key, and when it was declared over, in unix seconds."""
+
+    rules: Sequence[Rule]
+    closed: Sequence[tuple[int, str, float]]
+
+
+def in_force() -> Standing:
+    """The rules, and what people closed lately."""
+    closed = Alert.objects.filter(
+        state=Alert.State.RESOLVED,
+        resolved_at__gt=timezone.now() - CLOSED_WITHIN,
+        resolution=Alert.Resolution.CLOSED,
+        rule__isnull=False,
+    )
+    return Standing(
+        rules=list(Rule.objects.all()),
+        closed=[
+            (alert.rule_id, alert.subject, alert.resolved_at.timestamp())
+            for alert in closed
+            if alert.rule_id is not None and alert.resolved_at is not None
+        ],
+    )
+
+
+def firing() -> list[Alert]:
+    return list(Alert.objects.filter(state=Alert.State.FIRING))
+
+
+def sweep() -> None:
+    """Drop alerts and silences that were over for as long as the audit trail is kept (``--audit-retention``)."""
+    keep: timedelta = settings.NSQADMIN.audit_retention
+    if keep:
+        Alert.objects.filter(state=Alert.State.RESOLVED, resolved_at__lt=timezone.now() - keep).delete()
+        Silence.objects.filter(ends_at__lt=timezone.now() - keep).delete()
+
+
+def save(events: Iterable[Fired | Resolved]) -> list[int]:
+    """Write down what fired and what is over, in its order, all or nothing; return the ids of these alerts."""
+    changed: list[int] = []
+    with transaction.atomic():
+        rules = set(Rule.objects.values_list("pk", flat=True))
+        fires = {
+            (alert.rule_id, alert.topic, alert.channel, alert.node): alert.pk
+            for alert in Alert.objects.filter(state=Alert.State.FIRING).only("rule_id", "topic", "channel", "node")
+        }
+        for event in events:
+            if isinstance(event, Resolved):
+                pk = fires.pop((event.rule_id or None, *event.subject), None)
+                if pk is not None and _resolve(pk, event):
+                    changed.append(pk)
+            elif event.rule.pk in rules and (event.rule.pk, *event.subject) not in fires:
+                alert = alert_of(event)
+                alert.save(force_insert=True)
+                fires[event.rule.pk, *event.subject] = alert.pk
+                changed.append(alert.pk)
+    return changed
+
+
+def _resolve(pk: int, event: Resolved) -> bool:
+    """False if a person was first."""
+    over = {
+        "state": Alert.State.RESOLVED,
+        "resolved_at": at(event.at),
+        "resolution": event.resolution,
+    }
+    return bool(Alert.objects.filter(pk=pk, state=Alert.State.FIRING).update(**over))
+
+
+def alert_of(event: Fired) -> Alert:
+    """Not saved; the rule is written down as it was."""
+    rule, subject = event.rule, event.subject
+    return Alert(
+        rule_id=rule.pk,
+        rule_name=rule.name,
+        description=rule.description,
+        severity=rule.severity,
+        scope=rule.scope,
+        metric=rule.metric,
+        comparison=rule.comparison,
+        threshold=rule.threshold,
+        hold_s=rule.hold_s,
+        topic=subject.topic,
+        channel=subject.channel,
+        node=subject.node,
+        value=event.value,
+        detail=event.detail[:500],
+        holders=list(event.holders),
+        began_at=at(event.began),
+        fired_at=at(event.at),
+    )
+
+
+def at(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)

@@ -1,0 +1,74 @@
+"""Messages about alerts between processes: to browsers, and to the collector when a person changed something."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, cast
+
+from redis.exceptions import RedisError
+
+from nsqplatform.alerts import selectors
+from nsqplatform.alerts.models import Alert
+from nsqplatform.cluster import store
+from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
+
+logger = logging.getLogger(__name__)
+
+VERSION = "nsq:alerts:version"
+"""The version of the last message to browsers. A browser that misses one requests all alerts."""
+ASKED = "nsq:alerts:asked"
+"""A counter of changes by people; the collector reads it with every poll."""
+TOLD_MOST = 100
+"""Alerts in one message. With more, a version is skipped, so that browsers request all alerts."""
+
+
+class AlertsMessage(TypedDict):
+    """A websocket message. ``counts`` is CountsOut and ``alerts`` are AlertOut, as JSON."""
+
+    type: Literal["alerts"]
+    version: int
+    counts: dict[str, int]
+    alerts: list[dict[str, Any]]
+
+
+def version() -> int:
+    with store.connect() as redis:
+        return int(cast(bytes | None, redis.get(VERSION)) or 0)
+
+
+def announce(alert_ids: Sequence[int] = (), *, asked: bool = False) -> None:
+    """Send every browser the counts and these alerts; with ``asked``, notify the collector of a change by a person.
+
+    Raises nothing: if Redis cannot be reached, that is logged, and the change stays in effect.
+    """
+    try:
+        if asked:
+            with store.connect() as redis:
+                redis.incr(ASKED)
+        broadcast(CLUSTER, next_message(alert_ids))
+    except (RedisError, OSError) as error:
+        logger.warning("cannot announce a change of alerts", extra={"error": str(error)})
+
+
+def next_message(alert_ids: Sequence[int]) -> AlertsMessage:
+    """The message for a change of these alerts, with the next version."""
+    with store.connect() as redis:
+        number = cast(int, redis.incrby(VERSION, 2 if len(alert_ids) > TOLD_MOST else 1))
+    return message(number, alert_ids[:TOLD_MOST])
+
+
+def message(number: int, alert_ids: Sequence[int] = ()) -> AlertsMessage:
+    """The message of version ``number`` with these alerts."""
+    changed = Alert.objects.filter(pk__in=alert_ids) if alert_ids else Alert.objects.none()
+    return {
+        "type": "alerts",
+        "version": number,
+        "counts": selectors.counts().model_dump(),
+        "alerts": [each.model_dump() for each in selectors.described(changed)],
+    }
+
+
+def present_message() -> AlertsMessage:
+    """The message that is sent when nothing changed, for browsers that missed one."""
+    return message(version())

@@ -1,0 +1,60 @@
+"""Pending alerts: beyond their threshold, but not yet for the hold time. The collector stores them in Redis."""
+
+from __future__ import annotations
+
+import time
+from typing import TypedDict, cast
+
+import orjson
+
+from nsqplatform.alerts.models import Rule
+from nsqplatform.alerts.schemas import PendingOut, PendingsOut
+from nsqplatform.alerts.standing import GAP_S
+from nsqplatform.cluster import store
+
+STANDINGS = "nsq:alerts:standings"
+"""JSON of Stored."""
+
+
+class Stored(TypedDict):
+    """Times are unix seconds. ``pending``: by rule's id and row's key, when it went beyond its threshold."""
+
+    at: float
+    pending: dict[str, dict[str, float]]
+
+
+def pending(*, limit: int) -> PendingsOut:
+    """The pending alerts, those first that fire next. There are none if no collector has stored any for GAP_S."""
+    with store.connect() as redis:
+        kept = cast(bytes | None, redis.get(STANDINGS))
+    stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
+    if time.time() - stored["at"] > GAP_S:
+        return PendingsOut(total=0, pending=[])
+    rules = Rule.objects.filter(enabled=True).in_bulk([int(number) for number in stored["pending"]])
+    found = [
+        (began + rules[int(number)].hold_s, key, rules[int(number)], began)
+        for number, keys in stored["pending"].items()
+        if int(number) in rules
+        for key, began in keys.items()
+    ]
+    found.sort(key=lambda each: each[:2])
+    return PendingsOut(
+        total=len(found), pending=[_detail(rule, key, began, fires) for fires, key, rule, began in found[:limit]]
+    )
+
+
+def _detail(rule: Rule, key: str, began: float, fires: float) -> PendingOut:
+    # The snapshot's keys: a node's id, a topic's name, `topic/channel`; no name holds a slash.
+    topic, _, channel = ("", "", "") if rule.scope == "node" else key.partition("/")
+    copied = ("severity", "scope", "metric", "comparison", "threshold", "hold_s")
+    values = {name: getattr(rule, name) for name in copied} | {
+        "rule_id": rule.pk,
+        "rule": rule.name,
+        "unit": rule.watched.unit,
+        "topic": topic,
+        "channel": channel,
+        "node": key if rule.scope == "node" else "",
+        "began_at": int(began * 1000),
+        "fires_at": int(fires * 1000),
+    }
+    return PendingOut.model_validate(values)

@@ -1,0 +1,204 @@
+"""What a snapshot tells of a rule's subjects, and whether it tells enough to say that a threshold is passed.
+
+A node that does not answer leaves its last counts in the sums, and nothing in the rates. What it has by now is unknown,
+so such a sum is taken without it, and as a lower bound: enough to be above a threshold, never enough to be below one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fnmatch import translate
+from functools import cached_property
+from re import compile as regular_expression
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from nsqplatform.alerts.catalogue import Kind, Metric
+from nsqplatform.cluster.snapshots.rows import Columns
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.cluster.snapshots.table import Row, Table
+
+
+class Watch(Protocol):
+    """What a rule says of which subjects; :class:`alerts.models.Rule` is one."""
+
+    topic_pattern: str
+    channel_pattern: str
+    node_pattern: str
+    comparison: str
+    threshold: float
+
+    @property
+    def watched(self) -> Metric: ...
+
+
+class Reading(NamedTuple):
+    """``value`` None: unknown. ``at_least``: the true value may be larger."""
+
+    value: float | None
+    at_least: bool = False
+
+
+UNKNOWN = Reading(None)
+
+
+class Sight:
+    """A snapshot, and which of its nodes have nothing to say: those that are down, and those in ``unsettled``."""
+
+    def __init__(self, snapshot: Snapshot, unsettled: Collection[str] = ()) -> None:
+        self.snapshot = snapshot
+        self.silent = {row["id"] for row in snapshot.nodes.rows if row["state"] == "down"} | set(unsettled)
+        self.without_rates = self.silent | {row["id"] for row in snapshot.nodes.rows if row["publish_rate"] is None}
+
+    def rows(self, scope: str) -> Table:
+        return {"channel": self.snapshot.channels, "topic": self.snapshot.topics, "node": self.snapshot.nodes}[scope]
+
+    @cached_property
+    def backlogs(self) -> dict[str, int]:
+        """Of each topic, what waits in its channels."""
+        found: dict[str, int] = {}
+        columns = self.snapshot.channels.columns
+        for topic, depth in zip(columns.get("topic", ()), columns.get("depth", ()), strict=True):
+            found[topic] = found.get(topic, 0) + depth
+        return found
+
+    @cached_property
+    def heard_backlogs(self) -> dict[str, int]:
+        """The same, of the nodes that are not silent."""
+        found: dict[str, int] = {}
+        for row in self.snapshot.channels.rows:
+            depth = sum(share["depth"] for share in row["nodes"] if share["node"] not in self.silent)
+            found[row["topic"]] = found.get(row["topic"], 0) + depth
+        return found
+
+    def column(self, metric: Metric) -> np.ndarray:
+        """What each row shows of the metric, in their order, with the shares of silent nodes; NaN: it shows nothing."""
+        rows = self.rows(metric.scope)
+        values: Sequence[float | None]
+        if metric.scope == "node":
+            values = [self.read(metric, row).value for row in rows.rows]
+        elif not rows:
+            values = []
+        elif metric.kind is Kind.AGE:
+            told = (rows.columns[name] for name in ("oldest_age_ms", "depth", "in_flight_count"))
+            values = [age_s(*figures) for figures in zip(*told, strict=True)]
+        elif metric.scope == "topic" and metric.name == "depth":
+            columns = zip(rows.columns["name"], rows.columns["depth"], strict=True)
+            values = [depth + self.backlogs.get(name, 0) for name, depth in columns]
+        else:
+            values = rows.columns[metric.field]
+        return np.array(values, dtype=np.float64)
+
+    def read(self, metric: Metric, row: Row) -> Reading:
+        """What the row tells of the metric."""
+        if metric.scope == "node":
+            return self._of_node(metric, row)
+        shares = row["nodes"]
+        if not shares:
+            return UNKNOWN  # registries know it, and no node does
+        blind = self.without_rates if metric.kind is Kind.RATE else self.silent
+        if blind and any(share["node"] in blind for share in shares):
+            return self._without(metric, row)
+        if metric.kind is Kind.AGE:
+            return Reading(age_s(row["oldest_age_ms"], row["depth"], row["in_flight_count"]))
+        if metric.scope == "topic" and metric.name == "depth":
+            return Reading(row["depth"] + self.backlogs.get(row["name"], 0))
+        return Reading(row[metric.field])
+
+    def _of_node(self, metric: Metric, row: Row) -> Reading:
+        if metric.name == "down":
+            return Reading(float(row["state"] == "down"))
+        if row["id"] in (self.without_rates if metric.kind is Kind.RATE else self.silent):
+            return UNKNOWN
+        return Reading(float(row["health"] != "OK") if metric.name == "unhealthy" else row[metric.field])
+
+    def _without(self, metric: Metric, row: Row) -> Reading:
+        """The reading of a topic or channel of which some nodes are silent."""
+        if metric.kind is Kind.RATE:
+            return Reading(row[metric.field], at_least=True)
+        heard = [share for share in row["nodes"] if share["node"] not in self.silent]
+        if metric.scope == "channel" and metric.kind is Kind.COUNT:
+            return Reading(sum(share[metric.field] for share in heard), at_least=True)
+        if metric.name == "depth":
+            depth = sum(share["depth"] for share in heard) + self.heard_backlogs.get(row["name"], 0)
+            return Reading(depth, at_least=True)
+        return UNKNOWN
+
+
+def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> float | None:
+    """Of the oldest unfinished message, in seconds; zero where nothing waits, None of a node that does not tell."""
+    if oldest_age_ms is not None:
+        return oldest_age_ms / 1000
+    return 0.0 if depth == in_flight_count == 0 else None
+
+
+def is_beyond(watch: Watch, reading: Reading) -> bool | None:
+    """Whether the reading is beyond the threshold; None where that cannot be told."""
+    value, at_least = reading
+    if value is None:
+        return None
+    if watch.comparison == "above":
+        return value > watch.threshold or (None if at_least else False)
+    return False if value >= watch.threshold else (None if at_least else True)
+
+
+class Subject(NamedTuple):
+    """Of which ``topic``, ``channel`` and ``node`` those are empty that the scope does not have."""
+
+    topic: str
+    channel: str
+    node: str
+
+
+def matcher(pattern: str) -> Callable[[str], object]:
+    """What tells whether a name matches the glob, by something true or false."""
+    return (lambda name: True) if pattern == "*" else regular_expression(translate(pattern)).match
+
+
+class Matching:
+    """Which rows a rule is about. It remembers, since names change seldom and are looked at every second."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._scope = watch.watched.scope
+        self._topic = matcher(watch.topic_pattern)
+        self._channel = matcher(watch.channel_pattern)
+        self._node = matcher(watch.node_pattern)
+        self._known: dict[str, bool] = {}
+
+    def subjects(self, rows: Table) -> Iterator[str]:
+        """Their keys."""
+        known = self._known
+        if len(known) > 2 * len(rows) + 1000:
+            known.clear()  # of names that are long gone
+        for place, key in enumerate(rows):
+            matches = known.get(key)
+            if matches is None:
+                matches = known[key] = self._matches(rows.columns, place)
+            if matches:
+                yield key
+
+    def _matches(self, columns: Columns, place: int) -> bool:
+        if self._scope == "node":
+            return bool(self._node(columns["id"][place]) or self._node(columns["hostname"][place]))
+        if self._scope == "topic":
+            return bool(self._topic(columns["name"][place]))
+        return bool(self._topic(columns["topic"][place]) and self._channel(columns["name"][place]))
+
+
+def subject_of(scope: str, row: Row) -> Subject:
+    if scope == "node":
+        return Subject("", "", row["id"])
+    return Subject(row["name"], "", "") if scope == "topic" else Subject(row["topic"], row["name"], "")
+
+
+def holders_of(row: Row) -> list[str]:
+    """The nodes that a topic or channel is on."""
+    return [share["node"] for share in row.get("nodes", ())]
+
+
+def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
+    """What the node has to say for itself, of a flag."""
+    if not metric.is_flag:
+        return ""
+    return str((row["error"] or "") if metric.name == "down" else row["health"])

@@ -1,0 +1,364 @@
+"""Bodies of the alerts' API; the web app's types are made from these. Times are unix milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+from nsqplatform.accounts.schemas import Line, ms
+from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+
+ScopeName = Literal["channel", "topic", "node"]
+SeverityName = Literal["warning", "critical"]
+Comparison = Literal["above", "below"]
+AlertState = Literal["firing", "resolved"]
+LONGEST_S = 7 * 86_400
+LATEST_MS = 253_402_300_799_000
+
+
+class MetricOut(Schema):
+    scope: ScopeName
+    name: str
+    title: str
+    unit: str = Field(description="of thresholds and values; empty for a flag")
+    is_flag: bool = Field(description="it holds or does not: the rule's comparison and threshold are above 0")
+    description: str
+
+
+class MetricsOut(Schema):
+    metrics: list[MetricOut]
+
+
+class _Closed(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+
+# ---- rules
+
+
+Names = Annotated[list[Annotated[Line, Field(min_length=1, max_length=100)]], Field(max_length=20)]
+
+
+class RuleIn(_Closed):
+    name: Line = Field(min_length=1, max_length=100)
+    description: Line = Field("", max_length=500, description="what to do about it; told with each alert")
+    enabled: bool = True
+    severity: SeverityName = "warning"
+    scope: ScopeName
+    metric: Line = Field(max_length=32, description="one of the scope's, from GET alerts/metrics")
+    comparison: Comparison = "above"
+    threshold: float = Field(0.0, ge=-1e15, le=1e15, allow_inf_nan=False)
+    topic_pattern: Line = Field("*", min_length=1, max_length=64, description="a glob, as in operators' rights")
+    channel_pattern: Line = Field("*", min_length=1, max_length=64)
+    node_pattern: Line = Field("*", min_length=1, max_length=300, description="of a node's id or hostname")
+    hold_s: int = Field(60, ge=0, le=LONGEST_S, description="how long it has to hold before the alert fires")
+    resolve_after_s: int = Field(30, ge=0, le=LONGEST_S, description="how long it has to be well before it is over")
+    repeat_s: int | None = Field(
+        None, ge=60, le=LONGEST_S, description="told again so often while nobody has acknowledged it; null: never"
+    )
+    notifiers: Names = Field([], description="names of those who are told; none: the page alone")
+
+
+class RuleChange(RuleIn):
+    """Only what is given is changed."""
+
+    name: Line = Field("", min_length=1, max_length=100)
+    scope: ScopeName = "channel"
+    metric: Line = Field("", max_length=32)
+
+
+class RuleOut(Schema):
+    id: int
+    name: str
+    description: str
+    enabled: bool
+    severity: SeverityName
+    scope: ScopeName
+    metric: str
+    comparison: Comparison
+    threshold: float
+    topic_pattern: str
+    channel_pattern: str
+    node_pattern: str
+    hold_s: int
+    resolve_after_s: int
+    repeat_s: int | None
+    notifiers: list[str]
+    firing: int = Field(description="alerts of it that fire now")
+    created_by: str
+    created_at: int
+
+
+class RulesOut(Schema):
+    rules: list[RuleOut] = Field(description="by name")
+
+
+class SuggestedOut(Schema):
+    rules: list[RuleIn] = Field(description="to begin with; none of them is there until it is posted")
+
+
+class PreviewRow(Schema):
+    topic: str
+    channel: str
+    node: str
+    value: float | None
+    beyond: bool | None = Field(description="null: some node does not answer, or nothing is known yet")
+
+
+class PreviewOut(Schema):
+    """What the rule says of the newest snapshot, hold time aside."""
+
+    taken_at: int
+    matched: int = Field(description="subjects that the patterns fit")
+    beyond: int = Field(description="of these, beyond the threshold now")
+    unknown: int = Field(description="of these, of which it cannot be told")
+    rows: list[PreviewRow] = Field(description="those beyond the threshold first, at most 100")
+
+
+# ---- notifiers
+
+
+Recipient = Annotated[Line, Field(min_length=3, max_length=254)]
+
+
+class NotifierIn(_Closed):
+    name: Line = Field(min_length=1, max_length=100)
+    kind: Literal["webhook", "email"]
+    url: Line = Field("", max_length=500, description="of a webhook: http or https; administrators alone read it whole")
+    recipients: list[Recipient] = Field([], max_length=20, description="of e-mail")
+    enabled: bool = True
+
+
+class NotifierChange(NotifierIn):
+    """Only what is given is changed."""
+
+    name: Line = Field("", min_length=1, max_length=100)
+    kind: Literal["webhook", "email"] = "webhook"
+
+
+class NotifierOut(Schema):
+    id: int
+    name: str
+    kind: Literal["webhook", "email"]
+    url: str = Field(description="its host alone, unless an administrator asks")
+    recipients: list[str]
+    enabled: bool
+    rules: int = Field(description="rules that tell it")
+    last_sent_at: int | None
+    last_error: str = Field(description="empty: the last delivery went through")
+    last_error_at: int | None
+    created_by: str
+    created_at: int
+
+
+class NotifiersOut(Schema):
+    notifiers: list[NotifierOut] = Field(description="by name")
+
+
+class TestOut(Schema):
+    delivered: bool
+    error: str = Field(description="empty where it was delivered")
+
+
+# ---- alerts
+
+
+class NoticeOut(Schema):
+    notifier: str
+    state: AlertState = Field(description="what it was told last")
+    sent_at: int
+
+
+class AlertOut(Schema):
+    id: int
+    rule_id: int | None = Field(description="null once the rule is deleted")
+    rule: str
+    description: str
+    severity: SeverityName
+    scope: ScopeName
+    metric: str
+    unit: str
+    comparison: Comparison
+    threshold: float
+    hold_s: int
+    topic: str = Field(description="empty for a node's")
+    channel: str = Field(description="empty for a topic's and a node's")
+    node: str = Field(description="a node's id; empty for a topic's and a channel's")
+    state: AlertState
+    value: float | None = Field(description="when it fired")
+    detail: str = Field(description="what a node that is down or unhealthy says of itself")
+    began_at: int = Field(description="when it went beyond the threshold")
+    fired_at: int
+    resolved_at: int | None
+    resolution: Literal["", "cleared", "gone", "closed", "rule"] = Field(
+        description="why it is over: back within the threshold, the subject is no more, a person closed it, "
+        "the rule was changed, disabled or deleted"
+    )
+    resolved_by: str
+    acknowledged_by: str
+    acknowledged_at: int | None
+    note: str = Field(description="of whoever acknowledged or closed it")
+    silenced_until: int | None = Field(description="null: no silence covers it")
+    notices: list[NoticeOut]
+
+
+class CountsOut(Schema):
+    """Of the alerts that fire; the first two are those that nobody has acknowledged and nothing silences."""
+
+    critical: int
+    warning: int
+    acknowledged: int
+    silenced: int
+
+
+class AlertCountsOut(Schema):
+    version: int = Field(description="as in the websocket's messages: one that is larger tells of something newer")
+    counts: CountsOut
+
+
+class AlertsOut(AlertCountsOut):
+    alerts: list[AlertOut] = Field(description="newest first")
+
+
+class PendingOut(Schema):
+    rule_id: int
+    rule: str
+    severity: SeverityName
+    scope: ScopeName
+    metric: str
+    unit: str = Field(description="of the threshold; empty for a flag")
+    comparison: Comparison
+    threshold: float
+    hold_s: int
+    topic: str
+    channel: str
+    node: str
+    began_at: int = Field(description="when it went beyond the threshold")
+    fires_at: int = Field(description="when it fires if it stays so; past: the rule has 1,000 alerts that fire already")
+
+
+class PendingsOut(Schema):
+    total: int
+    pending: list[PendingOut] = Field(description="those first that fire next; some two seconds old")
+
+
+class NoteIn(_Closed):
+    note: Line = Field("", max_length=500)
+
+
+class ManyNoteIn(NoteIn):
+    alerts: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(min_length=1, max_length=500, description="ids")
+
+
+class ManyOut(Schema):
+    """``alerts`` are those it was done to; ``refused`` why not, of the others."""
+
+    alerts: list[AlertOut]
+    refused: dict[int, str]
+
+
+# ---- silences
+
+
+class SilenceIn(_Closed):
+    """What is left out asks for nothing; at least one of the first four is needed."""
+
+    rule_id: int | None = Field(None, ge=1, lt=2**63)
+    topic_pattern: Line = Field("", max_length=64)
+    channel_pattern: Line = Field("", max_length=64)
+    node_pattern: Line = Field("", max_length=300)
+    reason: Line = Field(min_length=1, max_length=500)
+    ends_at: int = Field(ge=0, le=LATEST_MS)
+
+
+class SilenceOut(Schema):
+    id: int
+    rule_id: int | None
+    rule: str = Field(description="its name; empty: of any rule")
+    topic_pattern: str
+    channel_pattern: str
+    node_pattern: str
+    within: list[str] = Field(
+        description="topics of the operator who made it: it reaches no further; empty: everywhere"
+    )
+    reason: str
+    created_by: str
+    created_at: int
+    ends_at: int
+    ended_by: str = Field(description="who ended it early; empty: nobody")
+    active: bool
+    alerts: int = Field(description="firing alerts that it covers now")
+
+
+class SilencesOut(Schema):
+    silences: list[SilenceOut] = Field(description="newest first")
+
+
+# ---- from the models
+
+
+_RULE = (
+    *("id", "name", "description", "enabled", "severity", "scope", "metric", "comparison", "threshold"),
+    *("topic_pattern", "channel_pattern", "node_pattern", "hold_s", "resolve_after_s", "repeat_s", "created_by"),
+)
+_NOTIFIER = ("id", "name", "kind", "url", "recipients", "enabled", "last_error", "created_by")
+_ALERT = (
+    *("id", "rule_id", "description", "severity", "scope", "metric", "comparison", "threshold", "hold_s"),
+    *("topic", "channel", "node", "state", "value", "detail", "resolution", "resolved_by", "acknowledged_by", "note"),
+)
+_ALERT_TIMES = ("began_at", "fired_at", "resolved_at", "acknowledged_at")
+_SILENCE = (
+    *("id", "rule_id", "topic_pattern", "channel_pattern", "node_pattern", "within", "reason", "created_by"),
+    "ended_by",
+)
+
+
+def rule_detail(rule: Rule, *, firing: int) -> RuleOut:
+    values = {name: getattr(rule, name) for name in _RULE} | {
+        "notifiers": [notifier.name for notifier in rule.notifiers.all()],
+        "firing": firing,
+        "created_at": ms(rule.created_at),
+    }
+    return RuleOut.model_validate(values)
+
+
+def notifier_detail(notifier: Notifier, *, rules: int, secrets: bool) -> NotifierOut:
+    """A webhook's URL often contains a key: without ``secrets``, only its host is shown."""
+    values = {name: getattr(notifier, name) for name in _NOTIFIER}
+    if notifier.url and not secrets:
+        values["url"] = f"{urlsplit(notifier.url).hostname}/…"
+    times = ("created_at", "last_sent_at", "last_error_at")
+    return NotifierOut.model_validate(values | {"rules": rules} | {name: ms(getattr(notifier, name)) for name in times})
+
+
+def alert_detail(alert: Alert, silenced_until: int | None) -> AlertOut:
+    """The alert as in the API, websocket messages and webhooks. ``silenced_until`` is in unix milliseconds."""
+    values = (
+        {name: getattr(alert, name) for name in _ALERT}
+        | {name: ms(getattr(alert, name)) for name in _ALERT_TIMES}
+        | {
+            "rule": alert.rule_name,
+            "unit": alert.watched.unit,
+            "silenced_until": silenced_until,
+            "notices": [
+                {"notifier": notice.notifier.name, "state": notice.state, "sent_at": ms(notice.sent_at)}
+                for notice in alert.notices.all()
+            ],
+        }
+    )
+    return AlertOut.model_validate(values)
+
+
+def silence_detail(silence: Silence, *, active: bool, covered: Collection[Alert]) -> SilenceOut:
+    values = {name: getattr(silence, name) for name in _SILENCE} | {
+        "rule": silence.rule.name if silence.rule else "",
+        "created_at": ms(silence.created_at),
+        "ends_at": ms(silence.ends_at),
+        "active": active,
+        "alerts": len(covered),
+    }
+    return SilenceOut.model_validate(values)

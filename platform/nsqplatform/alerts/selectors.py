@@ -1,0 +1,156 @@
+"""Reading alerts, rules, notifiers and silences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.db.models import Count, Q, QuerySet
+from django.http import Http404
+from django.utils import timezone
+
+from nsqplatform.accounts.schemas import ms
+from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
+from nsqplatform.alerts.readings import Matching, Sight, Watch, is_beyond, subject_of
+from nsqplatform.alerts.schemas import AlertOut, CountsOut, PreviewOut, PreviewRow, alert_detail
+from nsqplatform.cluster import selectors as cluster_selectors
+
+PREVIEWED = 100
+
+
+def rules() -> QuerySet[Rule]:
+    return Rule.objects.prefetch_related("notifiers").annotate(
+        firing_count=Count("alerts", filter=Q(alerts__state=Alert.State.FIRING))
+    )
+
+
+def rule(rule_id: int) -> Rule:
+    """Raises Http404."""
+    found = rules().filter(pk=rule_id).first()
+    if found is None:
+        raise Http404(f"there is no alert rule {rule_id}")
+    return found
+
+
+def notifiers() -> QuerySet[Notifier]:
+    return Notifier.objects.annotate(rule_count=Count("rules"))
+
+
+def notifier(notifier_id: int) -> Notifier:
+    """Raises Http404."""
+    found = notifiers().filter(pk=notifier_id).first()
+    if found is None:
+        raise Http404(f"there is no notifier {notifier_id}")
+    return found
+
+
+def alerts(
+    *,
+    state: str,
+    severity: str | None = None,
+    rule_id: int | None = None,
+    subject: str = "",
+    before: int | None = None,
+    limit: int = 500,
+) -> QuerySet[Alert]:
+    """Newest first; ``subject`` are parts of topic, channel or node; ``before`` is the id of the last already seen."""
+    found = Alert.objects.filter(state=state)
+    if severity is not None:
+        found = found.filter(severity=severity)
+    if rule_id is not None:
+        found = found.filter(rule=rule_id)
+    for word in subject.split():
+        found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(node__icontains=word))
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    return found[:limit]
+
+
+def alert(alert_id: int) -> Alert:
+    """Raises Http404."""
+    found = Alert.objects.filter(pk=alert_id).first()
+    if found is None:
+        raise Http404(f"there is no alert {alert_id}")
+    return found
+
+
+def described(found: QuerySet[Alert]) -> list[AlertOut]:
+    """The alerts with their silences and notices."""
+    now = timezone.now()
+    active = list(active_silences(at=now))
+    return [
+        alert_detail(each, ms(silenced_until(each, active, at=now)))
+        for each in found.prefetch_related("notices__notifier")
+    ]
+
+
+def active_silences(*, at: datetime) -> QuerySet[Silence]:
+    return Silence.objects.filter(ends_at__gt=at).select_related("rule")
+
+
+def silenced_until(alert: Alert, silences: Iterable[Silence], *, at: datetime) -> datetime | None:
+    """When the last of the silences that cover it ends; None where none does, or it no longer fires."""
+    if alert.state != Alert.State.FIRING:
+        return None
+    return max((silence.ends_at for silence in silences if silence.covers(alert, at=at)), default=None)
+
+
+def counts() -> CountsOut:
+    """Firing alerts: ``critical`` and ``warning`` that nobody attends to, ``acknowledged``, ``silenced``."""
+    now = timezone.now()
+    active = list(active_silences(at=now))
+    found = CountsOut(critical=0, warning=0, acknowledged=0, silenced=0)
+    for each in Alert.objects.filter(state=Alert.State.FIRING):
+        if each.acknowledged_at is not None:
+            found.acknowledged += 1
+        elif silenced_until(each, active, at=now) is not None:
+            found.silenced += 1
+        elif each.severity == Severity.CRITICAL:
+            found.critical += 1
+        else:
+            found.warning += 1
+    return found
+
+
+def silences(*, ended: bool, before: int | None, limit: int) -> QuerySet[Silence]:
+    """Newest first: those that hold, or with ``ended`` those that no longer do."""
+    now = timezone.now()
+    found = Silence.objects.filter(ends_at__lte=now) if ended else active_silences(at=now)
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    return found.select_related("rule")[:limit]
+
+
+def silence(silence_id: int) -> Silence:
+    """Raises Http404."""
+    found = Silence.objects.select_related("rule").filter(pk=silence_id).first()
+    if found is None:
+        raise Http404(f"there is no silence {silence_id}")
+    return found
+
+
+class NoSnapshot(Exception):
+    """There is none yet."""
+
+
+def preview(watch: Watch) -> PreviewOut:
+    """What the rule would say of the newest snapshot. Raises NoSnapshot."""
+    snapshot = cluster_selectors.snapshot()
+    if snapshot is None:
+        raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")
+    sight = Sight(snapshot)
+    rows = sight.rows(watch.watched.scope)
+    found: list[PreviewRow] = []
+    for key in Matching(watch).subjects(rows):
+        row = rows[key]
+        reading = sight.read(watch.watched, row)
+        subject = subject_of(watch.watched.scope, row)
+        found.append(PreviewRow(**subject._asdict(), value=reading.value, beyond=is_beyond(watch, reading)))
+    found.sort(key=lambda row: {True: 0, None: 1, False: 2}[row.beyond])
+    return PreviewOut(
+        taken_at=sight.snapshot.taken_at,
+        matched=len(found),
+        beyond=sum(row.beyond is True for row in found),
+        unknown=sum(row.beyond is None for row in found),
+        rows=found[:PREVIEWED],
+    )

@@ -1,0 +1,374 @@
+"""What people may have done with alerts. Each is permitted, checked and written down here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.validators import URLValidator, validate_email
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from nsqplatform.accounts.audit import record
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.people import is_pattern
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission, Role
+from nsqplatform.alerts import delivery, selectors
+from nsqplatform.alerts.catalogue import METRICS, names_of
+from nsqplatform.alerts.live import announce
+from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+
+
+class NotFiring(Exception):
+    """The alert is over; the message says so."""
+
+
+def _changed(*alert_ids: int) -> None:
+    """After commit, so that whoever hears of it reads what is then true."""
+    transaction.on_commit(partial(announce, alert_ids, asked=True))
+
+
+# ---- rules
+
+
+def unsaved_rule(values: dict[str, Any]) -> Rule:
+    """A rule of these values, checked and not saved. Raises ValidationError, naming the field."""
+    rule = Rule(**{name: value for name, value in values.items() if name != "notifiers"})
+    return _checked(rule)
+
+
+def create_rule(*, values: dict[str, Any], by: User, remote_address: str) -> Rule:
+    """Raises PermissionDenied, or ValidationError naming the field."""
+    require(by, Permission.ALERT)
+    rule = unsaved_rule(values)
+    rule.created_by = by.username
+    with transaction.atomic():
+        _save_rule(rule, values.get("notifiers", []))
+        record(user=by, action="create alert rule", subject=rule.name, detail=said(rule), remote_address=remote_address)
+        _changed()
+    return selectors.rule(rule.pk)
+
+
+def change_rule(*, rule_id: int, values: dict[str, Any], by: User, remote_address: str) -> Rule:
+    """Change what ``values`` names. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+    require(by, Permission.ALERT)
+    rule = selectors.rule(rule_id)
+    before = said(rule)
+    for name, value in values.items():
+        if name != "notifiers":
+            setattr(rule, name, value)
+    _checked(rule)
+    with transaction.atomic():
+        _save_rule(rule, values.get("notifiers"))
+        after, changed = said(rule), ", ".join(sorted(values))
+        detail = f"{before} → {after}" if after != before else changed
+        record(user=by, action="change alert rule", subject=rule.name, detail=detail, remote_address=remote_address)
+        _changed()
+    return selectors.rule(rule_id)
+
+
+def delete_rule(*, rule_id: int, by: User, remote_address: str) -> None:
+    """Its alerts stay; those that fire are over. Raises PermissionDenied or Http404."""
+    require(by, Permission.ALERT)
+    rule = selectors.rule(rule_id)
+    with transaction.atomic():
+        firing = list(rule.alerts.filter(state=Alert.State.FIRING).values_list("pk", flat=True))
+        Alert.objects.filter(pk__in=firing).update(
+            state=Alert.State.RESOLVED,
+            resolved_at=timezone.now(),
+            resolution=Alert.Resolution.RULE,
+            resolved_by=by.username,
+        )
+        rule.delete()
+        record(user=by, action="delete alert rule", subject=rule.name, detail=said(rule), remote_address=remote_address)
+        _changed(*firing)
+
+
+def said(rule: Rule) -> str:
+    """The rule in a line, for the audit trail."""
+    what = rule.metric if rule.watched.is_flag else f"{rule.metric} {rule.comparison} {rule.threshold:g}"
+    where = {
+        Rule.Scope.CHANNEL: f"{rule.topic_pattern}/{rule.channel_pattern}",
+        Rule.Scope.TOPIC: rule.topic_pattern,
+        Rule.Scope.NODE: rule.node_pattern,
+    }[Rule.Scope(rule.scope)]
+    return f"{rule.severity}: {rule.scope} {where} {what} for {rule.hold_s} s{'' if rule.enabled else ', disabled'}"
+
+
+def _checked(rule: Rule) -> Rule:
+    rule.name = rule.name.strip()
+    if not rule.name:
+        raise ValidationError("name: a rule needs one")
+    metric = METRICS.get((rule.scope, rule.metric))
+    if metric is None:
+        raise ValidationError(
+            f"metric: {rule.metric!r} is none of a {rule.scope}'s; there are {', '.join(names_of(rule.scope))}"
+        )
+    if metric.is_flag:
+        rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
+    if rule.scope == Rule.Scope.NODE:
+        rule.topic_pattern = rule.channel_pattern = "*"
+    else:
+        rule.node_pattern = "*"
+    if rule.scope == Rule.Scope.TOPIC:
+        rule.channel_pattern = "*"
+    _check_patterns(topic_pattern=rule.topic_pattern, channel_pattern=rule.channel_pattern)
+    return rule
+
+
+def _check_patterns(**patterns: str) -> None:
+    for field, pattern in patterns.items():
+        if pattern and not is_pattern(pattern):
+            raise ValidationError(f"{field}: {pattern!r} is no glob of names, such as orders.*")
+
+
+def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
+    """With the notifiers of these names; None leaves those it has."""
+    try:
+        with transaction.atomic():
+            rule.save()
+    except IntegrityError:
+        raise ValidationError(f"name: there is a rule {rule.name!r} already") from None
+    if names is not None:
+        found = {notifier.name: notifier for notifier in Notifier.objects.filter(name__in=names)}
+        if unknown := [name for name in names if name not in found]:
+            raise ValidationError(f"notifiers: there is no {unknown[0]!r}")
+        rule.notifiers.set(found.values())
+
+
+# ---- notifiers
+
+
+def create_notifier(*, values: dict[str, Any], by: User, remote_address: str) -> Notifier:
+    """Raises PermissionDenied, or ValidationError naming the field."""
+    require(by, Permission.ALERT)
+    notifier = _saved(Notifier(**values, created_by=by.username))
+    _record_notifier("create notifier", notifier, by, remote_address)
+    return selectors.notifier(notifier.pk)
+
+
+def change_notifier(*, notifier_id: int, values: dict[str, Any], by: User, remote_address: str) -> Notifier:
+    """Change what ``values`` names. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+    require(by, Permission.ALERT)
+    notifier = selectors.notifier(notifier_id)
+    for name, value in values.items():
+        setattr(notifier, name, value)
+    _saved(notifier, only=list(values))
+    _record_notifier("change notifier", notifier, by, remote_address, detail=", ".join(sorted(values)))
+    return selectors.notifier(notifier_id)
+
+
+def delete_notifier(*, notifier_id: int, by: User, remote_address: str) -> None:
+    """Rules that told it tell it no more. Raises PermissionDenied or Http404."""
+    require(by, Permission.ALERT)
+    notifier = selectors.notifier(notifier_id)
+    told = ", ".join(notifier.rules.values_list("name", flat=True))
+    notifier.delete()
+    _record_notifier("delete notifier", notifier, by, remote_address, detail=f"was told by: {told}" if told else "")
+
+
+def test_notifier(*, notifier_id: int, by: User, remote_address: str) -> str:
+    """Send it a message now, enabled or not, and return what went wrong, empty if nothing did.
+
+    Raises PermissionDenied or Http404.
+    """
+    require(by, Permission.ALERT)
+    notifier = selectors.notifier(notifier_id)
+    error = delivery.send_test(notifier, by=by.username)
+    delivery.note(notifier.pk, error)
+    record(
+        user=by,
+        action="test notifier",
+        subject=notifier.name,
+        outcome="failed" if error else "done",
+        detail=error,
+        remote_address=remote_address,
+    )
+    return error
+
+
+def _record_notifier(action: str, notifier: Notifier, by: User, remote_address: str, detail: str = "") -> None:
+    record(user=by, action=action, subject=notifier.name, detail=detail, remote_address=remote_address)
+    _changed()
+
+
+def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
+    notifier.name = notifier.name.strip()
+    if not notifier.name:
+        raise ValidationError("name: a notifier needs one")
+    if notifier.kind == Notifier.Kind.WEBHOOK:
+        try:
+            URLValidator(schemes=["http", "https"])(notifier.url)
+        except ValidationError:
+            raise ValidationError("url: an http or https address is needed") from None
+    elif not notifier.recipients:
+        raise ValidationError("recipients: at least one address is needed")
+    for address in notifier.recipients:
+        try:
+            validate_email(address)
+        except ValidationError:
+            raise ValidationError(f"recipients: {address!r} is not an e-mail address") from None
+    try:
+        with transaction.atomic():
+            notifier.save(update_fields=only)
+    except IntegrityError:
+        raise ValidationError(f"name: there is a notifier {notifier.name!r} already") from None
+    return notifier
+
+
+# ---- alerts
+
+
+def _require_attending(by: User, *, topic: str) -> None:
+    """``topic`` empty: a node's alert, or a silence of nodes; nodes are none of a limited operator's topics."""
+    require(by, Permission.ATTEND, topic=topic or None)
+    if not topic and limits_of(by):
+        raise PermissionDenied(f"you may act on topics {', '.join(limits_of(by))}, not on nodes")
+
+
+def limits_of(user: User) -> list[str]:
+    """The globs outside of which they may do nothing; empty: everywhere."""
+    return list(user.topic_patterns) if user.role == Role.OPERATOR else []
+
+
+def acknowledge(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
+    """Somebody sees to it: it is not told again while it fires. Raises PermissionDenied, Http404 or NotFiring."""
+    alert = _attended(alert_id, by)
+    return _written(
+        alert,
+        {"acknowledged_by": by.username, "acknowledged_at": timezone.now(), "note": note},
+        ("acknowledge alert", note),
+        by,
+        remote_address,
+    )
+
+
+def withdraw_acknowledgement(*, alert_id: int, by: User, remote_address: str) -> Alert:
+    """Raises PermissionDenied, Http404 or NotFiring."""
+    alert = _attended(alert_id, by)
+    return _written(
+        alert,
+        {"acknowledged_by": "", "acknowledged_at": None, "note": ""},
+        ("withdraw acknowledgement", ""),
+        by,
+        remote_address,
+    )
+
+
+def close(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
+    """It is over because somebody says so: of a node that will not come back, say. Should it still be beyond its
+    threshold, it fires again after its hold time. Raises PermissionDenied, Http404 or NotFiring."""
+    alert = _attended(alert_id, by)
+    over = {
+        "state": Alert.State.RESOLVED,
+        "resolved_at": timezone.now(),
+        "resolution": Alert.Resolution.CLOSED,
+        "resolved_by": by.username,
+    }
+    return _written(alert, over | ({"note": note} if note else {}), ("close alert", note), by, remote_address)
+
+
+def _attended(alert_id: int, by: User) -> Alert:
+    require(by, Permission.ATTEND)
+    alert = selectors.alert(alert_id)
+    _require_attending(by, topic=alert.topic)
+    return alert
+
+
+def _written(alert: Alert, values: dict[str, Any], told: tuple[str, str], by: User, remote_address: str) -> Alert:
+    """Change it while it fires, whatever the collector does to it at the same time."""
+    with transaction.atomic():
+        if not Alert.objects.filter(pk=alert.pk, state=Alert.State.FIRING).update(**values):
+            raise NotFiring(f"alert {alert.pk} is over")
+        action, detail = told
+        record(
+            user=by,
+            action=action,
+            topic=alert.topic,
+            channel=alert.channel or None,
+            subject=f"{alert.rule_name}: {alert.subject}",
+            detail=detail,
+            remote_address=remote_address,
+        )
+        _changed(alert.pk)
+    alert.refresh_from_db()
+    return alert
+
+
+# ---- silences
+
+
+def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remote_address: str) -> Silence:
+    """Tell nobody of some alerts for a while. An operator who is limited to topics silences no others, whatever the
+    patterns say. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+    require(by, Permission.ATTEND)
+    silence = Silence(**values, ends_at=ends_at, created_by=by.username, within=limits_of(by))
+    asked = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
+    if not any(asked):
+        raise ValidationError("a silence needs a rule or a pattern; * as node_pattern or topic_pattern is all of them")
+    if ends_at <= timezone.now():
+        raise ValidationError("ends_at: this time is past")
+    _check_patterns(topic_pattern=silence.topic_pattern, channel_pattern=silence.channel_pattern)
+    if silence.rule_id is not None:
+        selectors.rule(silence.rule_id)
+    if silence.node_pattern:
+        _require_attending(by, topic="")
+    elif silence.topic_pattern and not set("*?[") & set(silence.topic_pattern):
+        _require_attending(by, topic=silence.topic_pattern)
+    with transaction.atomic():
+        silence.save()
+        covered = _covered(silence)
+        record(
+            user=by,
+            action="silence alerts",
+            topic=silence.topic_pattern,
+            channel=silence.channel_pattern or None,
+            subject=described(silence),
+            detail=f"until {ends_at:%Y-%m-%d %H:%M} UTC: {silence.reason}",
+            remote_address=remote_address,
+        )
+        _changed(*covered)
+    return silence
+
+
+def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
+    """Before its time. A limited operator ends their own, and those that reach no further than they may.
+
+    Raises PermissionDenied or Http404; one that is over stays as it is.
+    """
+    require(by, Permission.ATTEND)
+    silence = selectors.silence(silence_id)
+    limits = limits_of(by)
+    if limits and silence.created_by != by.username and not (silence.within and set(silence.within) <= set(limits)):
+        raise PermissionDenied(f"you may act on topics {', '.join(limits)}; this silence reaches further")
+    now = timezone.now()
+    covered = _covered(silence)
+    with transaction.atomic():
+        ending = Silence.objects.filter(pk=silence_id, ends_at__gt=now)
+        if ending.update(ends_at=now, ended_by=by.username):
+            record(user=by, action="end silence", subject=described(silence), remote_address=remote_address)
+            _changed(*covered)
+    silence.refresh_from_db()
+    return silence
+
+
+def _covered(silence: Silence) -> list[int]:
+    """Ids of the alerts that fire and that it covers now."""
+    now = timezone.now()
+    firing = Alert.objects.filter(state=Alert.State.FIRING)
+    return [alert.pk for alert in firing if silence.covers(alert, at=now)]
+
+
+def described(silence: Silence) -> str:
+    """In a line, for the audit trail."""
+    asked = {
+        "rule": silence.rule.name if silence.rule else "",
+        "topic": silence.topic_pattern,
+        "channel": silence.channel_pattern,
+        "node": silence.node_pattern,
+    }
+    return ", ".join(f"{name} {value}" for name, value in asked.items() if value)

@@ -1,0 +1,84 @@
+"""Who has to be told what. It follows from what the database holds: what fires, whom its rule names, and what they
+were told already. So a message that a crash or a deaf webhook swallowed is sent yet, and nothing waits in a queue."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Prefetch
+from django.utils import timezone
+
+from nsqplatform.alerts import selectors
+from nsqplatform.alerts.models import Alert, Notice, Notifier
+from nsqplatform.alerts.wording import Event
+
+NEWS_FOR = timedelta(days=1)
+"""That an alert is over is no news later on."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """One message to one notifier."""
+
+    notifier: Notifier
+    event: Event
+    alerts: Sequence[Alert]
+
+
+def due() -> list[Due]:
+    """What is to be told now: all that a notifier is to hear of one kind is one message."""
+    now = timezone.now()
+    told = Prefetch("notices", Notice.objects.select_related("notifier"))
+    groups: dict[tuple[int, Event], list[Alert]] = defaultdict(list)
+    notifiers: dict[int, Notifier] = {}
+    silences = list(selectors.active_silences(at=now))
+    firing = Alert.objects.filter(state=Alert.State.FIRING, rule__isnull=False, acknowledged_at=None)
+    for alert in firing.select_related("rule").prefetch_related(told, "rule__notifiers"):
+        if alert.rule is None or selectors.silenced_until(alert, silences, at=now) is not None:
+            continue
+        sent = {notice.notifier_id: notice.sent_at for notice in alert.notices.all()}
+        for notifier in alert.rule.notifiers.all():
+            event = _of_firing(alert.rule.repeat_s, sent.get(notifier.pk), now)
+            if notifier.enabled and event is not None:
+                notifiers[notifier.pk] = notifier
+                groups[notifier.pk, event].append(alert)
+    over = Notice.objects.filter(
+        state=Alert.State.FIRING,
+        notifier__enabled=True,
+        alert__state=Alert.State.RESOLVED,
+        alert__resolved_at__gt=now - NEWS_FOR,
+    )
+    alerts = Alert.objects.prefetch_related(told)
+    for notice in over.select_related("notifier").prefetch_related(Prefetch("alert", alerts)):
+        notifiers[notice.notifier_id] = notice.notifier
+        groups[notice.notifier_id, "resolved"].append(notice.alert)
+    return [Due(notifiers[pk], event, alerts) for (pk, event), alerts in groups.items()]
+
+
+def _of_firing(repeat_s: int | None, sent_at: datetime | None, now: datetime) -> Event | None:
+    if sent_at is None:
+        return "firing"
+    if repeat_s is not None and now - sent_at >= timedelta(seconds=repeat_s):
+        return "still firing"
+    return None
+
+
+def note(told: Due) -> None:
+    """Keep that it was told."""
+    state = Alert.State.RESOLVED if told.event == "resolved" else Alert.State.FIRING
+    _keep(told.notifier.pk, told.alerts, state)
+
+
+def _keep(notifier_id: int, alerts: Iterable[Alert], state: str) -> None:
+    there = set(Notifier.objects.filter(pk=notifier_id).values_list("pk", flat=True))
+    kept = set(Alert.objects.filter(pk__in=[alert.pk for alert in alerts]).values_list("pk", flat=True))
+    now = timezone.now()
+    Notice.objects.bulk_create(
+        [Notice(alert_id=pk, notifier_id=notifier_id, state=state, sent_at=now) for pk in kept if there],
+        update_conflicts=True,
+        unique_fields=["alert", "notifier"],
+        update_fields=["state", "sent_at"],
+    )

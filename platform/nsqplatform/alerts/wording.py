@@ -1,0 +1,96 @@
+"""What is said of alerts, to people in text and to machines in fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from nsqplatform.alerts.models import Alert
+from nsqplatform.alerts.schemas import alert_detail
+from nsqplatform.outbound import address_of
+
+Event = Literal["firing", "still firing", "resolved", "test"]
+NAMED_MOST = 20
+"""Alerts in one message; the others are counted."""
+RESOLUTIONS: dict[str, str] = {
+    Alert.Resolution.CLEARED: "",
+    Alert.Resolution.GONE: " It is no longer there.",
+    Alert.Resolution.RULE: " The rule was changed or is gone.",
+}
+
+
+@dataclass(frozen=True)
+class Message:
+    """``title`` is one line; ``text`` is for people; ``fields`` are JSON for machines."""
+
+    title: str
+    text: str
+    fields: dict[str, Any]
+
+
+def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
+    """One message for all of them; the worst first."""
+    ordered = sorted(alerts, key=lambda alert: (alert.severity != "critical", alert.rule_name, alert.subject))
+    first, more = ordered[0], len(ordered) - 1
+    title = f"[{first.severity}] {event}: {first.rule_name}: {first.subject}{f' and {more} more' if more else ''}"
+    named = ordered[:NAMED_MOST]
+    lines = [line_of(alert) for alert in named]
+    if len(ordered) > len(named):
+        lines.append(f"… and {len(ordered) - len(named)} more")
+    advice = dict.fromkeys(alert.description for alert in named if alert.description)
+    if event != "resolved":
+        lines += advice
+    return Message(
+        title=title,
+        text="\n".join([title, *lines, address_of("/alerts")]),
+        fields={
+            "event": event,
+            "total": len(ordered),
+            "alerts": [alert_detail(alert, None).model_dump() for alert in named],
+        },
+    )
+
+
+def test_message(by: str) -> Message:
+    title = "[test] Alerts of NSQ reach you here"
+    return Message(
+        title=title,
+        text="\n".join([title, f"Sent by {by}, to try this notifier.", address_of("/alerts")]),
+        fields={"event": "test", "total": 0, "alerts": []},
+    )
+
+
+def line_of(alert: Alert) -> str:
+    """``orders/billing: depth 1,234 messages, above 1,000 for 60 s``."""
+    metric = alert.watched
+    if metric.is_flag:
+        what = "is missing" if metric.name == "down" else "is not well"
+        told = f"node {what}{f' ({alert.detail})' if alert.detail else ''}"
+    else:
+        title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
+        unit = "" if metric.unit == title else f" {metric.unit}"
+        told = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}"
+    if alert.state == Alert.State.FIRING:
+        return f"{alert.subject}: {told}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
+    took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))
+    by = f" Closed by {alert.resolved_by}." if alert.resolution == Alert.Resolution.CLOSED else ""
+    return f"{alert.subject}: over after {took}; it was: {told}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
+
+
+def number(value: float) -> str:
+    """With thousands set apart and no more decimals than mean something."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
+
+
+def lasting(seconds: int) -> str:
+    """``45 s``, ``3 min``, ``2 h 5 min``, ``3 days``."""
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    if seconds < 172_800:
+        hours, minutes = divmod(seconds // 60, 60)
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{seconds // 86_400} days"

@@ -1,0 +1,1 @@
+"""What operators change in the cluster."""

@@ -1,0 +1,103 @@
+"""Posts actions to ``--notification-http-endpoint`` in the background. Failures are logged and have no other effect."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+from django.conf import settings
+from django.http import HttpRequest
+
+from nsqplatform.accounts.models import User
+
+logger = logging.getLogger(__name__)
+
+WAITING_MOST = 1000
+"""Queued notifications; further ones are dropped and logged."""
+PATIENCE_S = 5.0
+
+_sender = ThreadPoolExecutor(1, thread_name_prefix="notification")
+_room = threading.BoundedSemaphore(WAITING_MOST)
+
+
+class Origin:
+    """The request that caused an action. ``peer`` is ``address:port``; ``url`` is the full URL."""
+
+    def __init__(self, *, user: User, peer: str, url: str, headers: Mapping[str, str]) -> None:
+        self.user = basic_user(headers.get("Authorization", "")) or (user.username if user.pk else "")
+        self.peer = peer
+        self.user_agent = headers.get("User-Agent", "")
+        self.url = url.replace("http://", "https://", 1) if headers.get("X-Scheme") == "https" else url
+
+
+def basic_user(authorization: str) -> str:
+    """The user name of HTTP Basic credentials."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return b64decode(encoded, validate=True).decode().partition(":")[0]
+    except ValueError:
+        return ""
+
+
+def notify(origin: Origin, action: str, topic: str, channel: str | None = None, node: str = "") -> None:
+    """Send ``{action, topic, channel, node, timestamp, user, remote_ip, user_agent, url, via}``, soon.
+
+    ``action`` is nsqadmin's name, such as ``pause_channel``; ``channel``, ``node``, ``user`` are left out when empty.
+    """
+    endpoint = settings.NSQADMIN.notification_http_endpoint
+    if not endpoint:
+        return
+    fields: dict[str, str | int] = {
+        "action": action,
+        "topic": topic,
+        "channel": channel or "",
+        "node": node,
+        "timestamp": int(time.time()),
+        "user": origin.user,
+        "remote_ip": origin.peer,
+        "user_agent": origin.user_agent,
+        "url": origin.url,
+        "via": socket.gethostname(),
+    }
+    fields = {key: value for key, value in fields.items() if value or key not in ("channel", "node", "user")}
+    if not _room.acquire(blocking=False):
+        logger.error("notification dropped: the endpoint does not keep up", extra={"action": action, "topic": topic})
+        return
+    _sender.submit(send, endpoint, fields)
+
+
+def send(endpoint: str, fields: Mapping[str, str | int]) -> None:
+    try:
+        response = httpx.post(endpoint, json=fields, timeout=PATIENCE_S, trust_env=False)
+        response.raise_for_status()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        logger.error("notification failed", extra={"endpoint": endpoint, "error": str(error)})
+    finally:
+        _room.release()
+
+
+def notify_all(origin: Origin, action: str, topic: str, channel: str | None) -> None:
+    """Notify of a platform action under nsqadmin's names. Creating a channel creates its topic too."""
+    if channel is None or action == "create":
+        notify(origin, f"{action}_topic", topic)
+    if channel is not None:
+        notify(origin, f"{action}_channel", topic, channel)
+
+
+def origin_of(request: HttpRequest) -> Origin:
+    """The origin of a request to the platform's API. Django does not provide the peer's port."""
+    assert isinstance(request.user, User)
+    return Origin(
+        user=request.user,
+        peer=request.META.get("REMOTE_ADDR", ""),
+        url=request.build_absolute_uri(),
+        headers=request.headers,
+    )

@@ -1,0 +1,80 @@
+"""The actions of operators on the cluster: authorized, performed and audited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from asgiref.sync import async_to_sync
+
+from nsqcluster import Action, NotInCluster, Result, actions, outcome_of, perform
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.models import AuditEntry, User
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.cluster import selectors, store
+
+
+def act(*, user: User, action: Action, topic: str, channel: str | None, remote_address: str) -> AuditEntry:
+    """Perform an action on behalf of ``user`` and return its audit entry.
+
+    Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
+    """
+    require(user, Permission.ACT, topic=topic)
+    results = async_to_sync(perform)(selectors.cluster(), action, topic, channel)
+    return record_action(
+        user=user, action=action, topic=topic, channel=channel, results=results, remote_address=remote_address
+    )
+
+
+def tombstone(*, user: User, topic: str, node: str, address: str, remote_address: str) -> AuditEntry:
+    """Take a topic off one node, which is reached at ``address``, and return the audit entry.
+
+    Raises PermissionDenied, and NotInCluster if neither a registry nor the node has anything to do.
+    """
+    require(user, Permission.ACT, topic=topic)
+    known = selectors.cluster()
+    known = replace(known, addresses={**known.addresses, node: address})
+    results = async_to_sync(actions.tombstone)(known, topic, node)
+    if all(each["outcome"] == "absent" for each in results):
+        raise NotInCluster(f"node {node} does not have topic {topic}")
+    return record_action(
+        user=user, action="tombstone", topic=topic, channel=None, results=results, remote_address=remote_address
+    )
+
+
+def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_address: str) -> AuditEntry:
+    """Have a channel given again what it was given since then, on every node, and return the audit entry.
+
+    Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
+    """
+    require(user, Permission.ACT, topic=topic)
+    moment = since.astimezone(UTC).isoformat()
+    results = async_to_sync(actions.rewind)(selectors.cluster(), topic, channel, moment)
+    return record_action(
+        user=user, action="rewind", topic=topic, channel=channel, results=results, remote_address=remote_address
+    )
+
+
+def record_action(
+    *,
+    user: User,
+    action: Action | Literal["tombstone", "publish", "rewind"],
+    topic: str,
+    channel: str | None,
+    results: list[Result],
+    remote_address: str,
+) -> AuditEntry:
+    """Record the outcome of an action in the audit trail, and return the entry. The snapshot may lag behind it."""
+    with store.connect() as redis:
+        redis.set(store.CHANGED, "1", px=store.CHANGED_EXPIRES_MS)
+    return audit.record(
+        user=user,
+        action=action,
+        topic=topic,
+        channel=channel,
+        outcome=outcome_of(results),
+        results=results,
+        remote_address=remote_address,
+    )

@@ -1,0 +1,1 @@
+"""The clients that are connected to channels."""

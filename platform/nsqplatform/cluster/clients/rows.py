@@ -1,0 +1,36 @@
+"""The rows of the clients of one channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nsqplatform.cluster.collector.reading import NodeView
+from nsqplatform.cluster.snapshots.rows import ClientRow
+
+
+def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: float) -> list[ClientRow]:
+    """The consumers of one channel, node by node. ``now`` is in unix seconds."""
+    rows: list[ClientRow] = []
+    for view in views:
+        for client in view.latest.clients_of(topic, channel) if view.latest and view.error is None else ():
+            rows.append(
+                {
+                    "node": view.node.id,
+                    "client_id": client.client_id,
+                    "hostname": client.hostname,
+                    "remote_address": client.remote_address,
+                    "user_agent": client.user_agent,
+                    "state": client.state,
+                    "ready_count": client.ready_count,
+                    "in_flight_count": client.in_flight_count,
+                    "message_count": client.message_count,
+                    "finish_count": client.finish_count,
+                    "requeue_count": client.requeue_count,
+                    "connected_s": max(0, int(now - client.connect_ts)) if client.connect_ts else 0,
+                    "tls": client.tls,
+                    "deflate": client.deflate,
+                    "snappy": client.snappy,
+                    "sample_rate": client.sample_rate,
+                }
+            )
+    return sorted(rows, key=lambda row: (row["node"], row["hostname"], row["client_id"], row["remote_address"]))

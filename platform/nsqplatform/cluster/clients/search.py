@@ -1,0 +1,103 @@
+"""Every consumer of the cluster, to be searched: asked of the nodes when somebody looks, and not with every beat."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from asgiref.sync import async_to_sync
+
+from nsqplatform.cluster import node_client, selectors
+from nsqplatform.cluster.clients.rows import client_rows
+from nsqplatform.cluster.collector.node import Node
+from nsqplatform.cluster.collector.poller import NodePoller
+from nsqplatform.cluster.collector.reading import NodeView
+from nsqplatform.cluster.snapshots.rows import ClientRow
+
+KEPT_S = 3.0
+"""So long an answer serves everybody who asks: typing into a search is one question to the nodes, not ten."""
+
+
+class FoundClient(ClientRow):
+    """A consumer, and what it consumes."""
+
+    topic: str
+    channel: str
+
+
+@dataclass(frozen=True)
+class Clients:
+    """``unanswered`` are the nodes that did not tell theirs, and why."""
+
+    rows: Sequence[FoundClient]
+    unanswered: Mapping[str, str]
+
+
+class ClientDirectory:
+    """Asks all nodes at once, and keeps their answer for a moment. Safe to be used from several threads."""
+
+    def __init__(self, ask: Callable[[], Clients]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._kept: tuple[float, Clients] | None = None
+
+    def clients(self) -> Clients:
+        with self._lock:  # whoever comes meanwhile waits for the same answer
+            if self._kept is None or time.monotonic() - self._kept[0] > KEPT_S:
+                found = self._ask()
+                self._kept = (time.monotonic(), found)
+            return self._kept[1]
+
+
+def ask_nodes() -> Clients:
+    """Ask every node that the collector knows."""
+    return async_to_sync(_ask_nodes)(selectors.cluster().addresses)
+
+
+async def _ask_nodes(addresses: Mapping[str, str]) -> Clients:
+    pollers = [NodePoller(Node(id=name, address=address)) for name, address in addresses.items()]
+    async with node_client.client() as client:
+        await asyncio.gather(*(poller.ask(client, with_clients=True) for poller in pollers))
+    views = [poller.view for poller in pollers]
+    return Clients(
+        rows=[row for view in views for row in _rows_of(view, now=time.time())],
+        unanswered={view.node.id: view.error for view in views if view.error is not None},
+    )
+
+
+def _rows_of(view: NodeView, *, now: float) -> list[FoundClient]:
+    if view.latest is None or view.error is not None:
+        return []
+    return [
+        FoundClient(**row, topic=topic, channel=channel)
+        for topic, channel in view.latest.channels.keys
+        for row in client_rows([view], topic, channel, now=now)
+    ]
+
+
+def matching(rows: Sequence[FoundClient], query: str) -> list[FoundClient]:
+    """Those in whose names, addresses, topic or channel every word of ``query`` occurs, in any case."""
+    words = query.lower().split()
+    if not words:
+        return list(rows)
+    return [row for row in rows if all(word in _text(row) for word in words)]
+
+
+def _text(row: FoundClient) -> str:
+    return "\n".join(
+        (
+            row["client_id"],
+            row["hostname"],
+            row["remote_address"],
+            row["user_agent"],
+            row["node"],
+            row["topic"],
+            row["channel"],
+        )
+    ).lower()
+
+
+directory = ClientDirectory(ask_nodes)

@@ -1,0 +1,1 @@
+"""Polls every node once a second and keeps what it reads: snapshots, history and the archive's samples."""

@@ -1,0 +1,114 @@
+"""Which nodes and topics there are, from the registries and from the addresses the platform was given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nsqcluster import Client, Producer, RequestFailed, reads
+from nsqcluster.producers import ChannelNames, Producers, TopicNames
+from nsqplatform.cluster.collector.node import Node, node_of
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 2.0
+FORGET_AFTER_S = 300.0
+"""A node that no registry lists any more stays in the snapshot for so long, as down if it is."""
+
+
+@dataclass(kw_only=True)
+class Registry:
+    """What one nsqlookupd said last. It is kept while the registry does not answer; ``error`` then says why."""
+
+    address: str
+    producers: Sequence[Producer] = ()
+    topics: dict[str, list[str]] = field(default_factory=dict)
+    """Of topics that no node produces, their channels; of others nothing, since their nodes know better."""
+    error: str | None = "has not been asked yet"
+    answers: bool | None = None
+    """Whether it did last; None before it was asked."""
+
+
+class Directory:
+    """Asks all registries and all given nodes at once; keeps the last answer of each."""
+
+    def __init__(self, *, lookupd: Sequence[str], nsqd: Sequence[str]) -> None:
+        self.registries: list[Registry] = []
+        self.follow(lookupd)
+        self._given: dict[str, Node] = {address: Node(id=address, address=address) for address in nsqd}
+        self._seen: dict[str, tuple[float, Node]] = {}
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node known; those with a given address are asked there."""
+        nodes = {node.id: node for _, node in self._seen.values()}
+        nodes.update({node.id: node for node in self._given.values()})
+        return list(nodes.values())
+
+    @property
+    def registered(self) -> dict[str, list[str]]:
+        """Topics that registries know and no node produces, with their channels."""
+        merged: dict[str, set[str]] = {}
+        for registry in self.registries:
+            for topic, channels in registry.topics.items():
+                merged.setdefault(topic, set()).update(channels)
+        return {topic: sorted(channels) for topic, channels in merged.items()}
+
+    def follow(self, lookupd: Sequence[str]) -> None:
+        """Ask these registries from now on; those known already keep their last answers."""
+        known = {registry.address: registry for registry in self.registries}
+        self.registries = [known.get(address) or Registry(address=address) for address in lookupd]
+
+    @property
+    def complaints(self) -> dict[str, str | None]:
+        """What each registry failed with last, by its address; None if it answered."""
+        return {registry.address: registry.error for registry in self.registries}
+
+    async def refresh(self, client: Client, *, now: float) -> None:
+        """Ask again. ``now`` is in seconds, monotonic. Raises nothing: a source that fails keeps its last answer."""
+        await asyncio.gather(
+            *(self._ask_registry(client, registry) for registry in self.registries),
+            self._ask_nodes(client),
+        )
+        for registry in self.registries:
+            for producer in registry.producers:
+                node = node_of(producer)
+                self._seen[node.id] = (now, node)
+        self._seen = {name: (at, node) for name, (at, node) in self._seen.items() if now - at <= FORGET_AFTER_S}
+
+    async def _ask_registry(self, client: Client, registry: Registry) -> None:
+        address = registry.address
+        try:
+            producers, topics = await asyncio.gather(
+                client.get(address, "/nodes", Producers, timeout_s=TIMEOUT_S),
+                client.get(address, "/topics", TopicNames, timeout_s=TIMEOUT_S),
+            )
+            produced = {topic for producer in producers.producers for topic in producer.topics}
+            idle = [topic for topic in topics.names if topic not in produced]
+            channels = await asyncio.gather(
+                *(
+                    client.get(address, "/channels", ChannelNames, {"topic": topic}, timeout_s=TIMEOUT_S)
+                    for topic in idle
+                )
+            )
+        except RequestFailed as error:
+            reason = error.reason
+            if registry.answers is not False:
+                logger.warning("registry does not answer", extra={"registry": registry.address, "error": reason})
+            registry.error = reason
+            registry.answers = False
+            return
+        if registry.answers is False:
+            logger.info("registry answers again", extra={"registry": registry.address})
+        registry.answers = True
+        registry.error = None
+        registry.producers = producers.producers
+        registry.topics = {topic: found.names for topic, found in zip(idle, channels, strict=True)}
+
+    async def _ask_nodes(self, client: Client) -> None:
+        """Read the names of the given nodes. A node that fails is polled by its address, and its row says why."""
+        infos = await reads.infos(client, self._given, TIMEOUT_S)
+        for address, info in infos.found.items():
+            self._given[address] = node_of(info.producer(address), address)

@@ -1,0 +1,59 @@
+"""The latency histograms of one answer as arrays: a large node tells half a million counts a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Raw
+
+from nsqplatform.cluster.snapshots.matrix import Ints
+
+LARGEST = 2**63 - 1
+"""Also what numpy makes of anything larger."""
+
+
+class Histograms:
+    """Of each channel that has one, in the order of the answer."""
+
+    def __init__(self, keys: Sequence[tuple[str, str]], zeros: Ints, offsets: Ints, lengths: Ints, counts: Ints):
+        self.keys = keys
+        """Topic and channel."""
+        self.zeros = zeros
+        self.offsets = offsets
+        """Each channel's first bucket; ``lengths`` its number of them."""
+        self.lengths = lengths
+        self.counts = counts
+        """Each channel's buckets, one channel behind the other."""
+
+    @property
+    def ends(self) -> Ints:
+        """Where each channel's counts end."""
+        return np.cumsum(self.lengths)
+
+    @property
+    def totals(self) -> Ints:
+        """All that each channel counted."""
+        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.counts)])
+        return np.asarray(self.zeros + sums[self.ends] - sums[self.ends - self.lengths], np.int64)
+
+
+def read_counts(lists: Sequence[Raw]) -> tuple[Ints, Ints]:
+    """Lengths and numbers of JSON lists of counts, one list behind the other.
+
+    All at once, and without a Python object for each number. Raises ValueError, saying no more than that, where one of
+    them is anything but a list of whole numbers from 0 to 2**63 - 2.
+    """
+    texts = [bytes(each) for each in lists]
+    if any(text[:1] != b"[" for text in texts):
+        raise ValueError("not a list")
+    lengths = np.array([text.count(b",") + 1 if text[1:-1].strip() else 0 for text in texts], np.int64)
+    joined = b",".join([text for text, length in zip(texts, lengths.tolist(), strict=True) if length])
+    digits = joined.translate(None, b"[] \t\r\n")
+    # Each is sound JSON by itself; with no more than digits and commas in it, it is a list of whole numbers.
+    if digits.translate(None, b"0123456789,") or joined.count(b"[") != np.count_nonzero(lengths):
+        raise ValueError("not a list of counts")
+    numbers = np.fromstring(digits, np.int64, sep=",") if digits else np.zeros(0, np.int64)
+    if len(numbers) != lengths.sum() or (len(numbers) and numbers.max() == LARGEST):
+        raise ValueError("a count beyond all numbers")
+    return lengths, numbers

@@ -1,0 +1,59 @@
+"""Listeners: code in the collector's process that is called with each snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """For example, the evaluation of alerts."""
+
+    async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
+        """``before`` is the previous snapshot, None at the first."""
+
+    async def finish(self) -> None:
+        """Called once, after the last call of ``on_snapshot`` has returned."""
+
+
+class Listeners:
+    """Calls each listener with each snapshot, in tasks of their own.
+
+    A listener that is still busy misses a snapshot. A failing one is logged, with a traceback for the first of
+    consecutive failures. Neither delays the collector.
+    """
+
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        self._listeners = list(listeners)
+        self._busy: dict[int, asyncio.Task[None]] = {}
+        self._failing: set[int] = set()
+
+    def notify(self, snapshot: Snapshot, before: Snapshot | None) -> None:
+        for number, listener in enumerate(self._listeners):
+            if number not in self._busy or self._busy[number].done():
+                self._busy[number] = asyncio.create_task(self._notify(number, listener, snapshot, before))
+
+    async def finish(self) -> None:
+        """Wait for the running calls, then call ``finish`` of each listener."""
+        await asyncio.gather(*self._busy.values())
+        for listener in self._listeners:
+            try:
+                await listener.finish()
+            except Exception:
+                logger.exception("a listener failed to finish", extra={"listener": type(listener).__name__})
+
+    async def _notify(self, number: int, listener: Listener, snapshot: Snapshot, before: Snapshot | None) -> None:
+        try:
+            await listener.on_snapshot(snapshot, before)
+        except Exception:  # a defect in a listener must not end the collector
+            if number not in self._failing:
+                logger.exception("a listener failed", extra={"listener": type(listener).__name__})
+            self._failing.add(number)
+        else:
+            self._failing.discard(number)

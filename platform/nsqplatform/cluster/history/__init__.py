@@ -1,0 +1,1 @@
+"""The last hour of every topic, channel and node."""

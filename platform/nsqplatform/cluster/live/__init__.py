@@ -1,0 +1,1 @@
+"""The websocket that keeps open browsers up to date."""

@@ -1,0 +1,168 @@
+"""The websocket ``/ws/cluster``: forwards snapshots and deltas to one browser, and handles what it requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from django.urls import path
+from redis.exceptions import RedisError
+
+from nsqplatform.cluster import metrics, store
+from nsqplatform.cluster.live.broadcast import CLUSTER
+from nsqplatform.cluster.live.signed_in_socket import SignedInSocket
+from nsqplatform.cluster.live.snapshot_cache import snapshot_cache
+from nsqplatform.cluster.live.subscribers import Subscription, subscribers
+from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, View
+from nsqwire.names import is_valid_name
+
+logger = logging.getLogger(__name__)
+
+RECONNECT = 1012
+"""Close code for a browser that cannot be served: it reconnects and begins with a whole snapshot."""
+LONGEST_NAME = 300
+"""Maximum length of a topic's name or a node's id, in characters."""
+
+
+class ClusterSocket(SignedInSocket):
+    """One browser. ``version`` is the version of the snapshot it has, 0 for none.
+
+    Messages that a slow browser cannot take are dropped. It is sent the newest whole snapshot instead of a delta that
+    does not start from its version, so the queue of each browser is bounded.
+    """
+
+    subscription: Subscription | None = None
+    version = 0
+    delivering: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        # Accepted first: browsers report the code of a close, but not the status of a refused handshake.
+        await self.accept()
+        if not await self.still_signed_in():
+            return
+        self.subscription = Subscription()
+        self.sending = asyncio.Lock()
+        metrics.websocket_clients.inc()
+        try:
+            await subscribers.join(self.subscription, CLUSTER, EVERYTHING.group)
+            await self._send_snapshot()
+        except (RedisError, OSError) as error:
+            await self._ask_to_reconnect(error)
+            return
+        self.delivering = asyncio.create_task(self._deliver(self.subscription))
+
+    async def disconnect(self, code: int) -> None:
+        if self.subscription is None:
+            return
+        metrics.websocket_clients.dec()
+        subscribers.leave(self.subscription)
+        if self.delivering is not None:
+            self.delivering.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        try:
+            message = json.loads(text_data or "")
+            kind = message["type"]
+        except (ValueError, KeyError, TypeError):
+            await self.refuse('expected a JSON text like {"type":"resync"}')
+            return
+        if self.subscription is None:  # it is being closed
+            return
+        try:
+            await self._do(self.subscription, kind, message)
+        except (RedisError, OSError) as error:
+            await self._ask_to_reconnect(error)
+
+    async def _do(self, subscription: Subscription, kind: object, message: dict[str, Any]) -> None:
+        if kind == "resync":
+            await self._send_snapshot()
+        elif kind == "view":
+            await self._set_view(subscription, message.get("topic"), message.get("node"))
+        elif kind == "watch":
+            await self._watch(subscription, message.get("topic"), message.get("channel"))
+        elif kind == "unwatch":
+            self._unwatch(subscription)
+        else:
+            await self.refuse(f"unknown type {kind!r}; there are resync, view, watch and unwatch")
+
+    async def _ask_to_reconnect(self, error: Exception) -> None:
+        logger.warning("closed a websocket; the browser will reconnect", extra={"error": str(error)})
+        await self.close(RECONNECT)
+
+    async def _deliver(self, subscription: Subscription) -> None:
+        """Forward the messages of this browser's groups, as fast as it takes them."""
+        try:
+            while True:
+                group, text, base, version = await subscription.next()
+                if not await self.signed_in_lately():
+                    return
+                async with self.sending:
+                    await self._forward(group, text, base, version)
+        except (RedisError, OSError) as error:
+            await self._ask_to_reconnect(error)
+        except Exception:  # nobody else waits for this task
+            logger.exception("cannot send to a browser")
+            await self.close(RECONNECT)
+
+    async def _forward(self, group: str, text: str, base: int | None, version: int | None) -> None:
+        assert self.subscription is not None
+        if base is None or version is None:
+            await self._send_text(text)
+        elif group != self.subscription.view.group:
+            return  # of its previous view
+        elif base == self.version:
+            self.version = version
+            await self._send_text(text)
+        elif base > self.version or version < self.version:
+            metrics.websocket_resyncs.inc()
+            await self._send_newest(self.subscription.view)
+
+    async def _send_text(self, text: str) -> None:
+        await subscribers.wait_turn()
+        metrics.websocket_sent(text)
+        await self.send(text_data=text)
+
+    async def _send_snapshot(self) -> None:
+        """Send the newest snapshot. If there is none yet, the first delta carries everything."""
+        assert self.subscription is not None
+        async with self.sending:  # no delta may overtake it
+            await self._send_newest(self.subscription.view)
+
+    async def _send_newest(self, view: View) -> None:
+        version = await snapshot_cache.send(subscribers.redis, view, self._send_text)
+        if version is not None:
+            self.version = version
+
+    async def _set_view(self, subscription: Subscription, topic: object, node: object) -> None:
+        """Restrict this browser to one topic or one node, or send it everything."""
+        named = [name for name in (topic, node) if name is not None]
+        if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in named):
+            await self.refuse("view takes the name of a topic, or the id of a node, or neither")
+            return
+        subscribers.leave(subscription, subscription.view.group)
+        subscription.view = View(topic, node)  # type: ignore[arg-type]  # checked above
+        await subscribers.join(subscription, subscription.view.group)
+        if subscription.view != EVERYTHING:
+            await store.renew_watches(subscribers.redis, [subscription.view], [])
+        await self._send_snapshot()
+
+    async def _watch(self, subscription: Subscription, topic: object, channel: object) -> None:
+        if not (
+            isinstance(topic, str) and isinstance(channel, str) and is_valid_name(topic) and is_valid_name(channel)
+        ):
+            await self.refuse("watch needs the names of a topic and a channel")
+            return
+        self._unwatch(subscription)
+        subscription.watching = store.Channel(topic, channel)
+        await subscribers.join(subscription, subscription.watching.group)
+        await store.renew_watches(subscribers.redis, [], [subscription.watching])
+
+    def _unwatch(self, subscription: Subscription) -> None:
+        if subscription.watching is not None:
+            subscribers.leave(subscription, subscription.watching.group)
+            subscription.watching = None
+
+
+websocket_urls = [path("ws/cluster", ClusterSocket.as_asgi())]

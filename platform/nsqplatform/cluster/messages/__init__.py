@@ -1,0 +1,1 @@
+"""Publishing, peeking at and tailing messages."""

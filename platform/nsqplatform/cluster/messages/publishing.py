@@ -1,0 +1,208 @@
+"""Publishing for people: to the node they choose, or to any that takes it; who, where and how much is written down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from base64 import b64decode
+from collections.abc import Sequence
+from struct import pack
+from typing import Literal
+
+from asgiref.sync import async_to_sync
+
+from nsqcluster import (
+    Client,
+    Cluster,
+    ClusterUnreachable,
+    NotInCluster,
+    NotReached,
+    Refused,
+    RequestFailed,
+    Result,
+)
+from nsqcluster.targets import Targets
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.cluster import node_client, selectors
+from nsqplatform.cluster.actions import services
+from nsqplatform.cluster.actions.topic_nodes import address_of_node, targets_of
+
+Format = Literal["text", "json", "base64"]
+
+LARGEST_BYTES = 5 * 1024 * 1024
+"""All messages of one request; nsqd's --max-body-size unless it was told otherwise."""
+MOST = 10_000
+MOST_DEFERRED = 100
+"""NSQ publishes deferred messages one by one."""
+AT_ONCE = 8
+
+WORDS = {
+    "MSG_TOO_BIG": ("bodies", "a message is larger than this node takes (its --max-msg-size, 1 MiB unless changed)"),
+    "BODY_TOO_BIG": ("bodies", "this is more than this node takes at once (its --max-body-size, 5 MiB unless changed)"),
+    "INVALID_DEFER": ("defer_ms", "this node does not defer for so long (its --max-req-timeout, 1 h unless changed)"),
+}
+"""What a node's refusal is about, and in words."""
+
+
+class CannotPublish(Exception):
+    """``field`` of the request is the reason; nothing was published."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+
+
+class NotTaken(Exception):
+    """The node that was asked failed; the text names it and says what may have been stored."""
+
+
+class Published(Result):
+    """``count`` and ``size`` are what was stored, in messages and bytes."""
+
+    count: int
+    size: int
+
+
+def bodies_of(texts: Sequence[str], given: Format) -> list[bytes]:
+    """The messages as bytes. Raises CannotPublish naming the first that is empty or not what it is said to be."""
+    bodies = []
+    for number, text in enumerate(texts):
+        field = f"bodies.{number}"
+        if given == "base64":
+            try:
+                body = b64decode(text, validate=True)
+            except ValueError:
+                raise CannotPublish(field, "not base64") from None
+        else:
+            body = text.encode("utf-8", "surrogatepass")
+        if not body:
+            raise CannotPublish(field, "a message has at least one byte")
+        if given == "json":
+            check_json(text, field)
+        bodies.append(body)
+    size = sum(map(len, bodies))
+    if size > LARGEST_BYTES:
+        raise CannotPublish("bodies", f"{size:,} bytes together; at most {LARGEST_BYTES:,} go at once")
+    return bodies
+
+
+def check_json(text: str, field: str) -> None:
+    def not_json(word: str) -> None:
+        raise CannotPublish(field, f"not JSON: {word} is no value there")
+
+    try:
+        json.loads(text, parse_constant=not_json)
+    except json.JSONDecodeError as error:
+        raise CannotPublish(field, f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise CannotPublish(field, "not JSON that could be checked: nested too deeply") from None
+
+
+def publish(
+    *,
+    user: User,
+    topic: str,
+    texts: Sequence[str],
+    given: Format,
+    defer_ms: int,
+    node: str | None,
+    remote_address: str,
+) -> Published:
+    """Publish on behalf of ``user``, all to one node.
+
+    Raises PermissionDenied, CannotPublish and NotInCluster, having published nothing; NotTaken, which is audited.
+    """
+    require(user, Permission.PUBLISH, topic=topic)
+    bodies = bodies_of(texts, given)
+    if defer_ms and len(bodies) > MOST_DEFERRED:
+        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MOST_DEFERRED} are deferred at once")
+    done = async_to_sync(_publish)(selectors.cluster(), selectors.nodes_down(), topic, bodies, defer_ms, node)
+    services.record_action(
+        user=user,
+        action="publish",
+        topic=topic,
+        channel=None,
+        results=[Result(node=done["node"], target="nsqd", outcome=done["outcome"], detail=done["detail"])],
+        remote_address=remote_address,
+    )
+    if done["outcome"] != "done":
+        raise NotTaken(f"node {done['node']}: {done['detail']}")
+    return done
+
+
+async def _publish(
+    cluster: Cluster, down: frozenset[str], topic: str, bodies: Sequence[bytes], defer_ms: int, node: str | None
+) -> Published:
+    """One that was chosen, or each that could take them until one does. A topic that nobody has begins anywhere."""
+    try:
+        found = await targets_of(cluster, topic)
+    except (NotInCluster, ClusterUnreachable):
+        found = Targets()
+    if node is not None:
+        candidates = [(node, address_of_node(cluster, found.nodes, node))]
+    else:
+        having = {name: address for name, address in found.nodes.items() if name in found.holders}
+        lately = {name: cluster.address(name) for name in cluster.seen.get(topic, ())}
+        everybody = having or lately or cluster.addresses or cluster.given
+        candidates = random.sample(list(everybody.items()), len(everybody))
+        candidates.sort(key=lambda each: each[0] in down)
+    if not candidates:
+        raise NotInCluster("no node is known to publish to")
+    async with node_client.client() as http:
+        for name, address in candidates:
+            done = await _publish_to(http, name, address, topic, bodies, defer_ms)
+            if done["outcome"] != "unreachable":
+                break
+    return done
+
+
+async def _publish_to(
+    http: Client, node: str, address: str, topic: str, bodies: Sequence[bytes], defer_ms: int
+) -> Published:
+    """Raises CannotPublish where the node's refusal is about what was given. ``unreachable``: surely nothing stored."""
+    params: dict[str, str | int] = {"topic": topic}
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def pub(body: bytes) -> bytes | RequestFailed:
+        async with turn:
+            try:
+                await http.post(address, "/pub", params | ({"defer": defer_ms} if defer_ms else {}), body)
+            except RequestFailed as error:
+                return error
+            return body
+
+    async def mpub() -> list[bytes | RequestFailed]:
+        try:
+            await http.post(address, "/mpub", params | {"binary": "true"}, packed(bodies))
+        except RequestFailed as error:
+            return [error] * len(bodies)
+        return list(bodies)
+
+    alone = defer_ms or len(bodies) == 1
+    answers = await asyncio.gather(*(pub(body) for body in bodies)) if alone else await mpub()
+    stored = [answer for answer in answers if isinstance(answer, bytes)]
+    failure = next((answer for answer in answers if isinstance(answer, RequestFailed)), None)
+    size = sum(map(len, stored))
+    told = f"{len(stored):,} message{'' if len(stored) == 1 else 's'}, {size:,} bytes"
+    if failure is None:
+        return Published(node=node, target="nsqd", outcome="done", detail=told, count=len(stored), size=size)
+    code = failure.message if isinstance(failure, Refused) else ""
+    never_sent = isinstance(failure, NotReached)
+    if code in WORDS and not stored:
+        raise CannotPublish(WORDS[code][0], f"{WORDS[code][1]}; node {node}")
+    why = failure.reason if code or never_sent else f"{failure.reason}; it may have taken what was sent"
+    return Published(
+        node=node,
+        target="nsqd",
+        outcome="unreachable" if never_sent and not stored else "failed",
+        detail=f"{why} ({told} of {len(bodies):,} stored)" if stored else why,
+        count=len(stored),
+        size=size,
+    )
+
+
+def packed(bodies: Sequence[bytes]) -> bytes:
+    """The body of a binary /mpub: ``count i32``, then ``size i32 | message`` each, big-endian."""
+    return pack(">i", len(bodies)) + b"".join(pack(">i", len(body)) + body for body in bodies)

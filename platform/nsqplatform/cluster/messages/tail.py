@@ -1,0 +1,233 @@
+"""A topic's messages as they come, for everybody who watches in this web process, through one ephemeral channel.
+
+However many watch a topic here, its nodes see one consumer: what is taken is handed to each viewer. The channel is of
+this process and this topic alone (``tail-<8 hex digits>#ephemeral``); nsqd drops it with its last connection, so it
+goes with the last viewer, and with the process however that ends. No other channel's messages are touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from base64 import b64encode
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from typing_extensions import TypedDict
+
+from aionsq import Consumer, ConsumerOptions, Message
+from nsqcluster import Client, ClusterUnreachable, NodeStats, NotInCluster, RequestFailed
+from nsqcluster.reads import stats_params
+from nsqplatform.cluster import node_client, selectors
+from nsqplatform.cluster.actions.topic_nodes import holders
+
+logger = logging.getLogger(__name__)
+
+TAKEN_PER_S = 2_000
+"""Messages taken from the nodes at most; beyond, the ephemeral channel is emptied, so that nothing piles up there."""
+SHOWN_AT_ONCE = 20
+"""Messages handed to one viewer at a time; the others are counted as skipped."""
+BODY_BYTES = 4_096
+"""What a viewer gets of a body."""
+TURN_S = 0.25
+TRIMMED_EVERY_S = 1.0
+IN_FLIGHT = 200
+
+
+class TailedMessage(TypedDict):
+    """``timestamp`` is in unix milliseconds, ``body`` base64 of its beginning, ``size`` that of all in bytes."""
+
+    node: str
+    id: str
+    timestamp: int
+    attempts: int
+    size: int
+    body: str
+    truncated: bool
+
+
+class Uncovered(TypedDict):
+    """A node on which the topic has no channel yet: the first one, also an ephemeral one, is given its backlog."""
+
+    node: str
+    depth: int
+
+
+@dataclass(eq=False)
+class Viewer:
+    """Somebody who watches: what waits for them, and what they do not get."""
+
+    words: tuple[str, ...] = ()
+    """Only messages in whose bodies all of these occur, in any case."""
+    paused: bool = False
+    skipped: int = 0
+    waiting: deque[TailedMessage] = field(default_factory=deque)
+
+    def offer(self, text: str, told: TailedMessage) -> None:
+        """``text`` is the body in lower case."""
+        if not all(word in text for word in self.words):
+            return
+        if self.paused or len(self.waiting) >= SHOWN_AT_ONCE:
+            self.skipped += 1
+        else:
+            self.waiting.append(told)
+
+    def taken(self) -> tuple[list[TailedMessage], int]:
+        """What came since the last time, and how many were skipped meanwhile."""
+        messages, skipped = list(self.waiting), self.skipped
+        self.waiting.clear()
+        self.skipped = 0
+        return messages, skipped
+
+
+class Tail:
+    """One topic, as long as somebody watches it."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.channel = f"tail-{secrets.token_hex(4)}#ephemeral"
+        self.viewers: set[Viewer] = set()
+        self._held_back = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def connections(self) -> int:
+        """Nodes that it hears."""
+        return len(self._consumer.connections)
+
+    async def start(self) -> None:
+        """Raises aionsq's ConnectFailed."""
+        cluster = await sync_to_async(selectors.cluster)()
+        self._consumer = Consumer(
+            self.topic,
+            self.channel,
+            lookupd_http_addresses=cluster.lookupd,
+            nsqd_tcp_addresses=() if cluster.lookupd else await sync_to_async(selectors.tcp_addresses)(),
+            options=ConsumerOptions(
+                max_in_flight=IN_FLIGHT,
+                max_attempts=0,
+                client_id="nsq-platform",
+                user_agent="nsq-platform tail",
+                lookupd_poll_interval=timedelta(seconds=10),
+            ),
+        )
+        await self._consumer.start()
+        self._tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._trim())]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._consumer.stop(timedelta(0))
+
+    async def _take(self) -> None:
+        """Hand out what comes, at most TAKEN_PER_S: a loud topic must not keep this process from its other work."""
+        allowance = int(TAKEN_PER_S * TURN_S)
+        turn_ends = time.monotonic() + TURN_S
+        while (message := await self._consumer.next_message()) is not None:
+            message.finish()
+            self._show(message)
+            allowance -= 1
+            left = turn_ends - time.monotonic()
+            if left <= 0 or allowance == 0:
+                self._held_back = self._held_back or left > 0
+                await asyncio.sleep(max(0.0, left))
+                allowance = int(TAKEN_PER_S * TURN_S)
+                turn_ends = time.monotonic() + TURN_S
+
+    def _show(self, message: Message) -> None:
+        told = TailedMessage(
+            node=message.nsqd_address,
+            id=message.id.decode("latin-1"),
+            timestamp=message.timestamp // 1_000_000,
+            attempts=message.attempts,
+            size=len(message.body),
+            body=b64encode(message.body[:BODY_BYTES]).decode(),
+            truncated=len(message.body) > BODY_BYTES,
+        )
+        text = message.body.decode("utf-8", "replace").lower() if any(each.words for each in self.viewers) else ""
+        for viewer in self.viewers:
+            viewer.offer(text, told)
+
+    async def _trim(self) -> None:
+        """Empty our own channel where more waits in it than will ever be shown."""
+        while True:
+            await asyncio.sleep(TRIMMED_EVERY_S)
+            if not self._held_back:
+                continue
+            self._held_back = False
+            try:
+                where = await holders(await sync_to_async(selectors.cluster)(), self.topic)
+            except (NotInCluster, ClusterUnreachable):
+                continue
+            async with node_client.client() as http:
+                for name, address in where.items():
+                    with contextlib.suppress(RequestFailed):
+                        channel = (await stats_of(http, address, self.topic)).channel(self.topic, self.channel)
+                        depth = channel.depth if channel else 0
+                        if depth > TAKEN_PER_S:
+                            names = {"topic": self.topic, "channel": self.channel}
+                            await http.post(address, "/channel/empty", names)
+                            logger.info("tail skips", extra={"topic": self.topic, "node": name, "messages": depth})
+                            for viewer in self.viewers:
+                                viewer.skipped += depth
+
+
+class Hub:
+    """The tails of this process."""
+
+    def __init__(self) -> None:
+        self._tails: dict[str, Tail] = {}
+        self._lock = asyncio.Lock()
+
+    async def join(self, topic: str, viewer: Viewer) -> Tail:
+        """Have ``viewer`` be handed the topic's messages. Raises aionsq's ConnectFailed."""
+        async with self._lock:
+            tail = self._tails.get(topic)
+            if tail is None:
+                tail = Tail(topic)
+                await tail.start()
+                self._tails[topic] = tail
+            tail.viewers.add(viewer)
+            return tail
+
+    async def leave(self, tail: Tail, viewer: Viewer) -> None:
+        """The last one to leave ends it."""
+        async with self._lock:
+            tail.viewers.discard(viewer)
+            if not tail.viewers and self._tails.get(tail.topic) is tail:
+                del self._tails[tail.topic]
+                await tail.stop()
+
+    def is_tailed(self, topic: str) -> bool:
+        return topic in self._tails
+
+
+hub = Hub()
+
+
+async def uncovered(topic: str) -> list[Uncovered]:
+    """The nodes on which a tail would be the topic's first channel. Raises NotInCluster and ClusterUnreachable."""
+    where = await holders(await sync_to_async(selectors.cluster)(), topic)
+    async with node_client.client() as http:
+        answers = await asyncio.gather(*(_uncovered(http, *node, topic) for node in sorted(where.items())))
+    return [answer for answer in answers if answer is not None]
+
+
+async def _uncovered(http: Client, node: str, address: str, topic: str) -> Uncovered | None:
+    try:
+        stats = await stats_of(http, address, topic)
+    except RequestFailed:
+        return None  # nothing can be taken from it either
+    found = next((each for each in stats.topics if each.topic_name == topic), None)
+    return None if found is None or found.channels else Uncovered(node=node, depth=found.depth)
+
+
+async def stats_of(http: Client, address: str, topic: str) -> NodeStats:
+    """Read a node's statistics of the topic. Raises RequestFailed."""
+    return await http.get(address, "/stats", NodeStats, stats_params(topic=topic))

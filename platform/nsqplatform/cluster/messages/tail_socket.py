@@ -1,0 +1,130 @@
+"""The websocket ``/ws/tail``: one browser that watches one topic's messages. It only translates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.core.exceptions import PermissionDenied
+from django.urls import path
+
+from aionsq import ClientError
+from nsqcluster import ClusterUnreachable, NotInCluster
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.cluster.live.signed_in_socket import SignedInSocket
+from nsqplatform.cluster.messages.tail import TURN_S, Tail, Viewer, hub, uncovered
+from nsqwire.names import is_valid_name
+
+TOLD_EVERY_S = 1.0
+"""So often a browser hears that the tail goes on, also when nothing comes."""
+LONGEST_FILTER = 200
+
+
+class TailSocket(SignedInSocket):
+    """One browser. ``tail`` is what it watches, None before it said so and after it stopped."""
+
+    tail: Tail | None = None
+    telling: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        await self.accept()
+        self.viewer = Viewer()
+        await self.still_signed_in()
+
+    async def disconnect(self, code: int) -> None:
+        await self._stop()
+
+    def may_stay(self, user: User) -> bool:
+        return user.may(Permission.READ, self.tail.topic) if self.tail else super().may_stay(user)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        try:
+            message = json.loads(text_data or "")
+            kind = message["type"]
+        except (ValueError, KeyError, TypeError):
+            await self.refuse('expected a JSON text like {"type":"start","topic":"orders"}')
+            return
+        if kind == "start":
+            await self._start(message)
+        elif kind == "stop":
+            await self._stop()
+        elif kind in ("pause", "resume"):
+            self.viewer.paused = kind == "pause"
+        elif kind == "filter":
+            self._filter(message.get("text"))
+        else:
+            await self.refuse(f"unknown type {kind!r}; there are start, stop, pause, resume and filter")
+
+    async def _start(self, message: dict[str, Any]) -> None:
+        topic = message.get("topic")
+        if not (isinstance(topic, str) and is_valid_name(topic)):
+            await self.refuse("start needs the name of a topic")
+            return
+        await self._stop()
+        takes_backlog = message.get("take_backlog") is True
+        try:
+            user = await self.user()
+            if user is None:
+                raise PermissionDenied("sign in first")
+            await database_sync_to_async(require)(user, Permission.READ, topic=topic)
+            first = [] if hub.is_tailed(topic) else await uncovered(topic)
+            if first and not takes_backlog:
+                await self._send(type="ask", topic=topic, nodes=first)
+                return
+            if first:  # what is taken there is gone for the channel that would have been the first
+                await database_sync_to_async(require)(user, Permission.ACT, topic=topic)
+            self.viewer = Viewer()
+            self._filter(message.get("filter"))
+            self.tail = await hub.join(topic, self.viewer)
+        except PermissionDenied as error:
+            await self._refuse_and_write_down(topic, str(error))
+            return
+        except (NotInCluster, ClusterUnreachable, ClientError) as error:
+            await self.refuse(str(error))
+            return
+        await self._send(type="started", topic=topic, channel=self.tail.channel)
+        self.telling = asyncio.create_task(self._tell(self.tail))
+
+    async def _refuse_and_write_down(self, topic: str, detail: str) -> None:
+        await database_sync_to_async(audit.refused)(
+            user=await self.user(),
+            action="tail",
+            topic=topic,
+            subject=f"websocket {self.scope['path']}",
+            detail=detail,
+            remote_address=(self.scope.get("client") or [""])[0],
+        )
+        await self.refuse(detail)
+
+    def _filter(self, text: object) -> None:
+        self.viewer.words = tuple(text[:LONGEST_FILTER].lower().split()) if isinstance(text, str) else ()
+
+    async def _stop(self) -> None:
+        if self.telling is not None:
+            self.telling.cancel()
+            self.telling = None
+        if self.tail is not None:
+            tail, self.tail = self.tail, None
+            await hub.leave(tail, self.viewer)
+
+    async def _tell(self, tail: Tail) -> None:
+        """Hand on what waits, turn by turn; a browser that does not keep up makes its turns longer, and skips more."""
+        told_at = 0.0
+        while await self.signed_in_lately():
+            messages, skipped = self.viewer.taken()
+            if messages or skipped or time.monotonic() - told_at > TOLD_EVERY_S:
+                told_at = time.monotonic()
+                await self._send(type="messages", messages=messages, skipped=skipped, nodes=tail.connections)
+            await asyncio.sleep(TURN_S)
+
+    async def _send(self, **message: Any) -> None:
+        await self.send(text_data=json.dumps(message, separators=(",", ":")))
+
+
+tail_urls = [path("ws/tail", TailSocket.as_asgi())]

@@ -1,0 +1,62 @@
+"""The platform's own figures for Prometheus. Each process counts its own; the collector, which listens on no port,
+stores its text in Redis with every poll, and the web process serves both."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import generate_latest
+
+disable_created_metrics()  # a series more for each counter, which Prometheus' text format has no use for
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)
+LATE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+web = CollectorRegistry()
+ProcessCollector(namespace="nsq_web", registry=web)
+websocket_clients = Gauge("nsq_web_websocket_clients", "Websockets that are open.", registry=web)
+websocket_messages = Counter("nsq_web_websocket_messages", "Messages sent to websockets.", registry=web)
+websocket_bytes = Counter("nsq_web_websocket_sent_bytes", "Bytes of messages sent to websockets.", registry=web)
+websocket_resyncs = Counter(
+    "nsq_web_websocket_resyncs", "Whole snapshots sent because a browser had missed a change.", registry=web
+)
+requests = Counter("nsq_web_requests", "HTTP requests answered.", ["method", "status"], registry=web)
+request_seconds = Histogram(
+    "nsq_web_request_seconds", "From a request to the end of its answer.", buckets=SECONDS, registry=web
+)
+
+collector = CollectorRegistry()
+ProcessCollector(namespace="nsq_collector", registry=collector)
+poll_seconds = Histogram(
+    "nsq_collector_beat_seconds", "Duration of a poll, waiting for nodes included.", buckets=SECONDS, registry=collector
+)
+poll_lateness_seconds = Histogram(
+    "nsq_collector_beat_lateness_seconds", "How late a poll began.", buckets=LATE_SECONDS, registry=collector
+)
+failed_polls = Counter("nsq_collector_failed_beats", "Polls that failed.", registry=collector)
+nodes = Gauge("nsq_collector_nodes", "Nodes known.", ["state"], registry=collector)
+polls = Counter("nsq_collector_polls", "Requests for the figures of a node.", ["outcome"], registry=collector)
+topics = Gauge("nsq_collector_topics", "Topics in the snapshot.", registry=collector)
+channels = Gauge("nsq_collector_channels", "Channels in the snapshot.", registry=collector)
+damaged_files = Gauge(
+    "nsq_archive_damaged_files", "Files of the archive that were set aside as damaged.", registry=collector
+)
+for _state in ("up", "down"):
+    nodes.labels(_state)
+for _outcome in ("answered", "failed"):
+    polls.labels(_outcome)
+
+
+def websocket_sent(text: str) -> None:
+    websocket_messages.inc()
+    websocket_bytes.inc(len(text))
+
+
+def collector_text() -> bytes:
+    return generate_latest(collector)

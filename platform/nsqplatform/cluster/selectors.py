@@ -1,0 +1,62 @@
+"""Reading what the collector and the operators left behind."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from django.conf import settings
+
+from nsqcluster import Cluster
+from nsqcluster.cluster import STEP_S
+from nsqplatform.cluster import store
+from nsqplatform.cluster.node_client import request_timeout_s, tls
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+
+FRESH_MS = 10_000
+
+
+def snapshot() -> Snapshot | None:
+    """The newest; None before the collector's first."""
+    with store.connect() as redis:
+        kept = redis.get(store.SNAPSHOT)
+    assert kept is None or isinstance(kept, bytes)
+    return Snapshot.from_json(kept) if kept else None
+
+
+def cluster() -> Cluster:
+    """The configured addresses, and the nodes that had each topic recently. An old snapshot is ignored."""
+    with store.connect() as redis:
+        kept, addresses, changed = redis.mget(store.SNAPSHOT, store.ADDRESSES, store.LOOKUPD)
+    latest = Snapshot.from_json(kept) if kept else None
+    seen: dict[str, list[str]] = {}
+    if latest is not None and time.time() * 1000 - latest.taken_at <= FRESH_MS:
+        shares = zip(latest.topics, latest.topics.placements, strict=True)
+        seen = {name: [node for node, _ in held] for name, held in shares}
+    return Cluster(
+        lookupd=store.lookupd_in_force(changed),
+        nsqd=settings.NSQD_HTTP_ADDRESSES,
+        seen=seen,
+        addresses=json.loads(addresses) if addresses else {},
+        step_s=min(STEP_S, request_timeout_s()),
+        tls=tls(),
+    )
+
+
+def nodes_down() -> frozenset[str]:
+    """Ids of the nodes that did not answer the collector last; of none where there is no snapshot."""
+    seen = snapshot()
+    return frozenset(row["id"] for row in seen.nodes.rows if row["state"] == "down") if seen else frozenset()
+
+
+def tcp_addresses() -> list[str]:
+    """Where clients reach the nodes that are up, as the platform itself does: by the host it was told of."""
+    seen = snapshot()
+    if seen is None:
+        return []
+    addresses = cluster().addresses
+    return [
+        f"{addresses.get(row['id'], row['id']).rpartition(':')[0]}:{row['tcp_port']}"
+        for row in seen.nodes.rows
+        if row["state"] == "up"
+    ]

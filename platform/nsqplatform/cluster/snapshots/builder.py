@@ -1,0 +1,223 @@
+"""Builds the snapshot of the cluster from the latest reading of each node. It has no clock and no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nsqplatform.cluster.collector.reading import CHANNEL_FIGURES, TOPIC_FIGURES, NodeView, Reading
+from nsqplatform.cluster.snapshots.latency import QUANTILES, LatencyWindow
+from nsqplatform.cluster.snapshots.layout import Layout, Source
+from nsqplatform.cluster.snapshots.matrix import Floats, Ints, Key
+from nsqplatform.cluster.snapshots.percentile_ranges import ranges
+from nsqplatform.cluster.snapshots.rates import rounded
+from nsqplatform.cluster.snapshots.rows import Columns, NodeText
+from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.cluster.snapshots.sums import Share, Sums, none_for_nan
+from nsqplatform.cluster.snapshots.table import Table, keys_of
+from nsqwire.figures import Figure, in_rows, in_shares, of_scope
+
+TOPIC_RATES = [figure.name for figure in of_scope("topic") if figure.rate_of]
+CHANNEL_RATES = [figure.name for figure in of_scope("channel") if figure.rate_of]
+TOPIC_COUNTERS = [TOPIC_FIGURES.index(figure.rate_of) for figure in of_scope("topic") if figure.rate_of]
+CHANNEL_COUNTERS = [CHANNEL_FIGURES.index(figure.rate_of) for figure in of_scope("channel") if figure.rate_of]
+"""The columns of the counters of these rates."""
+TOPIC_ROW, CHANNEL_ROW, NODE_ROW = in_rows("topic"), in_rows("channel"), in_rows("node")
+TOPIC_SHARE, CHANNEL_SHARE = in_shares("topic"), in_shares("channel")
+
+TopicShare = Share[str]
+ChannelShare = Share[tuple[str, str]]
+
+
+class SnapshotBuilder:
+    """Builds one snapshot after the other. It remembers the layouts, which change only when names do."""
+
+    def __init__(self, latencies: LatencyWindow) -> None:
+        self._latencies = latencies
+        self._topics: Layout[str] = Layout([], ())
+        self._channels: Layout[tuple[str, str]] = Layout([], ())
+        self._names: Columns = {}
+        self._channel_keys: Sequence[str] = ()
+
+    def build(
+        self, views: Sequence[NodeView], registered: Mapping[str, Sequence[str]], *, version: int, taken_at_ms: int
+    ) -> Snapshot:
+        """``registered``: the topics that registries know, with their channels."""
+        views = sorted(views, key=lambda view: (view.node.hostname, view.node.id))
+        answered = [(view, view.latest) for view in views if view.latest]
+        topic_shares = [topic_share(view, latest) for view, latest in answered]
+        channel_shares = [channel_share(view, latest) for view, latest in answered]
+        produced = {name for share in topic_shares for name in share.figures.keys}
+        idle = {name: names for name, names in registered.items() if name not in produced}
+        self._topics = followed(self._topics, topic_shares, [*idle])
+        layout = followed(
+            self._channels, channel_shares, [(name, channel) for name, names in idle.items() for channel in names]
+        )
+        if layout is not self._channels:
+            self._channels = layout
+            self._names = {"topic": [topic for topic, _ in layout.keys], "name": [name for _, name in layout.keys]}
+            self._channel_keys = keys_of("channels", self._names)
+        topics = Sums(self._topics, topic_shares, len(TOPIC_FIGURES), len(TOPIC_COUNTERS))
+        channels = Sums(self._channels, channel_shares, len(CHANNEL_FIGURES), len(CHANNEL_COUNTERS))
+        by_node = {one.node: (one, other) for one, other in zip(topic_shares, channel_shares, strict=True)}
+        return Snapshot(
+            version,
+            taken_at_ms,
+            {
+                "nodes": node_table(views, by_node),
+                "topics": self._topic_table(topics, channels),
+                "channels": self._channel_table(channels, answered),
+            },
+        )
+
+    def _topic_table(self, topics: Sums[str], channels: Sums[tuple[str, str]]) -> Table:
+        names = self._topics.keys
+        if not names:
+            return Table("topics", {})
+        place = {name: number for number, name in enumerate(names)}
+        of_topic = np.array([place[topic] for topic, _ in self._channels.keys], np.int64)
+        columns: Columns = {"name": names, "paused": topics.paused.tolist()}
+        for figure in TOPIC_ROW:
+            if figure.sum_of:
+                columns[figure.name] = sum_by_topic(figure, topics, channels, of_topic).tolist()
+            elif figure.rate_of:
+                columns[figure.name] = topics.rates_column(TOPIC_RATES.index(figure.name))
+            elif figure.json_key:
+                columns[figure.name] = topics.numbers[:, TOPIC_FIGURES.index(figure.name)].tolist()
+        columns["oldest_age_ms"] = topics.ages_ms
+        columns["nodes"] = self._topics.shares(share_columns(topics, TOPIC_SHARE, TOPIC_FIGURES, TOPIC_RATES))
+        return Table("topics", columns, names)
+
+    def _channel_table(self, channels: Sums[tuple[str, str]], answered: Sequence[tuple[NodeView, Reading]]) -> Table:
+        layout = self._channels
+        if not layout.keys:
+            return Table("channels", {})
+        columns: Columns = {**self._names, "paused": channels.paused.tolist()}
+        for figure in CHANNEL_ROW:
+            if figure.rate_of:
+                columns[figure.name] = channels.rates_column(CHANNEL_RATES.index(figure.name))
+            elif figure.json_key:
+                columns[figure.name] = channels.numbers[:, CHANNEL_FIGURES.index(figure.name)].tolist()
+        columns["oldest_age_ms"] = channels.ages_ms
+        columns |= self._latency_columns(channels, answered)
+        columns["nodes"] = layout.shares(share_columns(channels, CHANNEL_SHARE, CHANNEL_FIGURES, CHANNEL_RATES))
+        return Table("channels", columns, self._channel_keys)
+
+    def _latency_columns(
+        self, channels: Sums[tuple[str, str]], answered: Sequence[tuple[NodeView, Reading]]
+    ) -> Columns:
+        """The percentiles over all nodes, and the ranges of those that cannot be merged."""
+        self._latencies.settle()
+        merged_ms = self._latencies.percentiles_ms(self._channels.keys)
+        own_ms = channels.gathered(
+            [
+                latest.own_percentiles_ms if view.error is None else np.full((len(latest.held), len(QUANTILES)), np.nan)
+                for view, latest in answered
+            ],
+            np.zeros((0, len(QUANTILES))),
+        )
+        return {
+            "p50_ms": none_for_nan(merged_ms[:, 0]),
+            "p99_ms": none_for_nan(merged_ms[:, 1]),
+            "p50_range_ms": ranges(self._channels, own_ms[:, 0], merged_ms[:, 0]),
+            "p99_range_ms": ranges(self._channels, own_ms[:, 1], merged_ms[:, 1]),
+        }
+
+
+def sum_by_topic(figure: Figure, topics: Sums[str], channels: Sums[tuple[str, str]], of_topic: Ints) -> Ints:
+    """The sum of ``figure.sum_of`` for each topic. ``of_topic``: the place of each channel's topic."""
+    sums = np.zeros(len(topics.numbers), np.int64)
+    for each in figure.sum_of:
+        scope, _, name = each.partition(".")
+        if scope == "topic":
+            sums += topics.numbers[:, TOPIC_FIGURES.index(name)]
+        else:
+            np.add.at(sums, of_topic, channels.numbers[:, CHANNEL_FIGURES.index(name)] if name else 1)
+    return sums
+
+
+def share_columns(
+    sums: Sums[Key], figures: Sequence[Figure], columns: Sequence[str], rates: Sequence[str]
+) -> list[list[Any]]:
+    """The columns of the nodes' shares, after the node's id. ``columns`` and ``rates`` are those of ``sums``."""
+    return [
+        sums.own_paused.tolist(),
+        *(
+            none_for_nan(rounded(sums.own_rates[:, rates.index(figure.name)]))
+            if figure.rate_of
+            else sums.own_numbers[:, columns.index(figure.name)].tolist()
+            for figure in figures
+        ),
+    ]
+
+
+def followed(layout: Layout[Key], shares: Sequence[Share[Key]], also: Collection[Key]) -> Layout[Key]:
+    """The layout of these keys: the same object if they have not changed."""
+    sources: list[Source[Key]] = [(share.node, share.figures.keys) for share in shares]
+    return layout if layout.fits(sources, also) else Layout(sources, also)
+
+
+def topic_share(view: NodeView, latest: Reading) -> Share[str]:
+    before = view.base.topics if view.base else None
+    # A topic that appeared since the earlier reading rose from zero.
+    return Share(view.node.id, latest.topics, before, view.elapsed, TOPIC_COUNTERS, new_from_zero=True)
+
+
+def channel_share(view: NodeView, latest: Reading) -> Share[tuple[str, str]]:
+    before = view.base.channels if view.base else None
+    # A new channel is given its topic's backlog at once, which is no rate.
+    return Share(view.node.id, latest.channels, before, view.elapsed, CHANNEL_COUNTERS, new_from_zero=False)
+
+
+def node_table(views: Sequence[NodeView], shares: Mapping[str, tuple[TopicShare, ChannelShare]]) -> Table:
+    """The rows of all nodes. ``shares``, by node id: what those that have ever answered add to topics and channels."""
+    if not views:
+        return Table("nodes", {})
+    texts = [node_text(view) for view in views]
+    columns: Columns = {name: [text[name] for text in texts] for name in texts[0]}  # type: ignore[literal-required]
+    for figure in NODE_ROW:
+        columns[figure.name] = [node_value(figure, view, shares.get(view.node.id)) for view in views]
+    return Table("nodes", columns)
+
+
+def node_text(view: NodeView) -> NodeText:
+    node, stats = view.node, view.latest.stats if view.latest else None
+    return {
+        "id": node.id,
+        "hostname": node.hostname,
+        "broadcast_address": node.broadcast_address,
+        "tcp_port": node.tcp_port,
+        "http_port": node.http_port,
+        "version": stats.version if stats else node.version,
+        "state": "up" if view.error is None else "down",
+        "error": view.error,
+        "health": stats.health if stats else "",
+        "start_time": stats.start_time if stats else 0,
+    }
+
+
+def node_value(figure: Figure, view: NodeView, shares: tuple[TopicShare, ChannelShare] | None) -> float | None:
+    """The value of one figure of one node. Rates are None until the node has been polled twice."""
+    if figure.json_key:
+        return getattr(view.latest.stats, figure.json_key) if view.latest else 0
+    if figure.kind.is_whole:
+        return sum(node_sum(each, shares) for each in figure.sum_of) if shares else 0
+    if shares is None or view.base is None:
+        return None
+    return round(float(sum(np.nansum(rates_of(each, shares)) for each in figure.sum_of)), 2)
+
+
+def node_sum(name: str, shares: tuple[TopicShare, ChannelShare]) -> int:
+    """The sum of ``topic.depth``, or the number of topics for ``topic``."""
+    scope, _, column = name.partition(".")
+    matrix, columns = (shares[0].figures, TOPIC_FIGURES) if scope == "topic" else (shares[1].figures, CHANNEL_FIGURES)
+    return int(matrix.numbers[:, columns.index(column)].sum()) if column else len(matrix.keys)
+
+
+def rates_of(name: str, shares: tuple[TopicShare, ChannelShare]) -> Floats:
+    """The rates that ``topic.publish_rate`` sums."""
+    scope, _, column = name.partition(".")
+    rates, columns = (shares[0].rates, TOPIC_RATES) if scope == "topic" else (shares[1].rates, CHANNEL_RATES)
+    return rates[:, columns.index(column)]

@@ -1,0 +1,225 @@
+"""Latency percentiles of the last minute, from histograms that only ever grow.
+
+Kept as arrays over all channels at once. What a node's channels finished since its last answer is one subtraction; it
+is added to each channel's total over the nodes, and taken away again when it is a minute old. Percentiles are read
+anew for those channels alone whose total changed. The cost is that of what was finished, not of what there is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqplatform.cluster.collector.histograms import Histograms
+from nsqplatform.cluster.collector.stats import PolledStats
+from nsqwire.histogram import MAX_BUCKETS, midpoint
+
+WINDOW_S = 60.0
+SLOT_S = 5.0
+"""The window is between this much short of a minute and a whole one: what a node finished is let go by the slot."""
+QUANTILES = (0.5, 0.99)
+
+Ints: TypeAlias = NDArray[np.int64]
+Key: TypeAlias = tuple[str, str]
+
+# A cell is a channel's row and a column in it: 0 counts as zero, 1 + i is bucket i.
+COLUMN_BITS = 11
+COLUMNS = 1 << COLUMN_BITS
+assert COLUMNS > MAX_BUCKETS + 1
+VALUES_MS = np.array([0.0, *(midpoint(index) / 1e6 for index in range(COLUMNS - 1))])
+ROWS_AT_ONCE = 512
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What a node finished within SLOT_S seconds from ``start``: cells, and how many messages fell into each."""
+
+    start: float
+    cells: list[NDArray[np.int32]] = field(default_factory=list)
+    counts: list[Ints] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Keep each cell once."""
+        if len(self.cells) > 1:
+            cells, place = np.unique(np.concatenate(self.cells), return_inverse=True)
+            counts = np.bincount(place, np.concatenate(self.counts), len(cells))
+            self.cells, self.counts = [cells], [counts.astype(np.int64)]
+
+
+@dataclass(slots=True)
+class _Node:
+    """One life of a node's process, and what it told last: a count for each of ``cells``."""
+
+    boot: str
+    keys: Sequence[Key] = field(default_factory=list)
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    offsets: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    lengths: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    cells: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    counts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    slots: deque[_Slot] = field(default_factory=deque)
+
+
+class LatencyWindow:
+    """Fed each node's readings; says what was finished within the last minute across nodes. Time is passed in."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._boots: dict[str, str] = {}
+        self._rows: dict[Key, int] = {}
+        self._free: deque[tuple[float, int]] = deque()
+        """Rows of channels that are gone, since when. Slots may speak of them for a minute more."""
+        self._total = np.zeros((256, COLUMNS), np.int64)
+        self._read = np.full((256, len(QUANTILES)), np.nan)
+        self._dirty = np.zeros(256, bool)
+        self._first, self._last = COLUMNS, 0  # the columns ever used, but for that of zero
+
+    def observe(self, node: str, stats: PolledStats, now: float) -> None:
+        """Take a node's reading at ``now``, in seconds on any clock that does not step back."""
+        before = self._nodes.get(node)
+        # All that a restarted node has counted is new, and so is all of a channel that its last reading did not have:
+        # their base is empty. Of a node just met, or met again, we cannot tell: its base is what it shows first.
+        met = node not in self._boots or (before is None and self._boots[node] == stats.boot)
+        self._boots[node] = stats.boot
+        if before is not None and before.boot != stats.boot:
+            self.lose(node)
+            before = None
+        if before is None:
+            before = self._nodes[node] = _Node(stats.boot)
+            # Nodes close their slots at different beats, not all at one.
+            before.slots.append(_Slot(now - len(self._nodes) % SLOT_S))
+        cells, counts = self._read_answer(before, stats.histograms, now)
+        if met:
+            before.cells, before.counts = cells, counts
+        finished = self._finished(before, cells, counts)
+        before.cells, before.counts = cells, counts
+        self._slide(before, now)
+        some = np.flatnonzero(finished)
+        if len(some):
+            self._take(before.slots[-1], cells[some], finished[some])
+
+    def lose(self, node: str) -> None:
+        """Drop the minute of a node that is down: nothing is known of it."""
+        lost = self._nodes.pop(node, None)
+        for slot in lost.slots if lost else ():
+            self._give_back(slot)
+
+    def forget(self, node: str) -> None:
+        """Drop a node that is gone for good."""
+        self.lose(node)
+        self._boots.pop(node, None)
+
+    def settle(self) -> None:
+        """Read the percentiles of the channels that have finished messages, or let go of some, since the last time."""
+        dirty = np.flatnonzero(self._dirty)
+        for start in range(0, len(dirty), ROWS_AT_ONCE):
+            rows = dirty[start : start + ROWS_AT_ONCE]
+            zero = self._total[rows, 0]
+            seen = np.cumsum(self._total[rows, self._first : self._last + 1], axis=1)
+            everything = zero + (seen[:, -1] if seen.shape[1] else 0)
+            for number, quantile in enumerate(QUANTILES):
+                rank = np.maximum(1, np.ceil(quantile * everything)).astype(np.int64)
+                column = self._first + (seen < (rank - zero)[:, None]).sum(axis=1)
+                value = np.where(rank <= zero, 0.0, VALUES_MS[np.minimum(column, COLUMNS - 1)])
+                self._read[rows, number] = np.where(everything > 0, np.round(value, 3), np.nan)
+        self._dirty[dirty] = False
+
+    def percentiles_ms(self, channels: Sequence[Key]) -> NDArray[np.float64]:
+        """Of each channel, milliseconds at each of QUANTILES over all nodes, as last settled; NaN where nothing was
+        finished."""
+        rows = np.array([self._rows.get(key, -1) for key in channels], np.int64)
+        found: NDArray[np.float64] = self._read[rows]
+        found[rows < 0] = np.nan
+        return found
+
+    def _read_answer(self, node: _Node, told: Histograms, now: float) -> tuple[Ints, Ints]:
+        """Cells and counts of an answer: the zeros of each channel, then each channel's buckets. The cells are the same
+        object as long as they are the same."""
+        counts = np.concatenate([told.zeros, told.counts])
+        if told.keys != node.keys:
+            self._follow(node, told.keys, now)
+        elif np.array_equal(told.offsets, node.offsets) and np.array_equal(told.lengths, node.lengths):
+            return node.cells, counts
+        node.offsets, node.lengths = told.offsets, told.lengths
+        bases = (node.rows << COLUMN_BITS) + told.offsets + 1 - (told.ends - told.lengths)
+        cells = np.repeat(bases, told.lengths) + np.arange(len(told.counts))
+        return np.concatenate([node.rows << COLUMN_BITS, cells]), counts
+
+    def _follow(self, node: _Node, keys: Sequence[Key], now: float) -> None:
+        """Give each channel its row; take those back that no node has any more."""
+        node.keys = keys
+        held = {key for each in self._nodes.values() for key in each.keys}
+        for key in [key for key in self._rows if key not in held]:
+            row = self._rows.pop(key)
+            self._read[row] = np.nan
+            self._free.append((now, row))
+        for key in keys:
+            if key not in self._rows:
+                self._rows[key] = self._new_row(now)
+        node.rows = np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
+
+    def _new_row(self, now: float) -> int:
+        if self._free and now - self._free[0][0] > WINDOW_S + 2 * SLOT_S:
+            return self._free.popleft()[1]
+        row = len(self._rows) + len(self._free)
+        if row >= len(self._total):
+            self._total = np.concatenate([self._total, np.zeros_like(self._total)])
+            self._read = np.concatenate([self._read, np.full_like(self._read, np.nan)])
+            self._dirty = np.concatenate([self._dirty, np.zeros_like(self._dirty)])
+        return row
+
+    @staticmethod
+    def _finished(before: _Node, cells: Ints, counts: Ints) -> Ints:
+        """What was finished since the node's last answer, by cell; never below zero."""
+        lost: Ints = np.zeros(0, np.int64)  # the rows of cells that had something and are told no more
+        if cells is before.cells:
+            finished = counts - before.counts
+        else:
+            order = np.argsort(before.cells)
+            sorted_cells = before.cells[order]
+            place = np.searchsorted(sorted_cells, cells)
+            place[place == len(sorted_cells)] = 0
+            base = np.zeros_like(counts)
+            if len(sorted_cells):
+                known = sorted_cells[place] == cells
+                base[known] = before.counts[order][place[known]]
+            gone = ~np.isin(before.cells, cells) & (before.counts > 0)
+            lost = before.cells[gone] >> COLUMN_BITS
+            finished = counts - base
+        if not len(lost) and (not len(finished) or finished.min() >= 0):
+            return finished
+        # A count fell: the channel was deleted and made again. With fewer messages than before all are new; with as
+        # many or more nobody knows which are, and it begins anew.
+        rows = cells >> COLUMN_BITS
+        fell = np.union1d(rows[finished < 0], lost)
+        size = int(max(rows.max(initial=0), (before.cells >> COLUMN_BITS).max(initial=0))) + 1
+        fewer = np.bincount(rows, counts, size) < np.bincount(before.cells >> COLUMN_BITS, before.counts, size)
+        return np.where(np.isin(rows, fell), np.where(fewer[rows], counts, 0), finished)
+
+    def _slide(self, node: _Node, now: float) -> None:
+        """Begin a slot when it is time to; let go of what is older than the window."""
+        if now - node.slots[-1].start >= SLOT_S:
+            node.slots[-1].close()
+            node.slots.append(_Slot(now))
+        while now - node.slots[0].start > WINDOW_S:
+            self._give_back(node.slots.popleft())
+
+    def _take(self, slot: _Slot, cells: Ints, counts: Ints) -> None:
+        slot.cells.append(cells.astype(np.int32))
+        slot.counts.append(counts)
+        np.add.at(self._total.reshape(-1), cells, counts)
+        self._dirty[cells >> COLUMN_BITS] = True
+        columns = cells & (COLUMNS - 1)
+        columns = columns[columns > 0]
+        self._first = min(self._first, int(columns.min(initial=COLUMNS)))
+        self._last = max(self._last, int(columns.max(initial=0)))
+
+    def _give_back(self, slot: _Slot) -> None:
+        for cells, counts in zip(slot.cells, slot.counts, strict=True):
+            np.subtract.at(self._total.reshape(-1), cells, counts)
+            self._dirty[cells >> COLUMN_BITS] = True

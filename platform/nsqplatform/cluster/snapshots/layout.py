@@ -1,0 +1,45 @@
+"""The layout of a snapshot's rows: to which row the figures of each node belong. It changes only when names do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Generic, TypeAlias
+
+import numpy as np
+
+from nsqplatform.cluster.snapshots.matrix import Key
+
+Source: TypeAlias = "tuple[str, Sequence[Key]]"
+"""A node's id, and the names of its topics or channels."""
+
+
+class Layout(Generic[Key]):
+    """``keys`` are the names of the rows, sorted. A share is what one node adds to one row. Shares are in the order of
+    rows and, within a row, of sources."""
+
+    def __init__(self, sources: Sequence[Source[Key]], also: Collection[Key]) -> None:
+        """``also``: names that get a row even if no node has them."""
+        self._sources, self._also = sources, also
+        names = {key for _, keys in sources for key in keys} | set(also)
+        self.keys: list[Key] = sorted(names)  # type: ignore[type-var]  # str or tuples of them
+        place = {key: number for number, key in enumerate(self.keys)}
+        rows = np.array([place[key] for _, keys in sources for key in keys], np.int64)
+        self.order = np.argsort(rows, kind="stable")
+        """The place of each share in the concatenated sources."""
+        rows = rows[self.order]
+        self.occupied, self.starts = np.unique(rows, return_index=True)
+        """The rows that have shares, and the place of the first share of each."""
+        nodes = [node for node, keys in sources for _ in keys]
+        self._nodes = [nodes[at] for at in self.order.tolist()]
+        ends = np.searchsorted(rows, np.arange(len(self.keys)), side="right")
+        begins = ends - np.bincount(rows, minlength=len(self.keys))
+        self._spans = [*zip(begins.tolist(), ends.tolist(), strict=True)]
+
+    def fits(self, sources: Sequence[Source[Key]], also: Collection[Key]) -> bool:
+        """Whether the layout was made from these."""
+        return bool(self._sources == sources and self._also == also)
+
+    def shares(self, columns: Iterable[Sequence[Any]]) -> list[list[list[Any]]]:
+        """For each row, the node's id and the values of each share. ``columns`` have one value for each share."""
+        shares = [*map(list, zip(self._nodes, *columns, strict=True))]
+        return [shares[begin:end] for begin, end in self._spans]

@@ -1,0 +1,149 @@
+"""The rows of snapshots, deltas and the API (docs/architecture.md, Rows).
+
+Counts are summed over nodes; rates are per second over the last poll, None until there are two readings of one process.
+A node that is down keeps its last numbers in the sums and adds nothing to the rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
+
+# pydantic makes the OpenAPI schema from these, and needs this one below Python 3.12.
+from typing_extensions import TypedDict
+
+from nsqwire.figures import Figure, Kind, in_rows, in_shares
+
+
+class NodeText(TypedDict):
+    """The fields of a node's row that are not figures."""
+
+    id: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+    state: Literal["up", "down"]
+    error: str | None
+    health: str
+    start_time: int
+
+
+class TopicText(TypedDict):
+    name: str
+    paused: bool
+    """Whether any node paused it."""
+
+
+class ChannelText(TypedDict):
+    topic: str
+    name: str
+    paused: bool
+
+
+class ShareText(TypedDict):
+    """One node's share of a topic or channel."""
+
+    node: str
+    paused: bool
+
+
+def type_of(figure: Figure) -> Any:
+    """The type of its values in a row."""
+    if figure.kind is Kind.LATENCY_RANGE:
+        return list[float] | None
+    return int if figure.kind.is_whole else float | None
+
+
+def _with_figures(name: str, text: Any, figures: Iterable[Figure], **more: Any) -> Any:
+    """A TypedDict of the fields of ``text``, ``figures`` and ``more``, in this order."""
+    fields = {**get_type_hints(text), **{each.name: type_of(each) for each in figures}, **more}
+    return TypedDict(name, fields)  # type: ignore[operator]  # known at run time only
+
+
+# A type checker sees the text fields. The figures are read through their declarations, and by name from Table.
+if TYPE_CHECKING:
+
+    class NodeRow(NodeText): ...
+
+    class TopicNode(ShareText): ...
+
+    class ChannelNode(ShareText): ...
+
+    class TopicRow(TopicText):
+        nodes: list[TopicNode]
+
+    class ChannelRow(ChannelText):
+        nodes: list[ChannelNode]
+
+else:
+    NodeRow = _with_figures("NodeRow", NodeText, in_rows("node"))
+    TopicNode = _with_figures("TopicNode", ShareText, in_shares("topic"))
+    ChannelNode = _with_figures("ChannelNode", ShareText, in_shares("channel"))
+    TopicRow = _with_figures("TopicRow", TopicText, in_rows("topic"), nodes=list[TopicNode])
+    ChannelRow = _with_figures("ChannelRow", ChannelText, in_rows("channel"), nodes=list[ChannelNode])
+
+
+class SnapshotRows(TypedDict):
+    version: int
+    taken_at: int
+    """Unix milliseconds."""
+    nodes: list[NodeRow]
+    topics: list[TopicRow]
+    channels: list[ChannelRow]
+
+
+Columns: TypeAlias = dict[str, list[Any]]
+"""Rows as one list per field, all of the same length; ``nodes`` contains the values of each share without names."""
+
+
+# "set" is a word of Python's, so these are not written as classes.
+class Changes(TypedDict):
+    put: Columns
+    set: Columns
+    drop: list[str]
+
+
+"""``put`` are whole rows, new or in place of those with the same key. ``set`` are the ``keys`` of rows of which numbers
+changed and the columns of these numbers; a column in which nothing changed is left out. ``drop`` are keys."""
+
+
+class Delta(TypedDict):
+    """Turns the snapshot of version ``base`` into that of ``version``."""
+
+    type: Literal["delta"]
+    version: int
+    base: int
+    taken_at: int
+    nodes: Changes
+    topics: Changes
+    channels: Changes
+
+
+class ClientRow(TypedDict):
+    """One consumer of a watched channel, on one node."""
+
+    node: str
+    client_id: str
+    hostname: str
+    remote_address: str
+    user_agent: str
+    state: int
+    ready_count: int
+    in_flight_count: int
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    connected_s: int
+    tls: bool
+    deflate: bool
+    snappy: bool
+    sample_rate: int
+
+
+class Clients(TypedDict):
+    type: Literal["clients"]
+    topic: str
+    channel: str
+    clients: list[ClientRow]

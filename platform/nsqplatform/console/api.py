@@ -1,0 +1,131 @@
+"""The JSON API under ``/api/v1/``: who may call it, how it says what went wrong, and its routers."""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import ValidationError as ModelInvalid
+from django.http import Http404, HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
+from redis.exceptions import ConnectionError as RedisUnreachable
+
+from nsqcluster import ClusterUnreachable, NotInCluster
+from nsqplatform.accounts.account_api import router as account_router
+from nsqplatform.accounts.api import router as accounts_router
+from nsqplatform.accounts.audit_api import router as audit_router
+from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.people_api import router as people_router
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.alerts.api import router as alerts_router
+from nsqplatform.cluster.actions.topic_nodes import NodeFailed
+from nsqplatform.cluster.api.bulk import router as bulk_router
+from nsqplatform.cluster.api.clients import router as clients_router
+from nsqplatform.cluster.api.cluster import router as cluster_router
+from nsqplatform.cluster.api.history import router as history_router
+from nsqplatform.cluster.api.messages import router as messages_router
+from nsqplatform.cluster.messages.publishing import CannotPublish, NotTaken
+from nsqplatform.nsqadmin.graphs_api import router as graphs_router
+from nsqplatform.reports.api import router as reports_router
+from nsqplatform.reports.results_api import router as results_router
+
+logger = logging.getLogger(__name__)
+
+UNDECLARED = needs(Permission.ADMINISTER)
+"""What an endpoint asks that does not say ``auth=needs(…)``; a test finds it."""
+
+api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=UNDECLARED)
+api.add_router("", accounts_router)
+api.add_router("account", account_router)
+api.add_router("people", people_router)
+api.add_router("audit", audit_router)
+api.add_router("", cluster_router)
+api.add_router("", bulk_router)
+api.add_router("", clients_router)
+api.add_router("", messages_router)
+api.add_router("", history_router)
+api.add_router("", graphs_router)
+api.add_router("reports", reports_router)
+api.add_router("reports", results_router)
+api.add_router("alerts", alerts_router)
+
+
+def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
+    return api.create_response(request, {"message": message}, status=status)
+
+
+@api.exception_handler(HttpError)
+def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    return refuse(request, error.status_code, error.message)
+
+
+@api.exception_handler(AuthenticationError)
+def on_unknown_caller(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    return refuse(request, 401, "sign in first")
+
+
+@api.exception_handler(Throttled)
+def on_too_often(request: HttpRequest, error: Throttled) -> HttpResponse:
+    return refuse(request, 429, "too many requests; try again in a minute")
+
+
+@api.exception_handler(PermissionDenied)
+def on_denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+    return refuse(request, 403, str(error) or "not allowed")
+
+
+@api.exception_handler(Http404)
+def on_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
+    return refuse(request, 404, str(error) or "there is nothing here")
+
+
+@api.exception_handler(NotInCluster)
+def on_not_in_cluster(request: HttpRequest, error: NotInCluster) -> HttpResponse:
+    return refuse(request, 404, str(error))
+
+
+@api.exception_handler(ClusterUnreachable)
+@api.exception_handler(NodeFailed)
+@api.exception_handler(NotTaken)
+def on_failed_node(request: HttpRequest, error: ClusterUnreachable | NodeFailed | NotTaken) -> HttpResponse:
+    return refuse(request, 502, str(error))
+
+
+@api.exception_handler(CannotPublish)
+def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
+    return refuse(request, 422, str(error))
+
+
+@api.exception_handler(ValidationError)
+def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    """Name each field: ``topic: Field required; action: Input should be …``."""
+    complaints = []
+    for problem in error.errors:
+        source, *where = problem["loc"]
+        field = ".".join(str(part) for part in (where[1:] if source == "body" else where))  # a body's first is our own
+        complaints.append(f"{field or source}: {problem['msg']}")
+    return refuse(request, 422, "; ".join(complaints))
+
+
+@api.exception_handler(ModelInvalid)
+def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
+    return refuse(request, 422, "; ".join(error.messages))
+
+
+@api.exception_handler(RequestDataTooBig)
+def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return refuse(request, 413, f"a request has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
+
+
+@api.exception_handler(RedisUnreachable)
+def on_no_redis(request: HttpRequest, error: RedisUnreachable) -> HttpResponse:
+    logger.error("Redis does not answer", extra={"error": str(error)})
+    return refuse(request, 503, f"Redis does not answer: {error}")
+
+
+@api.exception_handler(Exception)
+def on_defect(request: HttpRequest, error: Exception) -> HttpResponse:
+    logger.exception("request failed", exc_info=error, extra={"method": request.method, "path": request.path})
+    return refuse(request, 500, "internal error; the web process has logged it")

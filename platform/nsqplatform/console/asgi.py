@@ -1,0 +1,30 @@
+"""The ASGI application that Daphne serves: pages and API over HTTP, live numbers over websockets."""
+
+from __future__ import annotations
+
+import os
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
+http = get_asgi_application()  # loads the models, which the consumers import
+
+from nsqplatform.accounts.forwarded import Forwarded  # noqa: E402
+from nsqplatform.accounts.origins import OwnOrigin  # noqa: E402
+from nsqplatform.cluster.live.cluster_socket import websocket_urls  # noqa: E402
+from nsqplatform.cluster.messages.tail_socket import tail_urls  # noqa: E402
+from nsqplatform.console.metrics import Measured  # noqa: E402
+from nsqplatform.nsqadmin.asgi import NsqadminFirst, unbased  # noqa: E402
+
+websockets = URLRouter([*websocket_urls, *tail_urls])
+
+application = Forwarded(
+    ProtocolTypeRouter(
+        {
+            "http": Measured(NsqadminFirst(http)),
+            "websocket": OwnOrigin(AuthMiddlewareStack(unbased(websockets))),
+        }
+    )
+)

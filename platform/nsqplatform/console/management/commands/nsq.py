@@ -1,0 +1,19 @@
+"""``django-admin nsq …``: the same command where Django is already loaded (``manage.py nsq`` goes round it)."""
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from nsqcommand.command import main
+
+
+class Command(BaseCommand):
+    help = "The broker, the registry, the platform's processes and the tools; nsq --help lists them."
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Hand the arguments over unparsed: each subcommand has its own options, the reference's spelling included."""
+        sys.exit(main(argv[2:]))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        sys.exit(main([str(argument) for argument in args]))

@@ -1,0 +1,75 @@
+"""``GET /metrics`` for Prometheus, and the counting of requests that it tells of."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from redis.exceptions import RedisError
+
+from nsqdaemon.http import HTTPError, Response, error_response
+from nsqplatform.accounts import audit
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.cluster import metrics, store
+from nsqplatform.nsqadmin.access import Access, client_of
+from nsqplatform.nsqadmin.asgi import Application, Receive, Scope, Send, respond
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Any other is counted as ``other``: labels must not be made by strangers."""
+
+
+class Measured:
+    """Counts what ``application`` answers; answers ``/metrics`` itself, to those who may look."""
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.access = Access()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = 0
+
+        async def counted(message: dict[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        began = time.perf_counter()
+        try:
+            if scope["path"] == f"{settings.NSQADMIN.base}/metrics":
+                await respond(counted, await self._answer(scope), scope)
+            else:
+                await self.application(scope, receive, counted)
+        finally:
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            metrics.requests.labels(method, str(status or 500)).inc()
+            metrics.request_seconds.observe(time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope) -> Response:
+        if scope["method"] not in ("GET", "HEAD"):
+            return error_response(405, "METHOD_NOT_ALLOWED")
+        try:
+            await self.access.require(scope, Permission.VIEW)
+        except HTTPError as error:
+            await sync_to_async(audit.refused)(
+                user=scope.get("caller"),
+                subject="GET /metrics",
+                detail=error.code,
+                remote_address=client_of(scope),
+                attempted=False,
+            )
+            return error_response(error.status, error.code)
+        text = generate_latest(metrics.web) + await self._collectors()
+        return Response(200, text, ((b"Content-Type", CONTENT_TYPE_PLAIN_0_0_4.encode()),))
+
+    @staticmethod
+    async def _collectors() -> bytes:
+        """What the collector left with its last beat; nothing while it, or Redis, is away."""
+        try:
+            async with store.connect_async() as redis:
+                return cast(bytes, await redis.get(store.COLLECTOR_METRICS) or b"")
+        except (RedisError, OSError):
+            return b""

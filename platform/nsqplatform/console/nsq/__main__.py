@@ -1,0 +1,5 @@
+import sys
+
+from nsqcommand.command import main
+
+sys.exit(main())

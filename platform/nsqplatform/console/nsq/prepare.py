@@ -1,0 +1,49 @@
+"""What the platform's processes need before their own work begins: Django, a database, an account."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+def load_django() -> None:
+    """Make Django's settings and applications ready. Raises what bad settings raise."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
+    import django
+
+    django.setup()
+
+
+class SignInLink(NamedTuple):
+    """``path`` is the part after the site's address; it signs ``account`` in once."""
+
+    account: str
+    path: str
+
+
+def prepare_platform() -> SignInLink | None:
+    """Bring the database up to date, make the first account, and return a link that signs an administrator in."""
+    load_django()
+    from django.core.management import call_command
+    from django.db import connections
+
+    from nsqplatform.accounts.services import first_start
+
+    try:
+        call_command("migrate", interactive=False, verbosity=0)
+        first_start()
+        return administrators_link()
+    finally:
+        connections.close_all()
+
+
+def administrators_link(username: str | None = None) -> SignInLink | None:
+    """A link for ``username``, by default the oldest open administrator's account; None where there is none."""
+    from nsqplatform.accounts.models import User
+    from nsqplatform.accounts.roles import Role
+    from nsqplatform.accounts.services import one_time_link
+
+    accounts = User.objects.filter(is_active=True).order_by("pk")
+    accounts = accounts.filter(username=username) if username else accounts.filter(role=Role.ADMIN)
+    user = accounts.first()
+    return SignInLink(user.get_username(), one_time_link(user)) if user else None

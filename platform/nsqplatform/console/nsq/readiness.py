@@ -1,0 +1,67 @@
+"""How to tell that a process does its work. Each answer is a coroutine function for console.nsq.child.Service.ready."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import psutil
+from redis.asyncio import Redis
+
+from nsqplatform.console.nsq.ports import Address
+
+Ready = Callable[[], Awaitable[bool]]
+
+PROBE_SECONDS = 2.0
+STATE_KEY = "nsq:state"
+PID_FILE = "NSQ_PID_FILE"
+
+
+def http_ping(address: Address, base: str = "") -> Ready:
+    """``GET /ping``, below ``base``, is answered with 200."""
+    url = f"http://{address.reachable}{base}/ping"
+
+    async def ready() -> bool:
+        async with httpx.AsyncClient(timeout=PROBE_SECONDS, trust_env=False) as client:
+            return (await client.get(url)).status_code == 200
+
+    return ready
+
+
+def redis_ping(url: str) -> Ready:
+    async def ready() -> bool:
+        async with Redis.from_url(url, socket_timeout=PROBE_SECONDS) as client:
+            return bool(await client.ping())
+
+    return ready
+
+
+def snapshot_taken(redis_url: str) -> Ready:
+    """The collector works when the snapshot in Redis is another than the one found first."""
+    first: list[object] = []
+
+    async def ready() -> bool:
+        async with Redis.from_url(redis_url, socket_timeout=PROBE_SECONDS) as client:
+            state = await client.get(STATE_KEY)
+        if not first:
+            first.append(state)
+        return state is not None and state != first[0]
+
+    return ready
+
+
+def announced(pid_file: Path) -> Ready:
+    """For a process that listens nowhere: it has written its pid with :func:`announce`, and lives."""
+
+    async def ready() -> bool:
+        return psutil.pid_exists(int(pid_file.read_text()))  # noqa: ASYNC240 (a few bytes in the page cache)
+
+    return ready
+
+
+def announce() -> None:
+    """Say to whoever started this process that it works: its pid into the file that the environment names, if any."""
+    if path := os.environ.get(PID_FILE):
+        Path(path).write_text(str(os.getpid()))

@@ -1,0 +1,170 @@
+"""The platform's processes: how each is started, and how to tell that it does its work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from nsqplatform.console.checkout import CHECKOUT
+from nsqplatform.console.nsq.child import Service
+from nsqplatform.console.nsq.home import Home
+from nsqplatform.console.nsq.ports import Address, Claim
+from nsqplatform.console.nsq.readiness import PID_FILE, announced, http_ping, redis_ping, snapshot_taken
+from nsqplatform.console.nsq.redis import redis_command
+
+PLATFORM = ("collector", "web", "worker", "dispatcher", "beat")
+STAGES = (("redis", "lookup"), ("brokerd",), PLATFORM)
+NAMES = tuple(name for stage in STAGES for name in stage)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What ``nsq up`` was asked to run, and where."""
+
+    home: Home
+    nsqd_tcp: Address
+    nsqd_http: Address
+    lookupd_tcp: Address
+    lookupd_http: Address
+    http: Address
+    without: frozenset[str]
+    log_level: str
+    """Of broker and registry."""
+    redis_url: str | None
+    """A Redis that runs elsewhere; None for the bundled one."""
+
+    def runs(self, name: str) -> bool:
+        return name not in self.without and not (name == "redis" and self.redis_url)
+
+    @property
+    def runs_platform(self) -> bool:
+        """Whether any process needs Django, the database and Redis."""
+        return any(map(self.runs, PLATFORM))
+
+    def claims(self) -> list[Claim]:
+        """The addresses the chosen processes will listen on."""
+        every = {
+            "brokerd": [
+                Claim(self.nsqd_tcp, "the broker's TCP", "--nsqd-tcp-address"),
+                Claim(self.nsqd_http, "the broker's HTTP", "--nsqd-http-address"),
+            ],
+            "lookup": [
+                Claim(self.lookupd_tcp, "the registry's TCP", "--lookupd-tcp-address"),
+                Claim(self.lookupd_http, "the registry's HTTP", "--lookupd-http-address"),
+            ],
+            "web": [Claim(self.http, "the web platform", "--http-address")],
+        }
+        return [claim for name, claims in every.items() if self.runs(name) for claim in claims]
+
+    def environment(self) -> dict[str, str]:
+        """What the platform's processes read, as docs/architecture.md lists it."""
+        made = {
+            "NSQ_HOME": str(self.home.path),
+            "REDIS_URL": self.redis_url or f"unix://{self.home.redis_socket()}",
+            "PYTHONPATH": python_path(),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.runs("lookup"):
+            made["NSQLOOKUPD_HTTP_ADDRESSES"] = str(self.lookupd_http.reachable)
+        elif self.runs("brokerd"):
+            made["NSQD_HTTP_ADDRESSES"] = str(self.nsqd_http.reachable)
+        return made
+
+    def stages(self) -> list[list[Service]]:
+        """The chosen services in the order of need: stores and registry, broker, then what lives from them."""
+        makers = {
+            "redis": self._redis,
+            "lookup": self._lookup,
+            "brokerd": self._brokerd,
+            "collector": self._collector,
+            "web": self._web,
+            "worker": self._worker,
+            "dispatcher": self._dispatcher,
+            "beat": self._beat,
+        }
+        return [[makers[name]() for name in stage if self.runs(name)] for stage in STAGES]
+
+    def _redis(self) -> Service:
+        socket = self.home.redis_socket()
+        return Service(
+            name="redis",
+            command=redis_command(self.home, socket),
+            detail=f"unix {socket}",
+            ready=redis_ping(f"unix://{socket}"),
+        )
+
+    def _lookup(self) -> Service:
+        return Service(
+            name="lookup",
+            command=nsq(
+                "lookup",
+                *("--tcp-address", self.lookupd_tcp),
+                *("--http-address", self.lookupd_http),
+                *("--log-level", self.log_level),
+            ),
+            detail=f"tcp {self.lookupd_tcp}, http {self.lookupd_http}",
+            ready=http_ping(self.lookupd_http),
+        )
+
+    def _brokerd(self) -> Service:
+        arguments: list[object] = [
+            *("--tcp-address", self.nsqd_tcp),
+            *("--http-address", self.nsqd_http),
+            *("--data-path", self.home.brokerd),
+            *("--log-level", self.log_level),
+        ]
+        if self.nsqd_tcp.reachable == self.nsqd_tcp:
+            # Where it is told to listen is where consumers are told to come; a host's name may resolve elsewhere.
+            arguments += ["--broadcast-address", self.nsqd_tcp.host]
+        if self.runs("lookup"):
+            arguments += ["--lookupd-tcp-address", self.lookupd_tcp.reachable]
+        return Service(
+            name="brokerd",
+            command=nsq("brokerd", *arguments),
+            detail=f"tcp {self.nsqd_tcp}, http {self.nsqd_http}",
+            ready=http_ping(self.nsqd_http),
+        )
+
+    def _collector(self) -> Service:
+        redis_url = self.environment()["REDIS_URL"]
+        return Service(
+            name="collector", command=nsq("collector"), detail="asks every second", ready=snapshot_taken(redis_url)
+        )
+
+    def _web(self) -> Service:
+        return Service(
+            name="web",
+            command=nsq("web", "--http-address", self.http),
+            detail=f"http {self.http}",
+            ready=http_ping(self.http),
+        )
+
+    def _worker(self) -> Service:
+        return self._announcing("worker", "runs reports")
+
+    def _dispatcher(self) -> Service:
+        return self._announcing("dispatcher", "queues due reports, notifies")
+
+    def _beat(self) -> Service:
+        return self._announcing("beat", "tells when reports are due")
+
+    def _announcing(self, name: str, detail: str) -> Service:
+        pid_file = self.home.run / f"{name}.pid"
+        return Service(
+            name=name,
+            command=nsq(name),
+            detail=detail,
+            ready=announced(pid_file),
+            environment={PID_FILE: str(pid_file)},
+        )
+
+
+def python_path() -> str:
+    """``PYTHONPATH`` of child processes: in a checkout its source roots come first, whatever is installed."""
+    roots = [str(CHECKOUT / root) for root in (".", "platform", "lookup", "analytics")] if CHECKOUT else []
+    return os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+
+
+def nsq(*words: object) -> list[str]:
+    return [sys.executable, "-m", "nsqplatform.console.nsq", *map(str, words)]

@@ -1,0 +1,157 @@
+"""``nsq up``: the whole platform on one machine, from nothing, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nsqplatform.console.checkout import default_home
+from nsqplatform.console.nsq.home import Home, HomeInUse
+from nsqplatform.console.nsq.options import address
+from nsqplatform.console.nsq.ports import complaints, parse_address
+from nsqplatform.console.nsq.prepare import prepare_platform
+from nsqplatform.console.nsq.redis import NoRedis
+from nsqplatform.console.nsq.screen import Screen
+from nsqplatform.console.nsq.services import NAMES, PLATFORM, STAGES, Plan
+from nsqplatform.console.nsq.supervisor import Supervisor
+
+ADDRESSES = {
+    "--nsqd-tcp-address": ("127.0.0.1:4150", "where the broker listens for clients"),
+    "--nsqd-http-address": ("127.0.0.1:4151", "where the broker listens for HTTP"),
+    "--lookupd-tcp-address": ("127.0.0.1:4160", "where the registry listens for brokers"),
+    "--lookupd-http-address": ("127.0.0.1:4161", "where the registry listens for HTTP"),
+    "--http-address": ("127.0.0.1:4171", "where the web platform listens"),
+}
+
+
+def process_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in NAMES:
+            raise argparse.ArgumentTypeError(f"there is no process {name!r}; there are {', '.join(NAMES)}")
+    return names
+
+
+def parse(argv: Sequence[str]) -> Plan:
+    parser = argparse.ArgumentParser(
+        prog="nsq up",
+        description="Run broker, registry and web platform with all they need, and restart what dies. "
+        "Ctrl-C stops everything and loses nothing; a second Ctrl-C does not wait.",
+    )
+    for flag, (default, purpose) in ADDRESSES.items():
+        parser.add_argument(
+            flag, type=address, default=parse_address(default), metavar="HOST:PORT", help=f"{purpose} ({default})"
+        )
+    parser.add_argument(
+        "--home",
+        type=Path,
+        default=default_home(),
+        metavar="DIR",
+        help="folder of all data (default: $NSQ_HOME, else var/ in a checkout, else the user's data folder)",
+    )
+    parser.add_argument(
+        "--without",
+        type=process_names,
+        action="extend",
+        default=[],
+        metavar="NAME[,NAME]",
+        help=f"processes to leave out, of {', '.join(NAMES)}",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warn", "error", "fatal"),
+        default="warn",
+        help="what broker and registry log (%(default)s); info tells of every request",
+    )
+    options = parser.parse_args(argv)
+    plan = Plan(
+        home=Home(options.home.absolute()),
+        nsqd_tcp=options.nsqd_tcp_address,
+        nsqd_http=options.nsqd_http_address,
+        lookupd_tcp=options.lookupd_tcp_address,
+        lookupd_http=options.lookupd_http_address,
+        http=options.http_address,
+        without=frozenset(options.without),
+        log_level=options.log_level,
+        redis_url=os.environ.get("REDIS_URL"),
+    )
+    if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
+        parser.error(f"--without redis needs REDIS_URL, where {', '.join(PLATFORM)} meet")
+    return plan
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run until a signal ends it. Exit 0 after a clean stop, 1 where it could not begin."""
+    plan = parse(argv)
+    if lines := complaints(plan.claims()):
+        for line in lines:
+            print(f"nsq up: {line}", file=sys.stderr)
+        return 1
+    try:
+        with plan.home:
+            return asyncio.run(Up(plan).run())
+    except (HomeInUse, NoRedis, OSError) as error:
+        print(f"nsq up: {error}", file=sys.stderr)
+        return 1
+
+
+class Up:
+    """One run: start the stages, prepare the database between them, wait for a signal, stop."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        # Of this process too: it prepares the database.
+        os.environ.update(plan.environment(), DJANGO_SETTINGS_MODULE="nsqplatform.console.settings")
+        stages = plan.stages()
+        self.screen = Screen(service.name for stage in stages for service in stage)
+        self.supervisor = Supervisor(stages, self.screen)
+        self.interrupted = asyncio.Event()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, self._signalled)
+        self.screen.say(f"nsq up: everything is kept in {self.plan.home.path}", "bold")
+        starting = asyncio.create_task(self._start())
+        interrupted = asyncio.create_task(self.interrupted.wait())
+        await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
+        status = 0
+        if starting.done() and (error := starting.exception()):
+            self.screen.say(f"nsq up: cannot prepare the database: {error}", "red")
+            status = 1
+        else:
+            await interrupted
+        for task in (starting, interrupted):
+            task.cancel()
+        await self.supervisor.stop()
+        self.screen.say("nsq up: everything is stopped", "bold")
+        return status
+
+    async def _start(self) -> None:
+        link = None
+        for stage in range(len(STAGES)):
+            if STAGES[stage] == PLATFORM and self.plan.runs_platform:
+                link = await asyncio.to_thread(prepare_platform)
+            await self.supervisor.start(stage)
+        if self.plan.runs("web"):
+            site = f"http://{self.plan.http.reachable}"
+            self.screen.say("")
+            self.screen.say(f"Ready: {site}", "bold green")
+            if link:
+                self.screen.say(f"Sign in, once, as {link.account}: {site}{link.path}", "bold")
+        else:
+            self.screen.say("Ready", "bold green")
+        self.screen.say("Ctrl-C stops everything.")
+
+    def _signalled(self) -> None:
+        if self.interrupted.is_set():
+            self.screen.say("nsq up: again; not waiting any longer", "red")
+            self.supervisor.kill()
+            return
+        self.screen.say("nsq up: stopping; once more to force it", "bold")
+        self.interrupted.set()

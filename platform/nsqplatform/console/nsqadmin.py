@@ -1,0 +1,210 @@
+"""``nsqadmin``: the reference's command, on this platform. It starts what the web app needs and watches over it.
+
+Its own process binds the address, prepares the database and supervises: Redis (unless ``REDIS_URL`` names one), the
+collector and the web process, which is handed the bound socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+import psutil
+
+from nsqdaemon import logs
+from nsqdaemon.listening import Listener, ListenFailed, listen_tcp
+from nsqdaemon.settings import load
+from nsqplatform.console.checkout import default_home
+from nsqplatform.console.nsq.child import Service
+from nsqplatform.console.nsq.home import Home, HomeInUse
+from nsqplatform.console.nsq.ports import Address
+from nsqplatform.console.nsq.prepare import prepare_platform
+from nsqplatform.console.nsq.readiness import http_ping, redis_ping, snapshot_taken
+from nsqplatform.console.nsq.redis import NoRedis, redis_command
+from nsqplatform.console.nsq.services import nsq, python_path
+from nsqplatform.console.nsq.supervisor import Supervisor
+from nsqplatform.nsqadmin.settings import PROGRAM, AdminSettings, check_networks
+from nsqwire.addresses import parse_host_port
+from nsqwire.version import version_text
+
+log = logging.getLogger(PROGRAM)
+
+
+class CannotStart(Exception):
+    """Why not, as the reference says it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until SIGINT or SIGTERM and exit 0; 1 where it cannot start, 2 for a bad flag."""
+    arguments = sys.argv[1:] if argv is None else argv
+    settings = load(AdminSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM))
+    logs.configure(settings.log_level, settings.log_prefix)
+    try:
+        check(settings)
+        listener = listen_tcp(settings.http_address)
+        home = Home(default_home())
+        with home:
+            return asyncio.run(run(settings, listener, home))
+    except (CannotStart, ListenFailed, HomeInUse, NoRedis, OSError) as error:
+        log.critical("failed to instantiate %s - %s", PROGRAM, error)
+        return 1
+
+
+def check(settings: AdminSettings) -> None:
+    """Raises CannotStart."""
+    if not settings.nsqd_http_address and not settings.lookupd_http_address:
+        raise CannotStart("--nsqd-http-address or --lookupd-http-address required")
+    if settings.nsqd_http_address and settings.lookupd_http_address:
+        raise CannotStart("use --nsqd-http-address or --lookupd-http-address not both")
+    if settings.http_client_tls_cert and not settings.http_client_tls_key:
+        raise CannotStart("--http-client-tls-key must be specified with --http-client-tls-cert")
+    if settings.http_client_tls_key and not settings.http_client_tls_cert:
+        raise CannotStart("--http-client-tls-cert must be specified with --http-client-tls-key")
+    for flag, addresses in (
+        ("lookupd-http-address", settings.lookupd_http_address),
+        ("nsqd-http-address", settings.nsqd_http_address),
+    ):
+        for address in addresses:
+            resolve(flag, address)
+    if settings.dev_static_dir and not os.path.isdir(settings.dev_static_dir):
+        raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is no directory")
+    for flag in ("root_ca_file", "tls_cert", "tls_key"):
+        name = "http_client_tls_root_ca_file" if flag == "root_ca_file" else f"http_client_{flag}"
+        path = getattr(settings, name)
+        if path and not os.access(path, os.R_OK):
+            raise CannotStart(f"--{name.replace('_', '-')} ({path}) cannot be read")
+    try:
+        check_networks(settings)
+    except ValueError as error:
+        raise CannotStart(str(error)) from None
+
+
+def resolve(flag: str, address: str) -> None:
+    try:
+        host, port = parse_host_port(address)
+        if not 0 < port < 65536:
+            raise ValueError(f"{port} is not a port")
+        socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise CannotStart(f"failed to resolve --{flag} ({address}) - {reason}") from None
+
+
+async def run(settings: AdminSettings, listener: Listener, home: Home) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    log.info("%s", version_text(PROGRAM))
+    redis_url = os.environ.get("REDIS_URL") or f"unix://{home.redis_socket()}"
+    supervisor = Supervisor(stages(settings, listener, home, redis_url), Lines())
+    os.environ.update(environment(settings, home, redis_url), DJANGO_SETTINGS_MODULE="nsqplatform.console.settings")
+    starting = asyncio.create_task(start(settings, listener, supervisor))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done() and (error := starting.exception()):
+        await supervisor.stop()
+        raise CannotStart(f"cannot prepare the database: {error}")
+    await stopping
+    starting.cancel()
+    log.info("HTTP: closing %s", listener.shown)
+    listener.remove()
+    await supervisor.stop()
+    return 0
+
+
+async def start(settings: AdminSettings, listener: Listener, supervisor: Supervisor) -> None:
+    await supervisor.start(0)
+    link = await asyncio.to_thread(prepare_platform)
+    logging.getLogger().handlers.clear()  # Django has set up logging of its own
+    logs.configure(settings.log_level, settings.log_prefix)
+    await forget_changes()
+    await supervisor.start(1)
+    log.info("HTTP: listening on %s", listener.shown)
+    host = parse_host_port(settings.http_address)[0]
+    site = f"http://{Address(host, listener.port).reachable}"
+    if link:
+        log.info("sign in, once, as %s: %s%s%s", link.account, site, settings.base, link.path)
+
+
+async def forget_changes() -> None:
+    """What ``PUT /config`` changed ends with the process that was told."""
+    from nsqplatform.cluster import store
+
+    async with store.connect_async() as redis:
+        await redis.delete(store.LOOKUPD)
+
+
+def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str, str]:
+    """What the children read: these settings, and the platform's own variables."""
+    made = settings.environment() | {
+        "NSQ_HOME": str(home.path),
+        "REDIS_URL": redis_url,
+        "PYTHONPATH": python_path(),
+        "PYTHONUNBUFFERED": "1",
+        "NSQLOOKUPD_HTTP_ADDRESSES": ",".join(settings.lookupd_http_address),
+        "NSQD_HTTP_ADDRESSES": ",".join(settings.nsqd_http_address),
+        "NSQ_ALLOWED_HOSTS": ",".join([*filter(None, [os.environ.get("NSQ_ALLOWED_HOSTS")]), *own_names()]),
+    }
+    if settings.dev_static_dir:
+        made["NSQ_FRONTEND_DIST"] = os.path.abspath(settings.dev_static_dir)
+    return made
+
+
+def own_names() -> list[str]:
+    """What this machine may be called in a browser: its host names and addresses. A proxy's name is not known here."""
+    names = {socket.gethostname(), socket.getfqdn()}
+    for addresses in psutil.net_if_addrs().values():
+        for each in addresses:
+            if each.family == socket.AF_INET:
+                names.add(each.address)
+            elif each.family == socket.AF_INET6:
+                names.add(f"[{each.address.partition('%')[0]}]")
+    return sorted(names)
+
+
+def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: str) -> list[list[Service]]:
+    first = []
+    if not os.environ.get("REDIS_URL"):
+        redis_socket = home.redis_socket()
+        first.append(
+            Service(
+                name="redis",
+                command=redis_command(home, redis_socket),
+                detail=f"unix {redis_socket}",
+                ready=redis_ping(f"unix://{redis_socket}"),
+            )
+        )
+    host = parse_host_port(settings.http_address)[0]
+    reachable = Address(host, listener.port).reachable
+    web = Service(
+        name="web",
+        command=nsq("web", "--http-fd", listener.socket.fileno()),
+        detail=f"http {listener.shown}",
+        ready=http_ping(reachable, settings.base),
+        pass_fds=(listener.socket.fileno(),),
+    )
+    collector = Service(
+        name="collector", command=nsq("collector"), detail="asks every second", ready=snapshot_taken(redis_url)
+    )
+    return [first, [collector, web]]
+
+
+class Lines:
+    """The children's lives and words, as lines of our log. What they say has a form of its own."""
+
+    def log(self, name: str, line: str) -> None:
+        log.log(logging.DEBUG if name == "redis" else logging.INFO, "%s: %s", name, line)
+
+    def state(self, name: str, state: str, detail: str) -> None:
+        level = logging.WARNING if state == "restarting" else logging.DEBUG
+        log.log(level, "%s: %s, %s", name, state, detail)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Django's settings, drawn from :mod:`console.environment`.
+
+With nothing configured: SQLite in WAL mode and a Redis on a Unix socket below ``$NSQ_HOME``, which ``nsq up`` starts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dj_database_url
+
+from nsqplatform.console.environment import Environment
+from nsqplatform.console.logging import logging_to_stderr
+from nsqplatform.nsqadmin.settings import from_environment
+
+NSQ = Environment.read()
+NSQADMIN = from_environment()
+
+DEBUG = NSQ.debug
+SECRET_KEY = NSQ.secret_key
+ALLOWED_HOSTS = list(NSQ.allowed_hosts)
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.staticfiles",
+    "channels",
+    "ninja",
+    "django_celery_beat",
+    "nsqplatform.console",
+    "nsqplatform.accounts",
+    "nsqplatform.cluster",
+    "nsqplatform.reports",
+    "nsqplatform.alerts",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "nsqplatform.console.policy.ContentSecurityPolicy",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "nsqplatform.accounts.audit.RefusalsWritten",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "nsqplatform.accounts.header.HeaderSignIn",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "nsqplatform.console.urls"
+ASGI_APPLICATION = "nsqplatform.console.asgi.application"
+APPEND_SLASH = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 << 20  # the largest MPUB, 5 MiB, in base64
+FORCE_SCRIPT_NAME = NSQADMIN.base or None
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+# ---- data
+
+DATABASES = {"default": dj_database_url.parse(NSQ.database_url)}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # Web, worker, beat and collector write to one file. IMMEDIATE takes the write lock at BEGIN, where SQLite waits for
+    # `timeout` seconds; a transaction that began by reading would be refused at once instead.
+    DATABASES["default"]["OPTIONS"] = {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = NSQ.redis_url
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+
+# ---- people
+
+AUTH_USER_MODEL = "accounts.User"
+SESSION_ENGINE = "nsqplatform.accounts.sessions"
+NINJA_NUM_PROXIES = 0  # what X-Forwarded-For says would let a guesser choose whose attempts are counted
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = f"{NSQADMIN.base}/signin"
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = NSQADMIN.base or "/"
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+if NSQ.https:
+    # TLS ends at a proxy in front of Daphne, which must set the header itself.
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+
+# ---- the web app, built by Vite
+
+FRONTEND_DIST: Path = NSQ.frontend_dist
+STATIC_URL = f"{NSQADMIN.base}/static/"
+STATICFILES_DIRS = [FRONTEND_DIST] if FRONTEND_DIST.is_dir() else []
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+
+def WHITENOISE_IMMUTABLE_FILE_TEST(path: str, url: str) -> bool:
+    """Vite puts a hash of the content into the names below ``assets/``."""
+    return url.startswith(f"{STATIC_URL}assets/")
+
+
+# ---- the cluster and its reports
+
+NSQD_HTTP_ADDRESSES = NSQ.nsqd_http_addresses
+NSQLOOKUPD_HTTP_ADDRESSES = NSQ.lookupd_http_addresses
+COLLECTOR_LISTENERS = ["nsqplatform.alerts.evaluation.Alerting"]
+NSQ_ARCHIVE = NSQ.archive
+NSQ_REPORTS = NSQ.reports
+NSQ_SITE = NSQ.site
+SPARK_MASTER = NSQ.spark_master
+
+# Celery spells a Redis on a Unix socket its own way.
+CELERY_BROKER_URL = f"redis+socket://{urlsplit(REDIS_URL).path}" if REDIS_URL.startswith("unix:") else REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A report occupies a thread of its worker for as long as it takes, and nothing else may wait for one.
+CELERY_TASK_DEFAULT_QUEUE = "dispatch"
+CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BEAT_SCHEDULER = "nsqplatform.reports.beat:Scheduler"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+
+# ---- what reports and alerts send
+
+EMAIL_HOST, EMAIL_PORT = NSQ.mail.host, NSQ.mail.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = NSQ.mail.user, NSQ.mail.password
+EMAIL_USE_TLS, EMAIL_USE_SSL = NSQ.mail.start_tls, NSQ.mail.tls
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = NSQ.mail_from
+
+# ---- the rest
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+LOGGING = logging_to_stderr(debug=DEBUG)

@@ -1,0 +1,17 @@
+"""Every path of the web process; what is no path of the server's own is a page of the web app."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from nsqplatform.accounts.views import sign_in_by_link
+from nsqplatform.console.api import api
+from nsqplatform.console.pages import no_such_endpoint, page, ping
+
+urlpatterns = [
+    path("ping", ping),
+    path("api/v1/", api.urls),
+    re_path(r"^api(?:/.*)?$", no_such_endpoint),
+    path("signin/<str:token>", sign_in_by_link),
+    re_path(r"^(?!static/|ws/).*$", page),
+]

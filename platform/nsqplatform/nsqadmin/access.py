@@ -1,0 +1,130 @@
+"""Who a request to nsqadmin's endpoints comes from, and whether it may.
+
+In this order: a bearer token, the header of a trusted proxy, a session; without any of them the role that
+``--script-role`` gives to scripts, by default none. What a browser sends by itself (all but the token) is held to our
+own host and, where it changes something, to our own pages.
+"""
+
+from __future__ import annotations
+
+import time
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.core.handlers.asgi import ASGIRequest
+from django.http.request import split_domain_port, validate_host
+from ninja.utils import check_csrf
+
+from nsqdaemon.http import HTTPError
+from nsqplatform.accounts.forwarded import peer_of_scope
+from nsqplatform.accounts.header import user_of_scope
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.networks import within
+from nsqplatform.accounts.roles import Permission, Role
+from nsqplatform.accounts.sessions import SessionStore
+from nsqplatform.accounts.tokens import TokenRefused, user_of_token
+
+REMEMBERED_S = 1.0
+"""How long an account that was found for some credentials need not be looked up again."""
+REMEMBERED_MOST = 1024
+
+SCRIPT = "script"
+"""In the audit trail, who acted without any sign-in."""
+
+
+class Access:
+    """Finds callers, and remembers them for a moment: a script that asks often costs the database little."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes | None, ...], tuple[float, User | None]] = {}
+
+    async def require(self, scope: dict[str, Any], permission: Permission) -> User:
+        """The caller, who is noted in ``scope`` too.
+
+        Raises HTTPError: 401 for nobody, 403 for who may not, 400 for another host's name.
+        """
+        headers = dict(scope["headers"])
+        bearer = headers.get(b"authorization", b"")[:7].lower() == b"bearer "
+        if not bearer:
+            forbid_other_hosts(headers)
+        user = await self._caller(scope, headers)
+        if user is None:
+            raise HTTPError(401, "UNAUTHORIZED")
+        scope["caller"] = user
+        if not user.may(permission):
+            raise HTTPError(403, "FORBIDDEN")
+        if not bearer and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+            forbid_other_sites(headers)
+        return user
+
+    async def _caller(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None:
+        client = client_of(scope)
+        named = settings.NSQADMIN.acl_http_header.lower().encode("latin-1")
+        credentials = [headers.get(name) for name in (b"authorization", b"cookie", named)]
+        if not any(credentials):
+            return script(client)
+        key = (*credentials, client.encode(), peer_of_scope(scope).encode(), scope["method"].encode())
+        now = time.monotonic()
+        found = self._known.get(key)
+        if found is None or now - found[0] > REMEMBERED_S:
+            if len(self._known) >= REMEMBERED_MOST:
+                self._known.clear()
+            found = self._known[key] = (now, await sync_to_async(signed_in)(scope, headers))
+        return found[1]
+
+
+def signed_in(scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None:
+    """The account of the request's credentials. Raises HTTPError: 401 for a token that is refused, 403 for a session
+    without its CSRF token."""
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    if scheme.lower() == "bearer":
+        try:
+            return user_of_token(token)
+        except TokenRefused as error:  # whatever a script without a token might do
+            raise HTTPError(401, f"UNAUTHORIZED: {error}") from None
+    if (named := user_of_scope(scope)) is not None:
+        return named
+    request = ASGIRequest(scope, BytesIO())
+    request.session = SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+    user = get_user(request)
+    if not isinstance(user, User):
+        return script(client_of(scope))
+    if scope["method"] not in ("GET", "HEAD", "OPTIONS") and check_csrf(request) is not None:
+        raise HTTPError(403, "CSRF_FAILED")
+    user.via = "session"
+    return user
+
+
+def script(client: str) -> User | None:
+    """Whom a request without any sign-in speaks for, where the settings let it."""
+    told = settings.NSQADMIN
+    if told.script_role == "none" or not within(client, told.script_networks):
+        return None
+    user = User(username=SCRIPT, role=Role(told.script_role))
+    user.via = SCRIPT
+    return user
+
+
+def client_of(scope: dict[str, Any]) -> str:
+    """The IP address that the request comes from, as accounts.forwarded found it."""
+    return str((scope.get("client") or [""])[0])
+
+
+def forbid_other_hosts(headers: dict[bytes, bytes]) -> None:
+    """A name that somebody pointed at us would make a browser believe that another site's page is ours."""
+    host, _ = split_domain_port(headers.get(b"host", b"").decode("latin-1"))
+    if host and not validate_host(host, settings.ALLOWED_HOSTS):
+        raise HTTPError(400, "INVALID_HOST")
+
+
+def forbid_other_sites(headers: dict[bytes, bytes]) -> None:
+    """Another site's page can have its visitor's browser post here; the browser then says so."""
+    if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+        raise HTTPError(403, "FORBIDDEN")
+    origin = headers.get(b"origin")
+    if origin is not None and urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host"):
+        raise HTTPError(403, "FORBIDDEN")

@@ -1,0 +1,64 @@
+"""``e2e_processing_latency`` in nsqadmin's two forms: of one node, and of several together.
+
+Percentiles of several nodes cannot be merged without the distributions behind them. The keys are nsqadmin's: ``min``
+and ``max`` bound the nodes' values, ``average`` is their mean weighted by count and no percentile. The platform's own
+picture merges histograms instead. A percentile's keys are sorted: in nsqadmin it is a map, which Go writes so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nsqcluster.stats import Latency, Percentile
+
+
+def of_node(latency: Latency | None) -> dict[str, Any]:
+    count, held = _counted(latency)
+    percentiles = [
+        {
+            "average": each.value,
+            "count": count,
+            "max": each.value,
+            "min": each.value,
+            "quantile": each.quantile,
+            "value": each.value,
+        }
+        for each in held
+    ]
+    return {"count": count, "percentiles": percentiles or None, "topic": "", "channel": "", "host": ""}
+
+
+def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> dict[str, Any]:
+    """Quantiles in the order in which the nodes name them. A node without samples has no say in ``min`` and ``max``,
+    unless none has any."""
+    held: dict[float, list[tuple[float, int]]] = {}
+    for latency in latencies:
+        count, found = _counted(latency)
+        for each in found:
+            held.setdefault(each.quantile, []).append((each.value, count))
+    percentiles = []
+    for quantile, pairs in held.items():
+        count = sum(n for _, n in pairs)
+        values = [value for value, n in pairs if n or not count]
+        percentiles.append(
+            {
+                "average": sum(value * n for value, n in pairs) / count if count else 0,
+                "count": count,
+                "max": max(values),
+                "min": min(values),
+                "quantile": quantile,
+            }
+        )
+    return {
+        "count": sum(_counted(latency)[0] for latency in latencies),
+        "percentiles": percentiles or None,
+        "topic": topic,
+        "channel": channel,
+        "host": "*",
+    }
+
+
+def _counted(latency: Latency | None) -> tuple[int, list[Percentile]]:
+    """Number of samples, and the percentiles; neither in responses of a node without end-to-end percentiles."""
+    return (0, []) if latency is None else (latency.count or 0, latency.percentiles)

@@ -1,0 +1,145 @@
+"""``/api/topics`` and ``/api/counter`` out of the collector's picture, where that says what asking would.
+
+It does while it is fresh, everybody that would be asked answered for it, and nothing was done to the cluster in the
+last few seconds. Otherwise there is no answer here and the cluster is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+import orjson
+from django.conf import settings
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from nsqdaemon.http import Response, json_response
+from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
+from nsqplatform.cluster import store
+from nsqplatform.cluster.snapshots.rows import Columns
+from nsqplatform.cluster.snapshots.table import SHARES
+from nsqplatform.nsqadmin.reads import count_shape, sorted_by_key
+from nsqwire.gojson import encode_without_floats
+
+FRESH_MS = 2_000
+"""Two beats: the picture's time is when its beat began."""
+LOOKED_AT_EVERY_S = 0.2
+
+Text = bytes | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What is known without reading the picture."""
+
+    version: int
+    taken_at: int
+    topics: str
+    """Digest of the topics' names, which change seldom."""
+    all_up: bool
+    sound: bool
+    """Every registry in force answered, it is known what each node holds, and no action may still be missing from the
+    picture."""
+    by_registries: bool
+    """Mode L."""
+
+
+class Picture:
+    """The answers of one version, made when first asked for."""
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._looked_at = -LOOKED_AT_EVERY_S
+        self._looking = asyncio.Lock()
+        self._redis: Redis | None = None
+        self._topics_of: str | None = None
+        self._topics: Response | None = None
+        self._counter_of: int | None = None
+        self._counter: Response | None = None
+
+    async def topics(self) -> Response | None:
+        """None also where somebody who would be asked is down: nodes, where there are no registries."""
+        state = await self._current()
+        if state is None or not (state.by_registries or state.all_up):
+            return None
+        if self._topics_of != state.topics:
+            kept = await self._get(store.TOPICS)
+            if kept is None:
+                return None
+            self._topics = json_response({"topics": json.loads(kept) or None, "message": ""})
+            self._topics_of = state.topics
+        return self._topics
+
+    async def counter(self) -> Response | None:
+        """None also where a node is down."""
+        state = await self._current()
+        if state is None or not state.all_up:
+            return None
+        if self._counter_of != state.version:
+            kept = await self._get(store.SNAPSHOT)
+            if kept is None:
+                return None
+            self._counter = counter_answer(orjson.loads(kept)["channels"])
+            self._counter_of = state.version
+        return self._counter
+
+    async def _current(self) -> State | None:
+        """What is known, if it is of a sound and fresh picture."""
+        if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
+            async with self._looking:  # one looks, and the others wait for what it finds
+                if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
+                    try:
+                        self._state = state_of(*await self._mget(store.STATE, store.CHANGED, store.LOOKUPD))
+                    except (RedisError, OSError, ValueError, KeyError, TypeError):
+                        self._state = None  # then the cluster is asked
+                    self._looked_at = time.monotonic()
+        state = self._state
+        sound = state is not None and state.sound and time.time() * 1000 - state.taken_at <= FRESH_MS
+        return state if sound else None
+
+    async def _get(self, key: str) -> Text:
+        with suppress(RedisError, OSError):
+            [kept] = await self._mget(key)
+            return kept
+        return None
+
+    async def _mget(self, *keys: str) -> list[Text]:
+        if self._redis is None:
+            self._redis = store.connect_async()
+        return await self._redis.mget(*keys)
+
+
+def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
+    if kept is None:
+        return None
+    told = json.loads(kept)
+    in_force = store.lookupd_in_force(lookupd)
+    answered = [address for address, error in told["registries"].items() if error is None]
+    asked_all = sorted(answered) == sorted(in_force) and bool(in_force or settings.NSQD_HTTP_ADDRESSES)
+    return State(
+        version=told["version"],
+        taken_at=told["taken_at"],
+        topics=told["topics"],
+        all_up=told["all_up"],
+        sound=changed is None and asked_all and told["has_all"],
+        by_registries=bool(in_force),
+    )
+
+
+def counter_answer(channels: Columns) -> Response:
+    """``channels`` are those of the picture."""
+    count = SHARES["channels"].index("message_count")
+    columns = zip(*(channels.get(name, ()) for name in ("topic", "name", "nodes")), strict=True)
+    stats = {
+        f"{topic}:{name}:{share[0]}": count_shape(share[0], topic, name, share[count])
+        for topic, name, shares in columns
+        for share in shares
+    }
+    # Whole numbers alone, and much of it: the fast encoder.
+    return Response(
+        200, encode_without_floats({"stats": sorted_by_key(stats), "message": ""}), (JSON_HEADER, NSQ_HEADER)
+    )

@@ -1,0 +1,147 @@
+"""nsqadmin's flags and what they mean here, and the few of our own that decide who may do what."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from nsqdaemon.logs import LogLevel
+from nsqdaemon.settings import Settings, declarations, load, setting
+from nsqplatform.accounts.networks import Network, networks
+from nsqwire.durations import format_duration, nanoseconds
+from nsqwire.version import version_text
+
+PROGRAM = "nsqadmin"
+ROLES = ("none", "viewer", "operator", "admin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminSettings(Settings, env="NSQADMIN_"):
+    """Flags, file keys and defaults are nsqadmin 1.3.0's; those below ``admin_user`` are ours."""
+
+    config: str = setting("", "Path to a TOML file with settings.", file=False)
+    version: bool = setting(False, "Print the version and exit.", file=False)
+    verbose: bool = setting(False, "No effect.", file=False, hidden=True)
+    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.")
+    log_prefix: str = setting("[nsqadmin] ", "What each log line begins with.")
+    http_address: str = setting("0.0.0.0:4171", "host:port to listen on.")
+    base_path: str = setting("/", "Path that everything is served below, for a proxy that shares its host.")
+    dev_static_dir: str = setting("", "Folder with a built web app to serve in place of the one that comes along.")
+    lookupd_http_address: tuple[str, ...] = setting(
+        (), "host:port of an nsqlookupd; may be given several times.", key="nsqlookupd_http_addresses"
+    )
+    nsqd_http_address: tuple[str, ...] = setting(
+        (),
+        "host:port of an nsqd, where there is no nsqlookupd; may be given several times.",
+        key="nsqd_http_addresses",
+    )
+    graphite_url: str = setting("", "Graphite's URL; the pages then link to its graphs.")
+    proxy_graphite: bool = setting(False, "Hand /render on to graphite, so that browsers need not reach it.")
+    statsd_prefix: str = setting("nsq.%s", "The nsqd's --statsd-prefix; %s becomes the node.")
+    statsd_counter_format: str = setting("stats.counters.%s.count", "How statsd names counters in graphite.")
+    statsd_gauge_format: str = setting("stats.gauges.%s", "How statsd names gauges in graphite.")
+    statsd_interval: timedelta = setting("60s", "The nsqd's --statsd-interval.", min="1s")
+    notification_http_endpoint: str = setting("", "URL that each action is POSTed to, as JSON.")
+    http_client_connect_timeout: timedelta = setting("2s", "Patience with a connection to a node.", min="1ms")
+    http_client_request_timeout: timedelta = setting("5s", "Patience with a whole request to a node.", min="1ms")
+    http_client_tls_insecure_skip_verify: bool = setting(False, "Take any certificate of a node asked over HTTPS.")
+    http_client_tls_root_ca_file: str = setting("", "PEM file of authorities that sign the nodes' certificates.")
+    http_client_tls_cert: str = setting("", "PEM file of our certificate for nodes that ask for one.")
+    http_client_tls_key: str = setting("", "PEM file of its key.")
+    allow_config_from_cidr: str = setting("127.0.0.1/8", "Network that may use /config; empty for any.")
+    acl_http_header: str = setting("X-Forwarded-User", "Header in which a proxy names its signed-in user.")
+    admin_user: tuple[str, ...] = setting(
+        (), "User of that header who is an admin; giving one turns sign-in by header on.", key="admin_users"
+    )
+    operator_user: tuple[str, ...] = setting(
+        (), "User of that header who is an operator; likewise.", key="operator_users"
+    )
+    header_sign_in: bool = setting(
+        False, "Believe that header though no admin or operator is named here: roles are then given on the People page."
+    )
+    header_sign_out_url: str = setting(
+        "",
+        "Where signing out leads those whom the header names, such as /oauth2/sign_out: the proxy ends their session.",
+    )
+    header_role: str = setting(
+        "viewer", "Role of other users that the header names; none turns them away.", choices=ROLES
+    )
+    trusted_proxy_cidr: tuple[str, ...] = setting(
+        ("127.0.0.1/8", "::1/128"),
+        "Network whose connections are believed the header; may be given several times.",
+        key="trusted_proxy_cidrs",
+    )
+    message_role: str = setting(
+        "operator", "Least role that may look into messages, whose bodies may be confidential.", choices=ROLES[1:]
+    )
+    script_role: str = setting(
+        "none",
+        "Role of requests to nsqadmin's /api and /config without any sign-in: nsqadmin's own scripts need admin.",
+        choices=ROLES,
+    )
+    script_cidr: tuple[str, ...] = setting(
+        ("127.0.0.1/8", "::1/128"),
+        "Network that --script-role holds for; may be given several times.",
+        key="script_cidrs",
+    )
+    audit_retention: timedelta = setting("8760h", "How long the audit trail keeps an entry; 0 for ever.", min="0s")
+
+    @property
+    def base(self) -> str:
+        """``base_path`` without its trailing slash: empty, or ``/some/where``."""
+        clean = posixpath.normpath("/" + self.base_path)
+        return "" if clean.strip("/") == "" else "/" + clean.strip("/")
+
+    @property
+    def believes_header(self) -> bool:
+        return self.header_sign_in or bool(self.admin_user or self.operator_user)
+
+    @property
+    def config_networks(self) -> tuple[Network, ...] | None:
+        """None for any."""
+        cidr = self.allow_config_from_cidr
+        return networks("allow-config-from-cidr", [cidr]) if cidr else None
+
+    @property
+    def proxy_networks(self) -> tuple[Network, ...]:
+        return networks("trusted-proxy-cidr", self.trusted_proxy_cidr)
+
+    @property
+    def script_networks(self) -> tuple[Network, ...]:
+        return networks("script-cidr", self.script_cidr)
+
+    def environment(self) -> dict[str, str]:
+        """The same settings as variables, for the processes that ``nsqadmin`` starts."""
+        told = declarations(type(self))
+        return {
+            self.ENV_PREFIX + field.name.upper(): as_text(getattr(self, field.name))
+            for field in fields(self)
+            if told[field.name].env
+        }
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:
+    """The settings of a web process or collector. Exits 2 for a variable that cannot be taken."""
+    settings = load(AdminSettings, prog=PROGRAM, argv=[], environ=environ, version_text=version_text(PROGRAM))
+    check_networks(settings)
+    return settings
+
+
+def as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return format_duration(nanoseconds(value))
+    if isinstance(value, LogLevel):
+        return value.word
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+def check_networks(settings: AdminSettings) -> None:
+    """Read each network once, so that a bad one stops the start and not a request. Raises ValueError."""
+    _ = settings.config_networks, settings.proxy_networks, settings.script_networks

@@ -1,0 +1,35 @@
+"""Addresses that discovery begins with: those of the settings, or the registries set by ``PUT /config``."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from django.conf import settings
+
+from nsqcluster import Cluster
+from nsqplatform.cluster import store
+
+
+async def cluster() -> Cluster:
+    """The addresses in force, and the address of each node that the collector polls."""
+    async with store.connect_async() as redis:
+        changed, addresses = await redis.mget(store.LOOKUPD, store.ADDRESSES)
+    lookupd = store.lookupd_in_force(changed)
+    return Cluster(
+        lookupd=lookupd, nsqd=settings.NSQD_HTTP_ADDRESSES, addresses=json.loads(addresses) if addresses else {}
+    )
+
+
+async def change_lookupd(addresses: list[str] | None) -> None:
+    """Make every process of this platform use these registries until its restart; None means none."""
+    async with store.connect_async() as redis:
+        await redis.set(store.LOOKUPD, json.dumps(addresses))
+
+
+async def lookupd() -> list[str] | None:
+    """The addresses of the last ``PUT /config``, otherwise of the settings."""
+    async with store.connect_async() as redis:
+        changed = cast(bytes | None, await redis.get(store.LOOKUPD))
+    given: list[str] | None = json.loads(changed) if changed else list(settings.NSQLOOKUPD_HTTP_ADDRESSES)
+    return given

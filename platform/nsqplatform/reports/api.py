@@ -1,0 +1,163 @@
+"""Reports over HTTP: the jobs there are, schedules and runs. Their results: :mod:`reports.results_api`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from ninja.errors import HttpError
+
+from nsqanalytics.jobs import JOBS
+from nsqanalytics.parameters import BadParameter
+from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import Message
+from nsqplatform.reports import selectors, services
+from nsqplatform.reports.models import Report, WrongState
+from nsqplatform.reports.schedule import BadSchedule, check, next_runs
+from nsqplatform.reports.schemas import (
+    JobsOut,
+    NextRunsOut,
+    RunIn,
+    RunOut,
+    RunsOut,
+    RunState,
+    ScheduleChange,
+    ScheduleIn,
+    ScheduleOut,
+    SchedulesOut,
+    WhenIn,
+    run_detail,
+    schedule_detail,
+    unix_ms,
+)
+
+router = Router(tags=["reports"])
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Message}
+
+
+@router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
+def jobs(request: HttpRequest) -> dict[str, Any]:
+    """The jobs there are, and their parameters."""
+    told = [
+        {
+            "name": job.name,
+            "title": job.title,
+            "description": job.description,
+            "kind": job.kind,
+            "parameters": job.form(),
+        }
+        for job in JOBS.values()
+    ]
+    return {"jobs": told}
+
+
+@router.get("schedules", auth=needs(Permission.VIEW), response={200: SchedulesOut, **REFUSALS})
+def schedules(request: HttpRequest) -> dict[str, Any]:
+    """Every scheduled report."""
+    return {"schedules": [_told(report, request) for report in selectors.schedules()]}
+
+
+@router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
+def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
+    """Schedule a report, by cron or by interval."""
+    try:
+        report = services.create_schedule(
+            values=body.dict(), by=caller(request), remote_address=remote_address(request)
+        )
+    except (BadParameter, BadSchedule) as error:
+        raise HttpError(422, str(error)) from None
+    return Status(201, _told(report, request))
+
+
+@router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
+def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> dict[str, Any]:
+    """Change what the body names."""
+    values = body.dict(exclude_unset=True)
+    try:
+        report = services.change_schedule(
+            report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
+        )
+    except (BadParameter, BadSchedule) as error:
+        raise HttpError(422, str(error)) from None
+    return _told(report, request)
+
+
+@router.delete("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={204: None, **REFUSALS})
+def delete_schedule(request: HttpRequest, schedule_id: int) -> Status:
+    """Drop a schedule; its runs stay."""
+    services.delete_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
+    return Status(204, None)
+
+
+@router.post("schedules/{int:schedule_id}/run", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
+def run_schedule(request: HttpRequest, schedule_id: int) -> Status:
+    """Run a schedule now, as if it were due."""
+    try:
+        run = services.run_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
+    except BadParameter as error:  # the job it is for is no more
+        raise HttpError(422, str(error)) from None
+    return Status(201, run_detail(run))
+
+
+@router.get("schedules/preview", auth=needs(Permission.VIEW), response={200: NextRunsOut, **REFUSALS})
+def preview(request: HttpRequest, when: Query[WhenIn]) -> dict[str, Any]:
+    """When a schedule would run next: five times, the soonest first."""
+    try:
+        check(**when.dict())
+    except BadSchedule as error:
+        raise HttpError(422, str(error)) from None
+    due = next_runs(Report(**when.dict()), count=5)
+    return {"next_runs": [unix_ms(at) for at in due]}
+
+
+def remote_address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def _told(report: Report, request: HttpRequest) -> dict[str, Any]:
+    return schedule_detail(report, secrets=caller(request).may(Permission.SCHEDULE))
+
+
+@router.get("runs", auth=needs(Permission.VIEW), response={200: RunsOut, **REFUSALS})
+def runs(
+    request: HttpRequest,
+    limit: int = Query(50, ge=1, le=500),
+    before: int | None = None,
+    job: str | None = Query(None, max_length=100),
+    state: RunState | None = None,
+    schedule: int | None = None,
+) -> dict[str, Any]:
+    """Runs, newest first; ``before`` is the id of the last one already seen."""
+    found = selectors.runs(limit=limit, before=before, job=job, state=state, schedule_id=schedule)
+    return {"runs": [run_detail(run) for run in found]}
+
+
+@router.post("runs", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
+def create_run(request: HttpRequest, body: RunIn) -> Status:
+    """Run a job now."""
+    try:
+        run = services.request_run(**body.dict(), by=caller(request), remote_address=remote_address(request))
+    except BadParameter as error:
+        raise HttpError(422, str(error)) from None
+    return Status(201, run_detail(run))
+
+
+@router.get("runs/{int:run_id}", auth=needs(Permission.VIEW), response={200: RunOut, **REFUSALS})
+def run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """One run, with the end of its log."""
+    return run_detail(selectors.run(run_id))
+
+
+@router.post(
+    "runs/{int:run_id}/cancel", auth=needs(Permission.REPORT), response={200: RunOut, 409: Message, **REFUSALS}
+)
+def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """Stop a run; a running one answers ``cancelling`` and is ``cancelled`` a moment later."""
+    try:
+        return run_detail(
+            services.cancel_run(run_id=run_id, by=caller(request), remote_address=remote_address(request))
+        )
+    except WrongState as error:
+        raise HttpError(409, str(error)) from None

@@ -1,0 +1,13 @@
+"""A running run tells how long it will still take."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("reports", "0004_skipped_due_times"),
+    ]
+
+    operations = [
+        migrations.AddField("reportrun", "left_s", models.PositiveIntegerField(null=True)),
+    ]

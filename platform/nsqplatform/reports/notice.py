@@ -1,0 +1,63 @@
+"""Word of a run's end, by webhook and by e-mail."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from nsqplatform import outbound
+from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.reports.schedule import recipients
+from nsqplatform.reports.schemas import unix_ms
+
+Way = Literal["webhook", "email"]
+
+
+def ways(report: Report) -> list[Way]:
+    """How its people want to hear of it. Each is gone by itself, so that none waits for another that fails."""
+    found: list[Way] = ["webhook"] if report.notify_webhook else []
+    return [*found, "email"] if recipients(report.notify_email) else found
+
+
+def send(report: Report, run: ReportRun, way: Way) -> None:
+    """Raises outbound.Undelivered."""
+    text = text_of(report, run)
+    if way == "webhook":
+        outbound.post(report.notify_webhook, text=text, fields=fields_of(report, run))
+    else:
+        outbound.mail(recipients(report.notify_email), title=title_of(report, run), text=text)
+
+
+def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
+    """What a webhook is posted beside the text; times are unix milliseconds."""
+    return {
+        "schedule": report.name,
+        "run": run.pk,
+        "job": run.job,
+        "parameters": run.parameters,
+        "state": run.state,
+        "attempt": run.attempt,
+        "rows": run.rows,
+        "error": run.error,
+        "started_at": unix_ms(run.started_at),
+        "finished_at": unix_ms(run.finished_at),
+        "path": path_of(run),
+    }
+
+
+def title_of(report: Report, run: ReportRun) -> str:
+    return f"Report {report.name} {run.state}"
+
+
+def text_of(report: Report, run: ReportRun) -> str:
+    """For people: its state, what came of it, and where to look."""
+    if run.state == ReportRun.State.FAILED:
+        attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
+        what = f"Run {run.pk} ({run.job}{attempt}): {run.error or 'it gave no reason; its log may'}"
+    else:
+        rows = "no row" if not run.rows else "1 row" if run.rows == 1 else f"{run.rows:,} rows"
+        what = f"Run {run.pk} ({run.job}) has {rows}."
+    return "\n".join([title_of(report, run), what, outbound.address_of(path_of(run))])
+
+
+def path_of(run: ReportRun) -> str:
+    return f"/reports/runs/{run.pk}"

@@ -1,0 +1,139 @@
+"""Results of runs over HTTP: a page of the rows that match, charts over all of them, downloads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
+from ninja import Query, Router
+from ninja.errors import HttpError
+
+from nsqanalytics.parameters import BadParameter
+from nsqanalytics.results import Selection
+from nsqanalytics.series import MOST_POINTS, calendar, groups, series
+from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.reports import selectors
+from nsqplatform.reports.api import REFUSALS
+from nsqplatform.reports.schemas import CalendarOut, GroupsOut, ObjectiveName, ResultPage, RowsIn, SeriesOut
+from nsqplatform.reports.selectors import NoResult
+
+router = Router(tags=["reports"])
+
+
+@router.get("runs/{int:run_id}/result", auth=needs(Permission.VIEW), response={200: ResultPage, **REFUSALS})
+def result(
+    request: HttpRequest,
+    run_id: int,
+    rows: Query[RowsIn],
+    limit: int = Query(1000, ge=1, le=10_000),
+    offset: int = Query(0, ge=0),
+    sort: str = Query("", max_length=100, description="a column, with a leading - for descending"),
+    columns: str = Query("", max_length=1000, description="names with commas between; all if empty"),
+) -> dict[str, Any]:
+    """A page of the rows that match, each a list in the order of ``columns``."""
+    with _refusals():
+        found, selection = selectors.result(run_id), _selection(rows)
+        wanted = columns.split(",") if columns else [column.name for column in found.columns]
+        page = found.page(offset, limit, selection, sort=sort, columns=wanted)
+        matching = found.count(selection)
+    by_name = {column.name: dataclasses.asdict(column) for column in found.columns}
+    return {
+        "columns": [by_name[name] for name in wanted],
+        "rows": page,
+        "total": found.total,
+        "matching": matching,
+        "covered": found.covered,
+    }
+
+
+@router.get("runs/{int:run_id}/result/groups", auth=needs(Permission.VIEW), response={200: GroupsOut, **REFUSALS})
+def result_groups(request: HttpRequest, run_id: int) -> dict[str, Any]:
+    """Each topic and channel that the result has rows of."""
+    with _refusals():
+        found = groups(selectors.result(run_id))
+    return {"groups": [{"topic": topic, "channel": channel} for topic, channel in found]}
+
+
+@router.get("runs/{int:run_id}/result/series", auth=needs(Permission.VIEW), response={200: SeriesOut, **REFUSALS})
+def result_series(
+    request: HttpRequest,
+    run_id: int,
+    rows: Query[RowsIn],
+    figures: str = Query(..., max_length=1000, description="names of columns with commas between"),
+    points: int = Query(1000, ge=1, le=MOST_POINTS, description="at most so many"),
+) -> dict[str, Any]:
+    """Figures over time, of all the rows that match, for a chart; neighbouring windows share a point if need be."""
+    with _refusals():
+        found = series(selectors.result(run_id), _selection(rows), figures.split(","), points)
+    return dataclasses.asdict(found)
+
+
+@router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})
+def result_calendar(request: HttpRequest, run_id: int, rows: Query[RowsIn], objective: ObjectiveName) -> dict[str, Any]:
+    """How much of an objective held on each UTC day, over all the topics and channels that match."""
+    with _refusals():
+        days = calendar(selectors.result(run_id), objective, _selection(rows))
+    return {"days": [{"at": at, "held": held, "total": total} for at, held, total in days]}
+
+
+def _selection(rows: RowsIn) -> Selection:
+    return Selection(
+        topic=rows.topic,
+        channel=rows.channel,
+        since=_moment("since", rows.since),
+        until=_moment("until", rows.until),
+        words=rows.words,
+    )
+
+
+def _moment(name: str, at: int | None) -> datetime | None:
+    try:
+        return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise BadParameter(f"{name}: {at} is not a time in unix milliseconds") from None
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except NoResult as error:
+        raise HttpError(404, str(error)) from None
+    except BadParameter as error:
+        raise HttpError(422, str(error)) from None
+
+
+@router.get("runs/{int:run_id}/result.parquet", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
+def result_parquet(request: HttpRequest, run_id: int) -> FileResponse:
+    """The whole result as Parquet, units among its metadata."""
+    job = selectors.run(run_id).job
+    with _refusals():
+        file = selectors.parquet(run_id)
+    return FileResponse(file.open("rb"), as_attachment=True, filename=f"{job}-{run_id}.parquet")
+
+
+@router.get("runs/{int:run_id}/result.csv", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
+def result_csv(request: HttpRequest, run_id: int) -> HttpResponse | StreamingHttpResponse:
+    """The whole result as CSV."""
+    found_run = selectors.run(run_id)
+    with _refusals():
+        pieces = selectors.result(run_id).csv()
+    name = f"{found_run.job}-{run_id}.csv"
+    return StreamingHttpResponse(
+        _as_async(pieces),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def _as_async(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Read each piece off the event loop: Daphne would otherwise gather a plain iterator in memory first."""
+    following = sync_to_async(lambda: next(pieces, None))
+    while (piece := await following()) is not None:
+        yield piece

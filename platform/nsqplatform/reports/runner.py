@@ -1,0 +1,293 @@
+"""One run, from its start to its end: the job is a process of its own, and what it says goes into the run's row.
+
+A worker thread watches it: progress and log, a request to cancel, the time limit, the worker's own shutdown. If the
+worker is killed, the job sees its standard input end and dies too; :func:`fail_abandoned` then closes the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+from django.db import transaction
+
+import nsqanalytics
+import nsqwire
+from nsqplatform.reports.live import announce
+from nsqplatform.reports.models import LOG_TAIL_CHARACTERS, ReportRun, WrongState, now
+from nsqplatform.reports.time_left import earlier_run, seconds_left
+
+logger = logging.getLogger(__name__)
+
+SAVE_EVERY_S = 0.5
+"""A browser sees progress at most this often, and the database no more writes than that."""
+HEARTBEAT_S = 5.0
+KILL_AFTER_S = 5.0
+
+stopping = threading.Event()
+"""Set when this worker is told to stop; its runs are then ended, to be asked for again."""
+
+
+def result_folder(run_id: int) -> str:
+    """Where the run's result is, once it has succeeded."""
+    return f"{settings.NSQ_REPORTS}/{run_id}"
+
+
+@contextmanager
+def changing(run_id: int) -> Iterator[ReportRun]:
+    """The run, locked; saved and told to the browsers at the end. Raises ReportRun.DoesNotExist."""
+    with transaction.atomic():
+        run = ReportRun.objects.select_for_update().get(pk=run_id)
+        yield run
+        run.save()
+    announce(run)
+
+
+def execute(run_id: int) -> ReportRun | None:
+    """Run a queued run to its end, and return it as it then is.
+
+    A run that is not queued (cancelled, or delivered twice), or has to wait, is left alone: None.
+    """
+    try:
+        with changing(run_id) as run:
+            if run.must_wait(at=now()):
+                raise WrongState(f"run {run_id} has to wait")
+            run.start(at=now())
+    except (WrongState, ReportRun.DoesNotExist) as error:
+        logger.info("not run", extra={"run": run_id, "reason": str(error)})
+        return None
+    try:
+        process = JobProcess(run)
+    except OSError as refused:
+        message = f"the job could not be started: {refused}"
+        return _end(run_id, lambda run: run.fail(error=message, at=now()))
+    try:
+        end = _watch(run_id, process, timedelta(seconds=run.time_limit_s))
+    except BaseException:
+        process.kill()
+        _end(run_id, lambda run: run.fail(error="the worker failed; its log says why", at=now()))
+        raise
+    return _end(run_id, end)
+
+
+def fail_abandoned() -> list[ReportRun]:
+    """Close the runs whose worker has died, and return them."""
+    closed = []
+    for run_id in ReportRun.objects.filter(state=ReportRun.State.RUNNING).values_list("pk", flat=True):
+        try:
+            with changing(run_id) as run:
+                if not run.is_abandoned(at=now()):
+                    raise WrongState("its worker is at it")
+                run.fail(error="the worker died in the middle of the run", at=now())
+                _tidy(run_id, keep_result=False)  # before anybody is told that it is over
+        except (WrongState, ReportRun.DoesNotExist):
+            continue
+        closed.append(run)
+    return closed
+
+
+def drop_expired_results() -> list[int]:
+    """Remove the results that have been kept long enough, whatever runs without a result left, and what no run is
+    writing any more; return the ids of the runs whose results were removed."""
+    dropped = []
+    for run in ReportRun.objects.filter(state=ReportRun.State.SUCCEEDED, result_dropped_at=None).iterator():
+        kept_until = run.result_kept_until
+        if kept_until is not None and kept_until < now():
+            shutil.rmtree(result_folder(run.pk), ignore_errors=True)
+            with changing(run.pk) as gone:
+                gone.result_dropped_at = now()
+            dropped.append(run.pk)
+    root = Path(settings.NSQ_REPORTS)
+    left = {int(folder.name): folder for folder in root.glob("[0-9]*") if folder.name.isdecimal()}
+    resultless = (ReportRun.State.FAILED, ReportRun.State.CANCELLED)
+    for run_id in ReportRun.objects.filter(pk__in=left, state__in=resultless).values_list("pk", flat=True):
+        shutil.rmtree(left[run_id], ignore_errors=True)
+    # A job that outlived its worker may have begun to write after its run was closed.
+    unfinished = {*ReportRun.objects.filter(state__in=ReportRun.UNFINISHED).values_list("pk", flat=True)}
+    for aside in root.glob("[0-9]*.writing*"):
+        number = aside.name.partition(".")[0]
+        if number.isdecimal() and int(number) not in unfinished:
+            shutil.rmtree(aside, ignore_errors=True)
+    return dropped
+
+
+End = Callable[[ReportRun], None]
+
+
+def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
+    """Follow the process until it is over or has to be stopped, and return how the run ends."""
+    deadline = time.monotonic() + time_limit.total_seconds()
+    told_at, told = time.monotonic(), process.told
+    earlier = earlier_run(ReportRun.objects.get(pk=run_id))
+    while not process.is_over(within=SAVE_EVERY_S):
+        moment = time.monotonic()
+        if ReportRun.objects.filter(pk=run_id, cancel_requested=True).exists():
+            process.kill()
+            return lambda run: run.cancelled(at=now())
+        if stopping.is_set():
+            process.kill()
+            return lambda run: run.fail(error="the worker was stopped in the middle of the run", at=now())
+        if moment > deadline:
+            process.kill()
+            return lambda run: run.fail(
+                error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=now()
+            )
+        if process.told != told or moment - told_at > HEARTBEAT_S:
+            told_at, told = moment, process.told
+            with changing(run_id) as run:
+                if not run.cancel_requested:  # "cancelling" stays on the page until it is done
+                    run.advance(progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=now())
+                    run.left_s = seconds_left(run, earlier, at=now())
+    rows, error, log_tail = process.rows, process.error, process.log_tail()
+
+    def end(run: ReportRun) -> None:
+        run.advance(progress=process.progress, stage=process.stage, log_tail=log_tail, at=now())
+        if rows is not None and error is None:
+            run.succeed(rows=rows, at=now())
+        else:
+            run.fail(error=error or "the job ended without a word; its log may say why", at=now())
+
+    return end
+
+
+def _end(run_id: int, end: End) -> ReportRun | None:
+    """The run as it ended; None if somebody else had closed it before."""
+    try:
+        with changing(run_id) as run:
+            end(run)
+            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before anybody is told that it is over
+    except WrongState as error:  # declared dead meanwhile, after a long pause of this worker
+        logger.warning("a run's end came too late", extra={"run": run_id, "reason": str(error)})
+        _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
+        return None
+    logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
+    return run
+
+
+def _tidy(run_id: int, *, keep_result: bool) -> None:
+    """Remove what was being written beside the result, and the scratch files; a run that failed keeps no result."""
+    folder = Path(result_folder(run_id))
+    for leftover in (*folder.parent.glob(f"{run_id}.*"), *(() if keep_result else (folder,))):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+class JobProcess:
+    """``python -m nsqanalytics run …`` and what it has said so far. It leads a process group, JVM included."""
+
+    def __init__(self, run: ReportRun) -> None:
+        """Raises OSError if it cannot be started."""
+        self.progress, self.stage = 0.0, ""
+        self.rows: int | None = None
+        self.error: str | None = None
+        self.told = 0
+        self._log: deque[str] = deque(maxlen=400)
+        # Below the results, so that whatever a killed job leaves is found and removed.
+        scratch = Path(f"{result_folder(run.pk)}.scratch")
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "nsqanalytics", "run", run.job, "--exit-with-parent"),
+                *("--archive", settings.NSQ_ARCHIVE, "--output", result_folder(run.pk)),
+                *(part for name, value in run.parameters.items() for part in ("--parameter", f"{name}={value}")),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=_environment(scratch),
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._read_events, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._read_log, args=(self._process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def is_over(self, *, within: float) -> bool:
+        """Wait up to ``within`` seconds for its end, and tell whether it came; then all that it said has been read."""
+        try:
+            status = self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return False
+        for reader in self._readers:
+            reader.join(KILL_AFTER_S)
+        self._close()
+        if status != 0 and self.error is None:
+            reason = f"signal {-status}" if status < 0 else f"status {status}"
+            said = next((line for line in reversed(self._log) if line.strip()), "").strip()
+            self.error = f"the job ended with {reason}: {said}" if said else f"the job ended with {reason}"
+        return True
+
+    def log_tail(self) -> str:
+        return "".join(list(self._log))[-LOG_TAIL_CHARACTERS:]
+
+    def kill(self) -> None:
+        """End the whole group: asked first, forced after KILL_AFTER_S."""
+        for sent in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, sent)
+            except ProcessLookupError:
+                break
+            try:
+                self._process.wait(KILL_AFTER_S)
+            except subprocess.TimeoutExpired:
+                continue
+        self._close()
+
+    def _close(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _read_events(self, stream: IO[str]) -> None:
+        for line in stream:
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                self._log.append(line)
+            self.told += 1
+
+    def _take(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "progress":
+                self.progress, self.stage = float(event["fraction"]), str(event["stage"])
+            case "done":
+                self.rows = int(event["rows"])
+            case "failed":
+                self.error = str(event["message"])
+
+    def _read_log(self, stream: IO[str]) -> None:
+        for line in stream:
+            self._log.append(line)
+            self.told += 1
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """This process's environment, with nsqanalytics importable and temporary files in ``scratch``."""
+    roots = {str(Path(module.__path__[0]).parent) for module in (nsqanalytics, nsqwire)}
+    paths = [*sorted(roots), *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
+    if settings.SPARK_MASTER:
+        environment["SPARK_MASTER"] = settings.SPARK_MASTER
+    return environment

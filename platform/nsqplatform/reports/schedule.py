@@ -1,0 +1,100 @@
+"""From a report's schedule to what Celery beat reads."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.core.exceptions import ValidationError
+from django.core.validators import URLValidator, validate_email
+from django.utils import timezone
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
+
+from nsqplatform.reports.cron import BadCron, Cron
+from nsqplatform.reports.models import Report
+
+TASK = "reports.run_scheduled"
+
+
+class BadSchedule(Exception):
+    """A schedule that cannot be kept; the message names what is wrong with it."""
+
+
+def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> None:
+    """Raises BadSchedule."""
+    if (cron is None) == (every_seconds is None):
+        raise BadSchedule("a schedule has either cron or every_seconds")
+    try:
+        ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSchedule(f"time_zone: {time_zone!r} is not a time zone such as UTC or Europe/Vienna") from None
+    if cron is not None:
+        try:
+            Cron.parse(cron).next_after(timezone.now(), ZoneInfo(time_zone))
+        except BadCron as error:
+            raise BadSchedule(f"cron: {cron!r}: {error}") from None
+
+
+def check_notification(*, on: str, webhook: str, email: str) -> None:
+    """Raises BadSchedule."""
+    if webhook:
+        try:
+            URLValidator(schemes=["http", "https"])(webhook)
+        except ValidationError:
+            raise BadSchedule("notify_webhook: an http or https address is needed") from None
+    for address in recipients(email):
+        try:
+            validate_email(address)
+        except ValidationError:
+            raise BadSchedule(f"notify_email: {address!r} is not an e-mail address") from None
+    if on != "never" and not webhook and not recipients(email):
+        raise BadSchedule("notify_on: a webhook or an e-mail address is needed to notify anybody")
+
+
+def recipients(email: str) -> list[str]:
+    return [address.strip() for address in email.split(",") if address.strip()]
+
+
+def next_runs(report: Report, *, count: int) -> list[datetime]:
+    """When it is due next, the soonest first, whether or not it is enabled."""
+    moment = timezone.now()
+    if report.every_seconds is not None:
+        step = timedelta(seconds=report.every_seconds)
+        last = report.last_run_at
+        first = moment + step if last is None else max(last + step, moment)
+        return [first + n * step for n in range(count)]
+    assert report.cron is not None
+    zone, cron = ZoneInfo(report.time_zone), Cron.parse(report.cron)
+    found: list[datetime] = []
+    for _ in range(count):
+        found.append(cron.next_after(found[-1] if found else moment, zone))
+    return found
+
+
+def apply(report: Report) -> None:
+    """Make beat's entry for the report agree with it; the caller saves the report. Beat notices within seconds.
+
+    A schedule that was changed or enabled counts from now on: what would have been due before makes no run.
+    """
+    task = report.periodic_task or PeriodicTask(task=TASK)
+    before = (task.crontab_id, task.interval_id, task.enabled)
+    # The id keeps names apart that differ only where beat's table does not look.
+    task.name = f"report {report.pk}: {report.name}"
+    task.kwargs = json.dumps({"report_id": report.pk})
+    task.enabled = report.enabled
+    task.crontab = task.interval = None
+    if report.cron is not None:
+        task.crontab = _row(CrontabSchedule, **Cron.parse(report.cron).fields(), timezone=ZoneInfo(report.time_zone))
+    else:
+        task.interval = _row(IntervalSchedule, every=report.every_seconds, period=IntervalSchedule.SECONDS)
+    if before != (task.crontab_id, task.interval_id, task.enabled):
+        task.last_run_at = timezone.now()
+    task.save()
+    report.periodic_task = task
+
+
+def _row(table: Any, **values: Any) -> Any:
+    """The row with these values; several schedules share one, and the table may have it twice."""
+    return table.objects.filter(**values).first() or table.objects.create(**values)

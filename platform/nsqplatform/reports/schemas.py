@@ -1,0 +1,261 @@
+"""Bodies of the reports' API; the web app's types are made from these. Times are unix milliseconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.reports.schedule import next_runs
+
+ParameterValue = Annotated[str, Field(max_length=500)] | int | float | None
+Parameters = dict[str, ParameterValue]
+RunState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Overlap = Literal["skip", "queue", "cancel"]
+NotifyOn = Literal["never", "failure", "completion"]
+
+
+class ParameterOut(Schema):
+    type: Literal["string", "integer", "number", "datetime"]
+    title: str
+    description: str
+    default: ParameterValue
+    choices: list[str] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+
+
+class JobOut(Schema):
+    name: str
+    title: str
+    description: str
+    kind: Literal["report", "maintenance"]
+    parameters: dict[str, ParameterOut]
+
+
+class JobsOut(Schema):
+    jobs: list[JobOut]
+
+
+class RunIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    job: str = Field(max_length=100)
+    parameters: Parameters = {}
+    time_limit_s: int = Field(7200, ge=10, le=7 * 86_400)
+    keep_days: int = Field(90, ge=1, le=3650, description="how long the result is kept")
+
+
+class StageOut(Schema):
+    name: str
+    started_at: int
+    fraction: float = Field(description="of the run, when this began")
+
+
+class RunOut(Schema):
+    id: int
+    job: str
+    parameters: Parameters
+    state: RunState
+    progress: float = Field(description="0 to 1")
+    stage: str
+    stages: list[StageOut]
+    left_s: int | None = Field(description="about how many seconds it will still take; null while that is not known")
+    requested_by: str
+    schedule_id: int | None = Field(description="of the schedule it belongs to")
+    attempt: int
+    not_before: int | None = Field(description="a retry waits until then")
+    time_limit_s: int
+    keep_days: int
+    result_kept_until: int | None = Field(description="null while there is no result")
+    result_dropped_at: int | None
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    rows: int | None
+    error: str | None
+    log_tail: str
+
+
+class RunsOut(Schema):
+    runs: list[RunOut] = Field(description="newest first")
+
+
+class ScheduleIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=100)
+    job: str = Field(max_length=100)
+    parameters: Parameters = {}
+    cron: str | None = Field(
+        None,
+        max_length=200,
+        description="five fields (minute hour day-of-month month day-of-week), or @hourly, @daily, @weekly, …",
+    )
+    every_seconds: int | None = Field(None, ge=60, le=366 * 86_400)
+    time_zone: str = Field("UTC", max_length=64)
+    enabled: bool = True
+    overlap: Overlap = Field("skip", description="what becomes of a run that is due while the last one is not over")
+    retries: int = Field(0, ge=0, le=10)
+    retry_after_s: int = Field(60, ge=1, le=86_400, description="before the first retry; doubled for each next one")
+    time_limit_s: int = Field(7200, ge=10, le=7 * 86_400)
+    keep_days: int = Field(90, ge=1, le=3650, description="how long results are kept")
+    notify_on: NotifyOn = "never"
+    notify_webhook: str = Field("", max_length=500, description="http or https; administrators alone read it whole")
+    notify_email: str = Field("", max_length=500, description="addresses, with commas between")
+
+
+class ScheduleChange(ScheduleIn):
+    """Only what is given is changed; giving one of ``cron`` and ``every_seconds`` drops the other."""
+
+    name: str = Field("", min_length=1, max_length=100)
+    job: str = Field("", max_length=100)
+    parameters: Parameters = {}
+    cron: str | None = Field(None, max_length=200)
+    every_seconds: int | None = Field(None, ge=60, le=366 * 86_400)
+    time_zone: str = Field("", max_length=64)
+    enabled: bool = True
+
+
+class ScheduleOut(Schema):
+    id: int
+    name: str
+    job: str
+    parameters: Parameters
+    cron: str | None
+    every_seconds: int | None
+    time_zone: str
+    enabled: bool
+    overlap: Overlap
+    retries: int
+    retry_after_s: int
+    time_limit_s: int
+    keep_days: int
+    notify_on: NotifyOn
+    notify_webhook: str = Field(description="its host alone, unless an administrator asks")
+    notify_email: str
+    last_run_at: int | None = Field(description="when it last made a run because it was due")
+    next_run_at: int | None
+    skipped_count: int = Field(description="how often it was due and made no run")
+    last_skipped_at: int | None
+    last_skip_reason: str
+    created_by: str
+
+
+class WhenIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    cron: str | None = Field(None, max_length=200)
+    every_seconds: int | None = Field(None, ge=60, le=366 * 86_400)
+    time_zone: str = Field("UTC", max_length=64)
+
+
+class NextRunsOut(Schema):
+    next_runs: list[int]
+
+
+class SchedulesOut(Schema):
+    schedules: list[ScheduleOut]
+
+
+class ColumnOut(Schema):
+    name: str
+    type: Literal["timestamp", "string", "integer", "number"]
+    unit: str = Field(description="empty where the figure has none")
+
+
+class RowsIn(Schema):
+    """The rows of a result that match everything given."""
+
+    topic: str | None = Field(None, max_length=100)
+    channel: str | None = Field(None, max_length=100, description="empty: the rows without one, a topic's own")
+    since: int | None = Field(None, description="of the beginning of a row's window, unix milliseconds")
+    until: int | None = Field(None, description="before which a row's window begins")
+    words: str = Field("", max_length=200, description="each must occur in one of the row's texts, in any case")
+
+
+class ResultPage(Schema):
+    columns: list[ColumnOut]
+    rows: list[list[str | int | float | None]]
+    total: int = Field(description="number of rows of the result")
+    matching: int = Field(description="number of rows that match")
+    covered: dict[str, int] = Field(
+        description="covered_since and covered_until of the period, before_since and before_until of the other one"
+    )
+
+
+class GroupOut(Schema):
+    topic: str
+    channel: str | None = Field(description="null for a topic's own rows")
+
+
+class GroupsOut(Schema):
+    groups: list[GroupOut]
+
+
+class SeriesOut(Schema):
+    step_ms: int = Field(description="how long a point is; 0 where there is but one")
+    window_count: int = Field(description="number of windows in all points together")
+    points: list[list[int | float | None]] = Field(description="time, then the figures in the order asked for")
+
+
+ObjectiveName = Literal["latency", "backlog"]
+
+
+class CalendarDay(Schema):
+    at: int
+    held: int
+    total: int
+
+
+class CalendarOut(Schema):
+    days: list[CalendarDay]
+
+
+_RUN = (
+    *(
+        "id",
+        "job",
+        "parameters",
+        "state",
+        "progress",
+        "stage",
+        "stages",
+        "left_s",
+        "requested_by",
+        "attempt",
+        "time_limit_s",
+    ),
+    *("keep_days", "rows", "error", "log_tail"),
+)
+_RUN_TIMES = ("not_before", "result_kept_until", "result_dropped_at", "created_at", "started_at", "finished_at")
+_SCHEDULE = (
+    *("id", "name", "job", "parameters", "cron", "every_seconds", "time_zone", "enabled", "overlap", "retries"),
+    *("retry_after_s", "time_limit_s", "keep_days", "notify_on", "notify_webhook", "notify_email", "created_by"),
+    *("skipped_count", "last_skip_reason"),
+)
+_SCHEDULE_TIMES = ("last_run_at", "last_skipped_at")
+
+
+def run_detail(run: ReportRun) -> dict[str, Any]:
+    """RUN, as the API and the websocket tell it."""
+    times = {name: unix_ms(getattr(run, name)) for name in _RUN_TIMES}
+    return {name: getattr(run, name) for name in _RUN} | times | {"schedule_id": run.report_id}
+
+
+def schedule_detail(report: Report, *, secrets: bool) -> dict[str, Any]:
+    """SCHEDULE, as the API tells it. A webhook's address often holds a key: without ``secrets``, its host alone."""
+    detail = {name: getattr(report, name) for name in _SCHEDULE}
+    if report.notify_webhook and not secrets:
+        detail["notify_webhook"] = f"{urlsplit(report.notify_webhook).hostname}/…"
+    due = next_runs(report, count=1)[0] if report.enabled else None
+    times = {name: unix_ms(getattr(report, name)) for name in _SCHEDULE_TIMES}
+    return detail | times | {"next_run_at": unix_ms(due)}
+
+
+def unix_ms(at: datetime | None) -> int | None:
+    return None if at is None else int(at.timestamp() * 1000)

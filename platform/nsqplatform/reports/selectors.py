@@ -1,0 +1,72 @@
+"""Reading reports, runs and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from django.db.models import QuerySet
+from django.http import Http404
+
+from nsqanalytics.results import Result
+from nsqplatform.reports.models import Report, ReportRun
+from nsqplatform.reports.runner import result_folder
+
+
+class NoResult(Exception):
+    """The run has none, or it is gone; the message says why."""
+
+
+def schedules() -> QuerySet[Report]:
+    return Report.objects.select_related("periodic_task")
+
+
+def schedule(report_id: int) -> Report:
+    """Raises Http404."""
+    report = schedules().filter(pk=report_id).first()
+    if report is None:
+        raise Http404(f"there is no schedule {report_id}")
+    return report
+
+
+def parquet(run_id: int) -> Path:
+    """The file that holds the whole result. Raises Http404 or NoResult."""
+    result(run_id)
+    [file] = Path(result_folder(run_id)).glob("*.parquet")  # nsqanalytics.results writes one
+    return file
+
+
+def runs(
+    *, limit: int, before: int | None, job: str | None, state: str | None = None, schedule_id: int | None = None
+) -> QuerySet[ReportRun]:
+    """Newest first; ``before`` is the id of the last run already seen."""
+    found = ReportRun.objects.all()
+    if before is not None:
+        found = found.filter(pk__lt=before)
+    if job is not None:
+        found = found.filter(job=job)
+    if state is not None:
+        found = found.filter(state=state)
+    if schedule_id is not None:
+        found = found.filter(report=schedule_id)
+    return found[:limit]
+
+
+def run(run_id: int) -> ReportRun:
+    """Raises Http404."""
+    found = ReportRun.objects.filter(pk=run_id).first()
+    if found is None:
+        raise Http404(f"there is no run {run_id}")
+    return found
+
+
+def result(run_id: int) -> Result:
+    """Raises Http404 or NoResult."""
+    found = run(run_id)
+    if found.state != ReportRun.State.SUCCEEDED:
+        raise NoResult(f"run {run_id} has no result: it is {found.state}")
+    if found.result_dropped_at is not None:
+        raise NoResult(f"the result of run {run_id} is gone: results of it are kept for {found.keep_days} days")
+    try:
+        return Result(Path(result_folder(run_id)))
+    except (OSError, ValueError):
+        raise NoResult(f"the result of run {run_id} is no longer there") from None

@@ -1,0 +1,145 @@
+"""What people may have done with reports: asked for, cancelled, scheduled. Each is permitted and checked here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from kombu.exceptions import OperationalError as QueueUnreachable
+
+from nsqanalytics.jobs import find_job
+from nsqplatform.accounts.audit import record
+from nsqplatform.accounts.models import User
+from nsqplatform.accounts.rights import require
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.reports import schedule, selectors, tasks
+from nsqplatform.reports.live import announce
+from nsqplatform.reports.models import Report, ReportRun, now
+from nsqplatform.reports.runner import changing
+from nsqplatform.reports.schedule import BadSchedule
+from nsqplatform.reports.schemas import Parameters
+
+
+def request_run(
+    *,
+    job: str,
+    parameters: Parameters,
+    by: User,
+    remote_address: str = "",
+    time_limit_s: int = 7200,
+    keep_days: int = 90,
+) -> ReportRun:
+    """Queue a run. Raises PermissionDenied or BadParameter, having changed nothing."""
+    _may_run(job, by)
+    run = ReportRun(
+        job=job,
+        parameters=_checked(job, parameters),
+        requested_by=by.username,
+        time_limit_s=time_limit_s,
+        keep_days=keep_days,
+    )
+    return _queued(run, by, remote_address)
+
+
+def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> ReportRun:
+    """Queue a run of a schedule now, as if it were due. Raises PermissionDenied or Http404."""
+    report = selectors.schedule(report_id)
+    _may_run(report.job, by)
+    return _queued(tasks.run_of(report, requested_by=by.username), by, remote_address)
+
+
+def _may_run(job: str, by: User) -> None:
+    """Raises PermissionDenied or BadParameter. What drops parts of the archive is not everybody's to run."""
+    require(by, Permission.REPORT)
+    if find_job(job).kind == "maintenance":
+        require(by, Permission.MAINTAIN)
+
+
+def _queued(run: ReportRun, by: User, remote_address: str) -> ReportRun:
+    with transaction.atomic():
+        run.save()
+        record(user=by, action="run report", subject=f"{run.job}, run {run.pk}", remote_address=remote_address)
+        transaction.on_commit(partial(_enqueue, run.pk))
+    run.refresh_from_db()
+    return run
+
+
+def _enqueue(run_id: int) -> None:
+    """The id is sent, not the run: the worker reads what is then true."""
+    try:
+        tasks.run_report.delay(run_id)
+    except (QueueUnreachable, OSError) as error:
+        with changing(run_id) as run:
+            run.fail(error=f"the queue of reports does not answer: {error}", at=now())
+        return
+    announce(selectors.run(run_id))
+
+
+def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
+    """Raises PermissionDenied, Http404, or WrongState if the run is over."""
+    require(by, Permission.REPORT)
+    selectors.run(run_id)
+    with changing(run_id) as run:
+        run.request_cancel(at=now())
+        record(user=by, action="cancel report", subject=f"{run.job}, run {run_id}", remote_address=remote_address)
+    if run.report_id is not None and not run.is_unfinished:
+        tasks.start_next(run.report_id)
+    return run
+
+
+def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
+    """Schedule a report. Raises PermissionDenied, BadParameter or BadSchedule, having changed nothing."""
+    require(by, Permission.SCHEDULE)
+    report = _saved(Report(created_by=by.username), values)
+    record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
+    return report
+
+
+def change_schedule(*, report_id: int, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
+    """Change what ``values`` names. Raises PermissionDenied, Http404, BadParameter or BadSchedule."""
+    require(by, Permission.SCHEDULE)
+    report = selectors.schedule(report_id)
+    for given, other in (("cron", "every_seconds"), ("every_seconds", "cron")):
+        if values.get(given) is not None and values.get(other) is None:
+            values = values | {other: None}
+    report = _saved(report, values)
+    changed = ", ".join(sorted(values))
+    record(user=by, action="change schedule", subject=report.name, detail=changed, remote_address=remote_address)
+    return report
+
+
+def delete_schedule(*, report_id: int, by: User, remote_address: str = "") -> None:
+    """Its runs and their results stay. Raises PermissionDenied or Http404."""
+    require(by, Permission.SCHEDULE)
+    report = selectors.schedule(report_id)
+    with transaction.atomic():
+        if report.periodic_task is not None:
+            report.periodic_task.delete()
+        report.delete()
+        record(user=by, action="delete schedule", subject=report.name, remote_address=remote_address)
+
+
+def _saved(report: Report, values: dict[str, Any]) -> Report:
+    for name, value in values.items():
+        setattr(report, name, value)
+    report.name = report.name.strip()
+    if not report.name:
+        raise BadSchedule("name: a schedule needs one")
+    report.parameters = _checked(report.job, report.parameters)
+    schedule.check(cron=report.cron, every_seconds=report.every_seconds, time_zone=report.time_zone)
+    schedule.check_notification(on=report.notify_on, webhook=report.notify_webhook, email=report.notify_email)
+    try:
+        with transaction.atomic():
+            report.save()
+            schedule.apply(report)
+            report.save()
+    except IntegrityError:
+        raise BadSchedule(f"name: there is a schedule {report.name!r} already") from None
+    return report
+
+
+def _checked(job: str, parameters: Parameters) -> Parameters:
+    """Those that say something; raises BadParameter."""
+    find_job(job).checked(parameters)
+    return {name: value for name, value in parameters.items() if value not in (None, "")}

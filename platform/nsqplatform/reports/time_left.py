@@ -1,0 +1,41 @@
+"""How long a run will still take, judged by an earlier run of the same job and parameters, or by its own progress."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from nsqplatform.reports.models import ReportRun
+
+SURE_FROM = 0.2
+"""A run without an earlier one to compare with has to be so far: before, it has mostly started Java."""
+
+
+def earlier_run(run: ReportRun) -> ReportRun | None:
+    """The last one of the same job and parameters that succeeded."""
+    return ReportRun.objects.filter(
+        job=run.job, parameters=run.parameters, state=ReportRun.State.SUCCEEDED, pk__lt=run.pk
+    ).first()
+
+
+def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> int | None:
+    """None while nothing is known. Never more than what the earlier run took from the same stage on."""
+    if run.started_at is None:
+        return None
+    if earlier is not None and (left := _by_stages(run, earlier, at)) is not None:
+        return round(left)
+    if run.progress < SURE_FROM:
+        return None
+    return round((at - run.started_at).total_seconds() * (1 - run.progress) / run.progress)
+
+
+def _by_stages(run: ReportRun, earlier: ReportRun, at: datetime) -> float | None:
+    """What the earlier run took from the start of this stage on, less the time that this run has been at it."""
+    if not run.stages or not earlier.stages or earlier.finished_at is None:
+        return None
+    current, end_ms = run.stages[-1], earlier.finished_at.timestamp() * 1000
+    starts = [(stage["name"], stage["started_at"]) for stage in earlier.stages]
+    for (name, started_at), (_, next_at) in zip(starts, [*starts[1:], ("", end_ms)], strict=True):
+        if name == current["name"]:
+            been_at_it_ms = at.timestamp() * 1000 - current["started_at"]
+            return max(end_ms - next_at, end_ms - started_at - been_at_it_ms) / 1000
+    return None
