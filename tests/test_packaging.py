@@ -1,72 +1,418 @@
-"""What an installation holds, and that it never fails over the optional kernel."""
+"""Each distribution is built, installed outside the checkout, and does its job there with what it declares."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
+import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import tomllib
+import urllib.request
+import venv
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+from threading import Timer
+from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_SOURCES = shutil.ignore_patterns(
-    ".*", "var", "build", "frontend", "tests", "*.so", "_*.c", "*.egg-info", "__pycache__", "node_modules"
-)
+PACKAGES = {
+    "nsq-common": {"nsqwire", "nsqdaemon", "nsqcommand"},
+    "nsq-client": {"aionsq", "nsqcluster"},
+    "nsq-daemons": {"brokerd", "nsqlookup"},
+    "nsq-analytics": {"nsqanalytics"},
+    "nsq-platform": {"nsqplatform"},
+    "nsq": set(),
+}
+DEADLINE_S = 400  # a start of Spark on a busy machine
+
+pytestmark = pytest.mark.timeout(900)  # the kernel is compiled in one of them
+
+
+def _build_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_distributions", ROOT / "distributions" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = _build_module()
+
+
+def project(name: str) -> dict:
+    return tomllib.loads((build.FOLDERS[name] / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
-    """A copy of what is installed, without anything built."""
-    copy = tmp_path_factory.mktemp("sources") / "nsq"
-    shutil.copytree(ROOT, copy, ignore=NOT_SOURCES)
-    return copy
+def wheel(tmp_path_factory) -> Callable[[str], Path]:
+    """``wheel(name)``: the distribution's wheel, built from its sdist, once."""
+    folder = tmp_path_factory.mktemp("wheels")
+    return cache(lambda name: build.build(name, folder))
 
 
-def wheel(sources, into, **env):
-    """Build a wheel as ``pip install .`` does."""
+# --- what the distributions require
+
+
+def required(names: set[str]) -> tuple[set[str], set[str]]:
+    """Return (distributions of ours, third parties) that an installation of ``names`` has.
+
+    Fails if an installed third party has a version that a distribution of ours does not allow.
+    """
+    ours: set[str] = set()
+    others: set[str] = set()
+    waiting = [Requirement(name) for name in names]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        wanted = waiting.pop()
+        name = canonicalize_name(wanted.name)
+        if (name, frozenset(wanted.extras)) in seen:
+            continue
+        seen.add((name, frozenset(wanted.extras)))
+        if name in PACKAGES:
+            ours.add(name)
+            lines = project(name)["dependencies"]
+        else:
+            others.add(name)
+            assert wanted.specifier.contains(metadata.version(name), prereleases=True), f"{wanted} and constraints.txt"
+            lines = metadata.requires(name) or []
+        extras = {"", *wanted.extras}
+        for requirement in map(Requirement, lines):
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append(requirement)
+    return ours, others
+
+
+def link_third_parties(names: set[str], folder: Path) -> None:
+    """Make ``folder`` a place to import these installed distributions from, and no others."""
+    for name in names:
+        for file in metadata.files(name) or ():
+            top = file.parts[0]
+            if top in ("..", "__pycache__"):
+                continue
+            place = Path(str(metadata.distribution(name).locate_file(top)))
+            # A folder without __init__.py may be shared with a distribution that is not among these.
+            is_shared = len(file.parts) > 1 and not (place / "__init__.py").exists()
+            entry = Path(*file.parts[:2]) if is_shared else Path(top)
+            target = folder / entry
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.is_symlink():
+                target.symlink_to(place / file.parts[1] if is_shared else place)
+
+
+class Installation:
+    """A virtual environment with distributions of ours from their wheels, and what these require."""
+
+    def __init__(self, folder: Path, names: set[str], wheel: Callable[[str], Path]) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.bin = folder / "environment" / "bin"
+        venv.create(folder / "environment", with_pip=False)
+        ours, others = required(names)
+        wheels = [str(wheel(name)) for name in sorted(ours)]
+        pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "--quiet"]
+        subprocess.run([*pip, "--no-deps", "--no-index", "--no-compile", *wheels], check=True)
+        self.home.mkdir()
+        link_third_parties(others, folder / "third-parties")
+        (site_packages,) = (folder / "environment").glob("lib/python*/site-packages")
+        (site_packages / "third-parties.pth").write_text(f"{folder / 'third-parties'}\n")
+
+    def environment(self) -> dict[str, str]:
+        return {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.home), "NO_PROXY": "*"}
+
+    def run(self, *command: str, **options) -> subprocess.CompletedProcess[str]:
+        """Run a command of the environment to its end, outside the checkout."""
+        program, *words = command
+        return subprocess.run(
+            [self.bin / program, *words],
+            cwd=self.home,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+            **options,
+        )
+
+    def python(self, code: str, *words: str) -> str:
+        """Run code with the environment's Python and return what it printed."""
+        done = self.run("python", "-c", code, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @contextmanager
+    def running(self, *command: str) -> Iterator[Callable[[str], re.Match[str]]]:
+        """Run a command; what is given waits for a line of its output that matches, until a deadline."""
+        program, *words = command
+        process = subprocess.Popen(
+            [self.bin / program, *words],
+            cwd=self.home,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        deadline = Timer(DEADLINE_S, process.kill)
+        deadline.start()
+        assert process.stdout is not None
+        lines: list[str] = []
+
+        def wait_for(pattern: str) -> re.Match[str]:
+            for line in process.stdout:
+                lines.append(line)
+                if match := re.search(pattern, line):
+                    return match
+            raise AssertionError(f"no line {pattern!r} in:\n{''.join(lines)}")
+
+        try:
+            yield wait_for
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()
+            deadline.cancel()
+
+    def has(self, module: str) -> bool:
+        return self.run("python", "-c", f"import {module}").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory, wheel) -> Callable[..., Installation]:
+    """``install(*names)``: an installation of these distributions, once."""
+    return cache(lambda *names: Installation(tmp_path_factory.mktemp("installed"), set(names), wheel))
+
+
+def get(url: str) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=DEADLINE_S) as answer:
+        return answer.read()
+
+
+# --- metadata
+
+
+def test_all_distributions_have_one_version_and_require_each_other_by_it():
+    assert {project(name)["version"] for name in PACKAGES} == {project("nsq")["version"]}
+    for name in PACKAGES:
+        extras = project(name).get("optional-dependencies", {})
+        lines = [*project(name)["dependencies"], *(line for extra in extras.values() for line in extra)]
+        for requirement in map(Requirement, lines):
+            if requirement.name.startswith("nsq-"):
+                assert str(requirement.specifier) == f"=={project('nsq')['version']}"
+
+
+def test_nsq_all_requires_every_distribution():
+    (all_,) = [extra for name, extra in project("nsq")["optional-dependencies"].items() if name == "all"]
+    assert {Requirement(line).name for line in all_} == PACKAGES.keys() - {"nsq", "nsq-common"}
+
+
+def test_published_requirements_are_ranges_that_allow_the_pinned_versions():
+    ours, others = required({"nsq-client", "nsq-daemons", "nsq-analytics", "nsq-platform"})
+    assert ours == PACKAGES.keys() - {"nsq"}
+    assert {"django", "pyspark", "aiohttp"} <= others
+    for name in ours:
+        for requirement in map(Requirement, project(name)["dependencies"]):
+            pinned = any(each.operator in ("==", "===") for each in requirement.specifier)
+            assert pinned == requirement.name.startswith("nsq-"), requirement
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES.keys() - {"nsq"}))
+def test_a_distribution_requires_everything_that_its_packages_import(name):
+    """Every imported package, at the top of a module or inside a function."""
+    extras = project(name).get("optional-dependencies", {})
+    lines = [*project(name)["dependencies"], *(line for extra in extras.values() for line in extra)]
+    allowed = {canonicalize_name(Requirement(line).name) for line in lines} | {name}
+    owners = metadata.packages_distributions()
+    missing = set()
+    for package in PACKAGES[name]:
+        for file in (build.FOLDERS[name] / package).resolve().rglob("*.py"):
+            for module in imported(file):
+                providers = next(([owner] for owner, packages in PACKAGES.items() if module in packages), None)
+                providers = providers or owners.get(module, [])
+                if module not in sys.stdlib_module_names and not {*map(canonicalize_name, providers)} & allowed:
+                    missing.add(f"{file.relative_to(ROOT)}: {module}")
+    assert sorted(missing) == []
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level packages that a module imports, but for those imported for their types only."""
+    found = set()
+    waiting: list[ast.AST] = [ast.parse(file.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        else:
+            waiting += ast.iter_child_nodes(node)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_a_wheel_has_the_packages_of_its_distribution_and_nothing_else(name, wheel):
+    """At the top level of site-packages there are only names of ours."""
+    names = zipfile.ZipFile(wheel(name)).namelist()
+    assert {entry.partition("/")[0] for entry in names if ".dist-info/" not in entry} == PACKAGES[name]
+    assert {entry.rpartition("/")[2] for entry in names} >= ({"LICENSE", "METADATA"})
+
+
+# --- the kernel
+
+
+def test_without_a_compiler_the_kernel_is_left_out_with_a_warning(tmp_path):
+    """The build succeeds and says what it left out."""
+    source = tmp_path / "daemons"
+    unbuilt = shutil.ignore_patterns("*.so", "_*.c", "*.egg-info", "__pycache__", "build")
+    shutil.copytree(build.FOLDERS["nsq-daemons"], source, ignore=unbuilt)
+    code = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
     answer = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--no-build-isolation", "-w", into, sources],
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=source,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CC": "no-such-compiler"},
         capture_output=True,
         text=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(into), **env},
-        timeout=170,
         check=False,
     )
-    output = answer.stdout + answer.stderr
-    assert answer.returncode == 0, output
-    (built,) = into.glob("*.whl")
-    return zipfile.ZipFile(built).namelist(), output
-
-
-def test_without_a_compiler_the_kernel_is_left_out_with_a_warning(sources, tmp_path):
-    """The installation succeeds, says what it left out, and holds every package and what belongs to it."""
-    names, output = wheel(sources, tmp_path, CC="no-such-compiler")
-    assert "the plain-Python kernel serves" in output
+    assert answer.returncode == 0, answer.stderr
+    assert "the plain-Python kernel serves" in answer.stdout + answer.stderr
+    names = zipfile.ZipFile(tmp_path / answer.stdout.splitlines()[-1]).namelist()
     assert not [name for name in names if name.endswith(".so")]
-    assert {name.partition("/")[0] for name in names if name.endswith("/__init__.py")} == {
-        *("nsqwire", "brokerd", "lookup", "aionsq", "analytics", "bench"),
-        *("console", "cluster", "reports", "alerts", "accounts", "nsqadmin"),
-    }
-    assert not [name for name in names if name.startswith(("platform", "tests"))]
-    for wanted in (
-        "brokerd/kernel/frames.py",
-        "brokerd/kernel/_frames.pyi",
-        "console/nsq/up.py",
-        "console/management/commands/nsq.py",
-        "console/templates/console/base.html",
-        "accounts/migrations/0001_initial.py",
-        "aionsq/tools/tail.py",
-        "analytics/transforms/latency.py",
-    ):
-        assert wanted in names
+    assert {"brokerd/kernel/frames.py", "brokerd/kernel/_frames.pyi", "nsqlookup/registry.py"} <= {*names}
 
 
 @pytest.mark.skipif(not shutil.which(os.environ.get("CC", "cc")), reason="no C compiler on PATH")
-def test_with_a_compiler_the_kernel_is_compiled(sources, tmp_path):
+def test_with_a_compiler_the_kernel_is_compiled(wheel):
     """One extension for each .pyx, beside its plain twin."""
-    names, _ = wheel(sources, tmp_path)
+    names = zipfile.ZipFile(wheel("nsq-daemons")).namelist()
     for source in (ROOT / "brokerd" / "kernel").glob("_*.pyx"):
         assert [name for name in names if name.startswith(f"brokerd/kernel/{source.stem}.") and name.endswith(".so")]
+
+
+# --- each does its job
+
+PRODUCE_AND_CONSUME = """
+import asyncio, sys
+from aionsq import Consumer, Producer
+
+async def main():
+    async with asyncio.timeout(60), Producer(sys.argv[1]) as producer:
+        await producer.pub("greetings", b"hello")
+        async with Consumer("greetings", "readme", nsqd_tcp_addresses=[sys.argv[1]]) as consumer:
+            async for message in consumer:
+                print(message.body.decode())
+                break
+
+asyncio.run(main())
+"""
+ANY_PORT = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+
+
+def test_the_client_produces_and_consumes_with_what_the_daemons_serve(install, tmp_path):
+    """Two installations: a program that uses aionsq, and a broker. Neither has the other's packages, nor Django."""
+    client, daemons = install("nsq-client"), install("nsq-daemons")
+    assert (client.has("aionsq"), client.has("brokerd"), client.has("django")) == (True, False, False)
+    assert (daemons.has("brokerd"), daemons.has("aionsq"), daemons.has("django")) == (True, False, False)
+    with daemons.running("nsqd", f"--data-path={tmp_path}", *ANY_PORT) as wait_for:
+        addresses = dict(wait_for(r"(TCP|HTTP): listening on (\S+)").groups() for _ in range(2))
+        assert get(f"http://{addresses['HTTP']}/ping") == b"OK"
+        assert client.python(PRODUCE_AND_CONSUME, addresses["TCP"]) == "hello\n"
+        topics = client.run("nsq", "topics", f"--nsqd-http-address={addresses['HTTP']}")
+        assert "greetings" in topics.stdout, topics.stderr
+        published = client.run("to_nsq", "--topic=lines", f"--nsqd-tcp-address={addresses['TCP']}", input="a line\n")
+        assert published.returncode == 0, published.stderr
+        tail = client.run("nsq_tail", "--topic=lines", "--n=1", f"--nsqd-tcp-address={addresses['TCP']}")
+        assert "a line" in tail.stdout
+
+
+def test_the_registry_serves(install):
+    with install("nsq-daemons").running("nsqlookupd", *ANY_PORT) as wait_for:
+        addresses = dict(wait_for(r"(TCP|HTTP): listening on (\S+)").groups() for _ in range(2))
+        assert get(f"http://{addresses['HTTP']}/topics") == b'{"topics":[]}'
+
+
+def test_nsq_lists_what_is_installed_and_says_what_installs_the_rest(install):
+    client = install("nsq-client")
+    usage = client.run("nsq", "--help").stdout
+    assert re.search(r"^  tail ", usage, re.MULTILINE)
+    assert re.search(r"^  nsq-daemons +brokerd, lookup, repair$", usage, re.MULTILINE)
+    assert re.search(r"^  nsq-platform +up, ", usage, re.MULTILINE)
+    up = client.run("nsq", "up")
+    assert (up.returncode, up.stderr) == (1, "nsq: up is not installed: pip install nsq-platform\n")
+
+
+WRITE_AN_ARCHIVE = """
+import sys
+from datetime import UTC, datetime, timedelta
+from nsqanalytics.archive import ArchiveWriter
+from nsqanalytics.schema import Sample
+
+began = datetime(2026, 3, 14, tzinfo=UTC)
+same = {"node": "a:4151", "boot_id": "1", "topic": "orders", "started_at": began}
+ArchiveWriter(sys.argv[1]).write([
+    Sample(taken_at=began + timedelta(seconds=10 * n), uptime_ns=n * 10**10, depth=0, message_count=100 * n, **same)
+    for n in range(1, 360)
+])
+"""
+
+
+def test_analytics_makes_a_report(install, tmp_path):
+    """With the Java of its own requirements: PATH has none."""
+    analytics = install("nsq-analytics")
+    assert (analytics.has("pyspark"), analytics.has("django"), analytics.has("brokerd")) == (True, False, False)
+    archive, output = str(tmp_path / "archive"), str(tmp_path / "throughput")
+    analytics.python(WRITE_AN_ARCHIVE, archive)
+    until = "--parameter=until=2026-03-14T01:00:00Z"
+    where = (f"--archive={archive}", f"--output={output}")
+    done = analytics.run("python", "-m", "nsqanalytics", "run", "throughput", *where, until)
+    assert done.returncode == 0, done.stderr
+    rows = analytics.python("import sys, pyarrow.dataset as d; print(d.dataset(sys.argv[1]).count_rows())", output)
+    assert int(rows) >= 1
+
+
+def test_the_platform_comes_up_with_its_pages_and_keeps_its_data_in_the_users_folder(install):
+    """``nsq up`` starts the bundled Redis, registry, broker, collector and web; the front end is in the wheel."""
+    platform = install("nsq-platform")
+    addresses = {flag: free_address() for flag in ADDRESS_FLAGS}
+    words = [word for pair in addresses.items() for word in pair]
+    with platform.running("nsq", "up", "--without=worker,dispatcher,beat", *words) as wait_for:
+        wait_for(r"● web +running")
+        site = f"http://{addresses['--http-address']}"
+        index = platform_page(site)
+        (script, *_) = re.findall(r'src="(/static/[^"]+\.js)"', index)
+        assert get(site + script)
+    assert (platform.home / ".local" / "share" / "nsq" / "platform.sqlite3").is_file()
+    assert not list(platform.folder.glob("environment/lib/python*/var"))
+
+
+ADDRESS_FLAGS = (
+    *("--nsqd-tcp-address", "--nsqd-http-address", "--lookupd-tcp-address", "--lookupd-http-address"),
+    "--http-address",
+)
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def platform_page(site: str) -> str:
+    """The page that a browser gets before anybody has signed in."""
+    request = urllib.request.Request(site + "/", headers={"Accept": "text/html"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=DEADLINE_S) as answer:
+        return answer.read().decode()

@@ -1,0 +1,51 @@
+"""``python distributions/build.py FOLDER [NAME…]``: an sdist of each distribution, and from it a wheel, in FOLDER.
+
+Uses the installed setuptools and Cython. A wheel is built from the unpacked sdist, so the sdist has all that it needs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = {
+    "nsq-common": ROOT / "distributions" / "common",
+    "nsq-client": ROOT / "distributions" / "client",
+    "nsq-daemons": ROOT / "distributions" / "daemons",
+    "nsq-analytics": ROOT / "distributions" / "analytics",
+    "nsq-platform": ROOT / "distributions" / "platform",
+    "nsq": ROOT,
+}
+
+
+def run_hook(hook: str, source: Path, into: Path) -> Path:
+    """Call a PEP 517 hook of setuptools in ``source``. Return the file that it made in ``into``."""
+    code = f"import sys; from setuptools import build_meta; print(build_meta.{hook}(sys.argv[1]))"
+    into.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", code, str(into.resolve())]
+    made = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, text=True, check=True)
+    return into / made.stdout.splitlines()[-1]
+
+
+def build(name: str, into: Path) -> Path:
+    """Build the distribution's sdist, and its wheel from the sdist. Return the wheel.
+
+    Raises FileNotFoundError if nsq-platform is to be built without a built front end.
+    """
+    index = ROOT / "frontend" / "dist" / "index.html"
+    if name == "nsq-platform" and not index.is_file():
+        raise FileNotFoundError(f"{index}: make setup builds the front end")
+    sdist = run_hook("build_sdist", FOLDERS[name], into)
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(sdist) as archive:
+        archive.extractall(scratch, filter="data")
+        (source,) = Path(scratch).iterdir()
+        return run_hook("build_wheel", source, into)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:] or FOLDERS:
+        print(build(name, Path(sys.argv[1])))
