@@ -1,4 +1,4 @@
-"""What holds for every test: in continuous integration nothing is skipped, and browsers come last."""
+"""Rules for every test: continuous integration skips none, and processes that share the suite run whole files."""
 
 from __future__ import annotations
 
@@ -6,20 +6,38 @@ import os
 import re
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from hypothesis import settings
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.harness.scheduling import FileScheduling, SecondsRecorder, longest_first
+
+# No example has a time limit: on a busy machine any of them can be slow.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: Playwright keeps an event loop running in the main thread, where no other can run then.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-seconds", action="store_true", help="write tests/harness/seconds.txt (make seconds)")
 
-    The files keep this order when several processes share them (``make unit``).
-    """
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SecondsRecorder())
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
+    return FileScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        longest_first(items)
 
 
 def refuse_to_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -30,15 +30,15 @@ ENTRY_POINTS = {
     "manage.py nsq": [sys.executable, "manage.py", "nsq", "--help"],
     "manage.py check": [sys.executable, "manage.py", "check"],
     "python -m brokerd": [sys.executable, "-m", "brokerd", "--version"],
-    "python -m lookup": [sys.executable, "-m", "lookup", "--version"],
-    "python -m analytics": [sys.executable, "-m", "analytics", "--help"],
+    "python -m nsqlookup": [sys.executable, "-m", "nsqlookup", "--version"],
+    "python -m nsqanalytics": [sys.executable, "-m", "nsqanalytics", "--help"],
     "python -m bench": [sys.executable, "-m", "bench", "--help"],
-    "python -m console.nsq": [sys.executable, "-m", "console.nsq", "--help"],
+    "python -m nsqplatform.console.nsq": [sys.executable, "-m", "nsqplatform.console.nsq", "--help"],
     "nsq": [BIN / "nsq", "--help"],
     "nsqd": [BIN / "nsqd", "--version"],
     "nsqlookupd": [BIN / "nsqlookupd", "--version"],
     "pytest": [BIN / "pytest", "--version"],
-    "celery": [BIN / "celery", "-A", "console.celery", "report"],
+    "celery": [BIN / "celery", "-A", "nsqplatform.console.celery", "report"],
     "daphne": [BIN / "daphne", "--help"],
 }
 
@@ -67,12 +67,16 @@ def test_import_platform_is_the_standard_librarys_under_every_entry_point(entry_
     assert Path(told.read_text()).resolve() == STANDARD_LIBRARY / "platform.py"
 
 
-def test_platform_has_no_init_and_its_applications_are_packages_of_their_own():
-    """An ``__init__.py`` there would make it a package, and hide the standard library's module from everything."""
-    assert not list((ROOT / "platform").glob("__init__.py*"))
+@pytest.mark.parametrize("root", ["platform", "lookup", "analytics"])
+def test_a_source_root_is_not_a_package_and_contains_one(root):
+    """An ``__init__.py`` in platform/ would make it a package that hides the standard library's module."""
+    assert not list((ROOT / root).glob("__init__.py*"))
+    assert {path.parent.name for path in (ROOT / root).glob("*/__init__.py")} == {f"nsq{root}"}
+
+
+def test_import_platform_in_the_tests_is_the_standard_librarys():
+    """pytest puts the root and platform/ on sys.path."""
     assert Path(platform.__file__).resolve() == STANDARD_LIBRARY / "platform.py"
-    applications = {path.parent.name for path in (ROOT / "platform").glob("*/__init__.py")}
-    assert applications == {"console", "cluster", "reports", "alerts", "accounts", "nsqadmin"}
 
 
 def test_tests_are_no_packages():

@@ -1,4 +1,4 @@
-"""``python -m bench``, as somebody types it."""
+"""``python -m bench`` as a process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench(*arguments: str, module: str = "bench") -> subprocess.CompletedProcess
 
 
 def measured(tmp_path: Path, names: list[str]) -> dict[str, Any]:
-    """The rows of these names, small; the data path must be left empty."""
+    """Run small versions of these rows; the data path must be empty afterwards."""
     done = bench(*names, "--seconds=0.2", "--rounds=2", "--json", f"--data-path={tmp_path}", *SMALL)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -40,7 +40,7 @@ def measured(tmp_path: Path, names: list[str]) -> dict[str, Any]:
 
 
 def test_rows_about_rates_report_the_broker_and_its_floor(tmp_path: Path) -> None:
-    """Each row carries its rate, the broker's cost, and the floor of the same run."""
+    """Each row has its rate, the broker's processor time, and the floor of the same run."""
     rows = measured(tmp_path, RATES)
     assert " ".join(rows) == (
         "pub pub1 pub64 sub sync pub sync pub1 sync sub pub tls sub tls pub deflate sub deflate "
@@ -60,7 +60,7 @@ def test_rows_about_rates_report_the_broker_and_its_floor(tmp_path: Path) -> Non
 
 
 def test_every_other_row_reports_what_it_measured(tmp_path: Path) -> None:
-    """Crowds, timers, backlogs, restarts, the registry and the console: each with the figures that only it has."""
+    """Idle connections, timers, backlogs, restarts, the registry and nsqadmin, each with its own figures."""
     rows = measured(tmp_path, OTHERS)
     assert " ".join(rows) == (
         "idle 0 idle 20 timers defer timers timeout backlog in backlog out "
@@ -83,7 +83,7 @@ def test_every_other_row_reports_what_it_measured(tmp_path: Path) -> None:
 
 
 def test_a_bystander_is_measured_beside_nothing_and_beside_each_disturbance(tmp_path: Path) -> None:
-    """Each row has the waits of a quiet run and of the disturbed one, and says when there is no reference."""
+    """Each row has the response times of a quiet and of the disturbed run, and notes a missing reference."""
     done = bench("bystander", "--seconds=0.2", "--json", f"--data-path={tmp_path}", *SMALL)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
@@ -97,7 +97,7 @@ def test_a_bystander_is_measured_beside_nothing_and_beside_each_disturbance(tmp_
 
 
 def test_latency_is_measured_at_the_rates_that_are_asked_for(tmp_path: Path) -> None:
-    """For each size and rate: how long an OK takes, how long a delivery takes, and how late the generator was."""
+    """For each size and rate: the time to OK, the time to delivery, and the lateness of the generator."""
     done = bench("latency", "500", "2000", "--seconds=0.2", "--json", f"--data-path={tmp_path}")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
@@ -123,14 +123,14 @@ def test_the_platforms_row_tells_how_old_figures_are_in_a_browser() -> None:
         assert row["messages"] > 0
         assert 0 < row["p50_us"] <= row["p99_us"]
         assert 0 < told["figure to browser p50 ms"] <= told["figure to browser max ms"]
-        assert told["beats/s"] > 0
+        assert told["polls/s"] > 0
         for part in ("cluster", "collector", "web", "redis"):
             assert told[f"{part} busy %"] >= 0
             assert told[f"{part} MiB"] > 0
 
 
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
-    """With --twin beside each row comes twice, once with each kernel."""
+    """With --twin beside, each row is printed twice, once per kernel."""
     done = bench("pub", "sync", "--twin=beside", "--seconds=0.1", "--json", f"--data-path={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert [(row["name"], row["twin"]) for row in json.loads(done.stdout)["rows"]] == [
@@ -139,7 +139,7 @@ def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
-    """Without --json a table is printed, with the pure-Python kernel named when it was forced."""
+    """Without --json a table is printed, which mentions the pure-Python kernel if --twin chose it."""
     done = bench("pub1", "--seconds=0.1", "--twin", f"--data-path={tmp_path}")
     assert done.returncode == 0, done.stderr
     assert "pure-Python kernel" in done.stdout
@@ -171,7 +171,7 @@ def test_a_mistyped_command_is_answered_in_one_line(arguments: list[str], says: 
 
 
 def test_a_broker_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
-    """The broker's own complaint reaches whoever typed the command."""
+    """The error contains the broker's last log line."""
     with pytest.raises(BenchError, match=r"brokerd did not start: .*no such file or directory"):
         start_brokerd(tmp_path / "nowhere")
 
@@ -180,7 +180,7 @@ def test_a_broker_that_does_not_start_is_named_with_its_last_words(tmp_path: Pat
     ("number", "status", "says"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path, number: int, status: int, says: str) -> None:
-    """The servers end, their data paths are removed, and one line says why."""
+    """The servers are stopped, their data paths are removed, and one line has the reason."""
     command = [sys.executable, "-m", "bench", "backlog", "--messages=3000000", "--size=16", f"--data-path={tmp_path}"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""``python -m bench.clients``, as somebody types it."""
+"""``python -m bench.clients`` as a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def clients(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_client_does_every_work_against_one_broker() -> None:
-    """aionsq, pynsq and gnsq publish, consume and answer each other; latencies belong to ping."""
+    """aionsq, pynsq and gnsq publish, consume and ping; only ping has latencies."""
     done = clients("--seconds=0.2", "--json")
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""The load generators against servers whose answers are known."""
+"""The load generators against scripted servers and the floors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from bench import load, wire
 from bench.errors import BenchError
 from bench.processes import Cores
 from bench.server import Address, floor
+from tests.harness.waiting import DEADLINE_S
 
 ANYWHERE = Cores(frozenset(), frozenset())
 
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[bytes], Address]]:
-    """Serve one connection: whatever arrives first is answered with the bytes given, then nothing more is said."""
+    """Serve one connection: the first input is answered with the given bytes, later input is not answered."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 
@@ -42,13 +43,13 @@ def scripted() -> Iterator[Callable[[bytes], Address]]:
 
     yield start
     for thread in threads:
-        thread.join(10)
+        thread.join(DEADLINE_S)
     for listener in listeners:
         listener.close()
 
 
 def test_the_publisher_counts_only_what_was_acknowledged() -> None:
-    """Every batch sent is waited for, none is counted twice."""
+    """Every batch is waited for, and none is counted twice."""
     command = wire.mpub("t", [b"x" * 10] * 5)
     with floor(ANYWHERE, "swallow", f"--first={len(load.GREETING)}", f"--every={len(command)}") as server:
         done = load.publish(server.tcp, command, messages=5, seconds=60, commands=1000)
@@ -56,7 +57,7 @@ def test_the_publisher_counts_only_what_was_acknowledged() -> None:
 
 
 def test_the_storing_floor_keeps_what_came(tmp_path: Path) -> None:
-    """It answers as the other does, and every byte is in its files."""
+    """It answers like the swallowing floor, and every byte is in its files."""
     command = wire.mpub("t", [b"x" * 10] * 5)
     sizes = [f"--first={len(load.GREETING)}", f"--every={len(command)}"]
     with floor(ANYWHERE, "store", *sizes, f"--directory={tmp_path}") as server:
@@ -66,14 +67,14 @@ def test_the_storing_floor_keeps_what_came(tmp_path: Path) -> None:
 
 
 def test_the_consumer_finishes_every_message_of_the_flood() -> None:
-    """It stops at the number asked for (a whole buffer may be beyond it) and its FINs hold the ids it was sent."""
+    """It stops at the given number (plus at most one buffer), and its FINs contain the received ids."""
     with floor(ANYWHERE, "blast", "--size=200") as server:
         done = load.consume(server.tcp, "t", "c", expected=100_000, size=200, ready_count=2500, seconds=60)
     assert done.messages >= 100_000
 
 
 def test_the_sending_floor_takes_its_messages_from_files(tmp_path: Path) -> None:
-    """They come as the other's do, also from the second file on."""
+    """They are identical to the blasting floor's, also from the second file on."""
     with floor(ANYWHERE, "send", "--size=200", f"--directory={tmp_path}") as server:
         done = load.consume(server.tcp, "t", "c", expected=400_000, size=200, ready_count=2500, seconds=60)
     assert done.messages >= 400_000
@@ -81,7 +82,7 @@ def test_the_sending_floor_takes_its_messages_from_files(tmp_path: Path) -> None
 
 
 def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -> None:
-    """Ids are copied by stride out of the buffer, also where a heartbeat stands between messages."""
+    """Ids are copied from the buffer by stride, also with a heartbeat between messages."""
     listener = socket.create_server(("127.0.0.1", 0))
     received = b""
 
@@ -98,7 +99,7 @@ def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -
     thread.start()
     with listener:
         done = load.consume(listener.getsockname(), "t", "c", expected=2, size=7, ready_count=10, seconds=60)
-        thread.join(10)
+        thread.join(DEADLINE_S)
     assert done.messages == 2
     said = received.partition(b"RDY 10\n")[2]
     assert said == b"FIN 00000000000000a1\nNOP\nFIN 00000000000000b2\nCLS\n"
@@ -114,21 +115,21 @@ def test_a_fin_carries_the_id_of_its_message(scripted: Callable[..., Address]) -
 def test_a_refusal_ends_the_load_with_the_servers_words(
     scripted: Callable[..., Address], answer: bytes, says: str
 ) -> None:
-    """A benchmark that went on past an error frame would measure errors."""
+    """Otherwise the benchmark would measure errors."""
     with pytest.raises(BenchError, match=says):
         load.publish(scripted(answer), wire.pub("t", b"x"), 1, seconds=60)
 
 
 def test_a_closed_connection_ends_the_load(scripted: Callable[..., Address]) -> None:
-    """A server that goes away is reported, not waited for."""
+    """A server that closes the connection is reported at once."""
     with pytest.raises(BenchError, match="the server closed the connection"):
         load.publish_one_at_a_time(scripted(b"", then_close=True), wire.pub("t", b"x"), seconds=60)
 
 
 def test_a_message_of_another_size_is_not_miscounted(scripted: Callable[..., Address]) -> None:
-    """Strides only hold for one size: another is an error, with both sizes named."""
+    """Strides are valid for one size only: another size is an error, which contains both."""
     address = scripted(wire.OK + wire.OK + wire.message_frame(1, b"xxx"))
-    with pytest.raises(BenchError, match="a message of 3 B came, where all should have 7 B"):
+    with pytest.raises(BenchError, match="a message of 3 B arrived instead of 7 B"):
         load.consume(address, "t", "c", expected=math.inf, size=7, ready_count=1, seconds=60)
 
 

@@ -1,4 +1,4 @@
-"""``python -m bench.soak``, as somebody types it; for some seconds instead of ten minutes."""
+"""``python -m bench.soak`` as a process, for a few seconds instead of ten minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_senseless_duration_is_refused_in_one_line() -> None:
 
 
 def test_nothing_acknowledged_is_lost_while_brokers_are_killed_paused_and_moved() -> None:
-    """And when that is over, every consumer's RDY is shared out evenly again."""
+    """Afterwards every consumer's RDY is evenly distributed again."""
     done = soak("--minutes=0.2")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.count(" 0 of them lost") == 2

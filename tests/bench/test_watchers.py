@@ -1,4 +1,4 @@
-"""Browsers as the platform's benchmark plays them."""
+"""The simulated browsers of the platform's benchmark."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from bench.watchers import watch
+from tests.harness.waiting import DEADLINE_S
 
 
 def test_a_watcher_answers_pings():
-    """As a browser does: a web process hangs up on one that does not, and a slow run would be left without any."""
+    """As a browser does: the web process closes a WebSocket that does not, which would end a slow run."""
     answered: list[bool] = []
 
     def tell(browser: ServerConnection) -> None:
         browser.send('{"type":"snapshot","version":1}')
-        answered.append(browser.ping().wait(timeout=10))
+        answered.append(browser.ping().wait(timeout=DEADLINE_S))
         try:
             browser.recv()
         except ConnectionClosed:

@@ -1,16 +1,14 @@
-"""A broker and a registry for clients that others wrote, and a way to run those: each in a process of its own."""
+"""Fixtures: a broker and a registry for third-party clients, each of which runs in its own process."""
 
 from __future__ import annotations
 
 import http.server
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,53 +16,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 import trustme
 
+from tests.harness import web
+from tests.harness.daemon import Broker, Registry
+from tests.harness.waiting import wait_until
+
 HERE = Path(__file__).parent
-START_S = 10
-DEADLINE_S = 60
-
-
-@dataclass
-class Addresses:
-    """Where a server listens."""
-
-    tcp: str
-    http: str
-
-
-def _serve(stack: ExitStack, module: str, *flags: str, log_path: Path) -> Addresses:
-    log = stack.enter_context(log_path.open("wb"))
-    command = [sys.executable, "-m", module, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", *flags]
-    process = stack.enter_context(subprocess.Popen(command, stderr=log))
-    stack.callback(process.kill)
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        found = dict(re.findall(r"(TCP|HTTP): listening on (\S+)", log_path.read_text()))
-        if len(found) == 2:
-            return Addresses(found["TCP"], found["HTTP"])
-        time.sleep(0.02)
-    raise AssertionError(f"{module} does not listen:\n{log_path.read_text()}")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Callable[..., tuple[Addresses, Addresses]]]:
-    """``cluster(*flags)``: a brokerd with these flags, registered with a lookup; (broker, registry)."""
+def cluster(tmp_path: Path) -> Iterator[Callable[..., tuple[Broker, Registry]]]:
+    """``cluster(*flags)``: a brokerd with these flags, registered with a registry."""
     with ExitStack() as stack:
 
-        def start(*flags: str) -> tuple[Addresses, Addresses]:
-            registry = _serve(stack, "lookup", log_path=tmp_path / "lookup.log")
-            broker = _serve(
-                stack,
-                "brokerd",
-                f"--data-path={tmp_path}",
-                f"--lookupd-tcp-address={registry.tcp}",
-                "--broadcast-address=127.0.0.1",
-                *flags,
-                log_path=tmp_path / "brokerd.log",
-            )
+        def start(*flags: str) -> tuple[Broker, Registry]:
+            registry = Registry().launch()
+            stack.callback(registry.close)
+            lookupd = f"--lookupd-tcp-address={registry.tcp_address}"
+            broker = Broker(tmp_path, lookupd, "--broadcast-address=127.0.0.1", *flags).launch()
+            stack.callback(broker.close)
             return broker, registry
 
         yield start
@@ -74,7 +46,7 @@ SECRET = "open sesame"
 
 
 class _Auth(http.server.BaseHTTPRequestHandler):
-    """Allows everything to who knows the secret, for a second at a time."""
+    """Grants everything to clients with the secret, for one second at a time."""
 
     def do_GET(self) -> None:
         known = parse_qs(urlsplit(self.path).query)["secret"] == [SECRET]
@@ -105,7 +77,7 @@ def auth_server() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Layer:
-    """What stands between client and broker. ``flags`` make the broker require what can be required."""
+    """The layer between client and broker. ``flags`` make the broker require it, if possible."""
 
     flags: tuple[str, ...] = ()
     tls_v1: bool = False
@@ -116,19 +88,19 @@ class Layer:
     """PEM file of the authority of the broker's certificate."""
 
     def asked(self) -> str:
-        """As the argument of an ``exchange_`` script."""
+        """The layer as an argument of an ``exchange_`` script."""
         names = ("tls_v1", "deflate", "snappy", "auth_secret", "authority")
         return json.dumps({name: getattr(self, name) for name in names})
 
     def seen(self) -> dict[str, Any]:
-        """As ``/stats`` shows a client that has what was asked for."""
+        """The layer as ``/stats`` shows a client with it."""
         told: dict[str, Any] = {"tls": self.tls_v1, "deflate": self.deflate, "snappy": self.snappy}
         return {**told, "authed": True, "auth_identity": "witness"} if self.auth_secret else told
 
 
 @pytest.fixture
 def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
-    """One of plain, deflate, snappy, tls, tls+deflate, tls+snappy, auth; plain unless a test names others."""
+    """One of plain, deflate, snappy, tls, tls+deflate, tls+snappy, auth; plain unless a test chooses others."""
     name = getattr(request, "param", "plain")
     flags: tuple[str, ...] = ()
     authority = secret = ""
@@ -155,29 +127,33 @@ def layer(request: pytest.FixtureRequest, tmp_path: Path) -> Layer:
 
 @pytest.fixture
 def exchange(
-    cluster: Callable[..., tuple[Addresses, Addresses]], layer: Layer, tmp_path: Path
+    cluster: Callable[..., tuple[Broker, Registry]], layer: Layer, tmp_path: Path
 ) -> Callable[..., dict[str, Any]]:
-    """Have ``exchange_<library>`` publish and read ``count`` messages through the layer; returns what it reports.
+    """Run ``exchange_<library>``, which publishes and reads ``count`` messages through the layer; returns its report.
 
-    Fails if the broker saw any client publish or consume without the layer, or none at all.
+    Fails if a client published or consumed without the layer, or if there was no client.
     """
     broker, registry = cluster(*layer.flags)
 
     def run(library: str, count: int) -> dict[str, Any]:
-        command = [*_interpreter(library), broker.tcp, registry.http, str(count), layer.asked()]
+        command = [*_interpreter(library), broker.tcp_address, registry.http_address, str(count), layer.asked()]
         printed, complaints = tmp_path / "printed", tmp_path / "complaints"
         with printed.open("wb") as stdout, complaints.open("wb") as stderr:
             running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=stderr)
         assert running.stdin is not None
         seen: set[str] = set()
-        deadline = time.monotonic() + DEADLINE_S
-        while running.poll() is None:
-            seen |= _clients(broker, set(layer.seen()))
-            if seen:  # a fast one waits for this before it leaves
+
+        def ended() -> bool:
+            seen.update(_clients(broker, set(layer.seen())))
+            if seen:  # a fast client waits for this before it leaves
                 running.stdin.close()
-            if time.monotonic() > deadline:
-                running.kill()
-            time.sleep(0.05)
+            return running.poll() is not None
+
+        try:
+            wait_until(ended, f"{library} exchanges its messages")
+        finally:
+            running.kill()
+            running.wait()
         assert running.returncode == 0, complaints.read_text()[-4000:]
         assert seen == {json.dumps(layer.seen(), sort_keys=True)}
         report: dict[str, Any] = json.loads(printed.read_text().splitlines()[-1])
@@ -195,9 +171,9 @@ def _interpreter(library: str) -> list[str]:
     return [node, str(HERE / "exchange_nsqjs.js")]
 
 
-def _clients(broker: Addresses, keys: set[str]) -> set[str]:
-    """What the broker shows under ``keys`` of each client that publishes or consumes."""
-    stats = httpx.get(f"http://{broker.http}/stats?format=json&include_mem=false", trust_env=False).json()
+def _clients(broker: Broker, keys: set[str]) -> set[str]:
+    """The values of ``keys`` in the broker's statistics of each client that publishes or consumes."""
+    stats = web.get(f"{broker.url}/stats?format=json&include_mem=false", trust_env=False).json()
     shown = stats["producers"] or []
     for topic in stats["topics"]:
         for channel in topic["channels"]:

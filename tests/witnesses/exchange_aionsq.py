@@ -1,6 +1,6 @@
 """Publish with aionsq's Producer, read with its Consumer through the registry.
 
-Arguments: nsqd, nsqlookupd, count, what stands between as JSON. Leaves once its standard input is closed.
+Arguments: nsqd, nsqlookupd, count, the layer as JSON. Exits once its standard input is closed.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def main(nsqd, nsqlookupd, count, layer):
         await asyncio.gather(*(producer.pub("exchange", body) for body in bodies[: count // 2]))
         for start in range(count // 2, count, 100):
             await producer.mpub("exchange", bodies[start : start + 100])
-    # The broker tells the registry of a new topic in its own time.
+    # The broker registers a new topic asynchronously.
     async with httpx.AsyncClient(trust_env=False) as client:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """Publish with ansq's writer, read with its reader through the registry.
 
-Arguments: nsqd, nsqlookupd, count, what stands between as JSON. ansq has neither TLS nor a compression.
+Arguments: nsqd, nsqlookupd, count, the layer as JSON. ansq has neither TLS nor compression.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from ansq.tcp.connection import NSQConnection
 async def main(nsqd, nsqlookupd, count, secret):
     bodies = [b"message %d" % number for number in range(count)]
     if secret:
-        # Its writer and reader know no secret, only its connection does.
+        # Its writer and reader have no option for the secret, only its connection class does.
         writer = await connect(nsqd, secret)
     else:
         writer = await ansq.create_writer(nsqd_tcp_addresses=[nsqd])
@@ -24,7 +24,7 @@ async def main(nsqd, nsqlookupd, count, secret):
         stored += (await writer.pub("exchange", body)).is_ok
     for start in range(count // 2, count, 100):
         stored += 100 * (await writer.mpub("exchange", *bodies[start : start + 100])).is_ok
-    # The broker tells the registry of a new topic in its own time.
+    # The broker registers a new topic asynchronously.
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and not await is_known(nsqlookupd):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
@@ -44,7 +44,7 @@ async def main(nsqd, nsqlookupd, count, secret):
 
 
 async def connect(nsqd, secret):
-    # Once IDENTIFY has told that auth is required, it never learns that it is authorized: AUTH has to come without.
+    # After an IDENTIFY response with auth_required, ansq never notices that AUTH succeeded: send AUTH without IDENTIFY.
     connection = NSQConnection(*nsqd.split(":"))
     await connection.connect()
     await connection.auth(secret)

@@ -1,6 +1,6 @@
 """Publish with pynsq's Writer, read with its Reader through the registry.
 
-Arguments: nsqd, nsqlookupd, count, what stands between as JSON.
+Arguments: nsqd, nsqlookupd, count, the layer as JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ received = {}
 def on_message(message):
     received[message.body] = received.get(message.body, 0) + 1
     if len(received) == count:
-        tornado.ioloop.IOLoop.current().call_later(0.1, finish)  # after the last FIN has gone out
+        tornado.ioloop.IOLoop.current().call_later(0.1, finish)  # after the last FIN was sent
     return True
 
 
@@ -36,7 +36,7 @@ def on_answer(connection, data):
     key = data.decode() if isinstance(data, bytes) else repr(data)
     answers[key] = answers.get(key, 0) + 1
     if sum(answers.values()) == 1:
-        # Only now the topic is known to the registry; a reader that asks before would wait for its next poll.
+        # Only now the registry knows the topic; a reader started earlier would wait for its next poll.
         tornado.ioloop.IOLoop.current().call_later(0.5, read)
         for body in bodies[1 : count // 2]:
             writer.pub("exchange", body, callback=on_answer)

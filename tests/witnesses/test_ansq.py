@@ -7,8 +7,8 @@ import pytest
 
 @pytest.mark.parametrize("layer", ["plain", "auth"], indirect=True)
 def test_ansq_exchanges_ten_thousand_messages_with_our_broker(exchange):
-    """With its writer and reader, the broker found through the registry: each message arrives once.
+    """With its writer and reader, which discovers the broker through the registry: each message arrives once.
 
-    It has no TLS and no compression of its own to try; of its parts only the connection knows AUTH.
+    ansq has no TLS and no compression; only its connection class supports AUTH.
     """
     assert exchange("ansq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}

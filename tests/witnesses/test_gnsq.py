@@ -9,8 +9,8 @@ import pytest
     "layer", ["plain", "deflate", "snappy", "tls", "tls+deflate", "tls+snappy", "auth"], indirect=True
 )
 def test_gnsq_exchanges_ten_thousand_messages_with_our_broker(exchange):
-    """With its Producer and Consumer, the broker found through the registry: each message arrives once.
+    """With its Producer and Consumer, which discovers the broker through the registry: each message arrives once.
 
-    Its Producer trips over an upgrade, whichever broker grants it; there its client of one connection publishes.
+    Its Producer fails at an upgrade with every broker; in these cases its single-connection client publishes.
     """
     assert exchange("gnsq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}

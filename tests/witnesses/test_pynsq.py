@@ -9,5 +9,5 @@ import pytest
     "layer", ["plain", "deflate", "snappy", "tls", "tls+deflate", "tls+snappy", "auth"], indirect=True
 )
 def test_pynsq_exchanges_ten_thousand_messages_with_our_broker(exchange):
-    """With its Writer and Reader, the broker found through the registry: each message arrives once."""
+    """With its Writer and Reader, which discovers the broker through the registry: each message arrives once."""
     assert exchange("pynsq", 10_000) == {"stored": 10_000, "received": 10_000, "most": 1}

@@ -1,0 +1,66 @@
+"""The tests of what changed since ``main``: ``python -m tests.harness.changed`` prints their paths.
+
+A changed file below a folder of ``TESTS`` calls for that folder's tests; a changed test file calls for itself, and a
+changed helper for the tests of its folder. Files that take longer than ``LONGEST_S`` are left to ``make test`` unless
+they changed themselves.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.harness.scheduling import recorded_seconds
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST_S = 10.0
+TESTS = {
+    "nsqwire/": ("tests/nsqwire",),
+    "nsqdaemon/": ("tests/nsqdaemon",),
+    "nsqcluster/": ("tests/nsqcluster", "tests/aionsq"),
+    "nsqcommand/": ("tests/command",),
+    "brokerd/": ("tests/brokerd", "tests/durability"),
+    "lookup/": ("tests/lookup",),
+    "aionsq/": ("tests/aionsq",),
+    "analytics/": ("tests/analytics",),
+    "bench/": ("tests/bench",),
+    "platform/nsqplatform/reports/": ("tests/reports",),
+    "platform/nsqplatform/console/nsq/": ("tests/command",),
+    "platform/": ("tests/platform",),
+}
+"""Folders and their tests. The first that a path is below applies."""
+
+
+def changed_files(base: str) -> list[str]:
+    """Paths that differ from where this branch left ``base``, uncommitted and new files included."""
+
+    def git(*words: str) -> list[str]:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    [start] = git("merge-base", base, "HEAD")
+    return sorted({*git("diff", "--name-only", start), *git("ls-files", "--others", "--exclude-standard")})
+
+
+def tests_of(changed: Iterable[str]) -> list[str]:
+    """The test files to run for ``changed``, sorted."""
+    chosen: set[str] = set()
+    folders: set[str] = set()
+    for path in changed:
+        if path.startswith("tests/") and path.endswith(".py"):
+            if Path(path).name.startswith("test_"):
+                chosen.add(path)
+            else:
+                folders.add(str(Path(path).parent))
+        else:
+            folders.update(next((tests for below, tests in TESTS.items() if path.startswith(below)), ()))
+    seconds = recorded_seconds()
+    for folder in folders - {"tests/harness", "tests"}:
+        found = (str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("test_*.py"))
+        chosen.update(path for path in found if seconds.get(path, 0.0) <= LONGEST_S and "node_modules" not in path)
+    return sorted(path for path in chosen if (ROOT / path).exists())
+
+
+if __name__ == "__main__":
+    print(*tests_of(changed_files(sys.argv[1] if len(sys.argv) > 1 else "main")), sep="\n")

@@ -1,0 +1,166 @@
+"""Child processes whose output a test reads line by line."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tests.harness.waiting import DEADLINE_S
+
+ROOT = Path(__file__).resolve().parents[2]
+MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
+"""Whether ``make coverage`` runs: a process that is killed leaves no measurement."""
+
+Self = TypeVar("Self", bound="Process")
+
+
+class Process:
+    """A child process. ``log`` is what it has written on standard error, by line; with ``merged``, on both streams.
+
+    A thread reads the output, so that a process that writes a lot does not block on a full pipe. Further keywords are
+    Popen's. ``with`` starts the process and ends it.
+    """
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        merged: bool = False,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+        **popen: Any,
+    ) -> None:
+        self.command = [str(word) for word in command]
+        self.log: list[str] = []
+        self._merged = merged
+        self._popen: dict[str, Any] = {"env": env, "cwd": cwd, **popen}
+        self._changed = threading.Condition()
+
+    def start(self: Self) -> Self:
+        """Start the process, or start it again after its end; the log then begins anew. Returns the process."""
+        output, end = os.pipe()
+        streams = {"stdin": subprocess.DEVNULL, "stdout": end if self._merged else subprocess.PIPE, "stderr": end}
+        self.log = []
+        self._left = threading.Event()
+        try:
+            self.process = subprocess.Popen(self.command, **{**streams, **self._popen})
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(end)
+        self._reader = threading.Thread(target=self._read, args=(output, self.log), daemon=True)
+        self._reader.start()
+        return self
+
+    def _read(self, output: int, log: list[str]) -> None:
+        pending = b""
+        while not self._left.is_set():
+            if not select.select([output], [], [], 0.1)[0]:
+                continue
+            chunk = os.read(output, 65536)
+            if not chunk:
+                break
+            *lines, pending = (pending + chunk).split(b"\n")
+            with self._changed:
+                log += [line.decode(errors="backslashreplace") for line in lines]
+                self._changed.notify_all()
+        os.close(output)
+        with self._changed:
+            if pending:
+                log.append(pending.decode(errors="backslashreplace"))
+            self._changed.notify_all()
+
+    def close_output(self) -> None:
+        """Stop reading and close the pipe, as ``| head`` does."""
+        self._left.set()
+        self._reader.join()
+
+    @property
+    def output(self) -> str:
+        """The log as one text."""
+        return "\n".join(self.log)
+
+    def wait_for_log(self, pattern: str, *, after: int = 0, within_s: float = DEADLINE_S) -> re.Match[str]:
+        """The first log line from line ``after`` on that matches ``pattern``.
+
+        Raises AssertionError with the whole log after ``within_s`` seconds, or when the process ends without the line.
+        """
+        deadline = time.monotonic() + within_s
+        seen = after
+        with self._changed:
+            while True:
+                ended = not self._reader.is_alive()
+                for line in self.log[seen:]:
+                    if match := re.search(pattern, line):
+                        return match
+                seen = len(self.log)
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or ended:
+                    raise AssertionError(f"no log line matches {pattern!r} in:\n{self.output}")
+                self._changed.wait(min(left_s, 0.1))
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait_for_exit(self, within_s: float = DEADLINE_S) -> int:
+        """Wait for the end of the process and of its log. Returns the exit status."""
+        status = self.process.wait(within_s)
+        self._reader.join(within_s)
+        return status
+
+    def terminate(self) -> int:
+        """Send SIGTERM, and return the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait_for_exit()
+
+    def kill(self) -> None:
+        """Send SIGKILL if the process still runs, and wait for its end."""
+        if self.is_running:
+            self.process.kill()
+        self.wait_for_exit()
+
+    def stop(self) -> None:
+        """Send SIGTERM if the process still runs, and SIGKILL if it does not end."""
+        if self.is_running:
+            self.process.terminate()
+            try:
+                self.process.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process if it still runs, and close its pipes. Does nothing before the first start."""
+        if not hasattr(self, "process"):
+            return
+        if MEASURED and self.is_running:
+            self.terminate()
+        if self.is_running:
+            self.process.kill()
+            self.process.wait()
+        self.close_output()  # a grandchild may keep the pipe open
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self: Self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,66 @@
+"""Which tests run first, and in which process, when several processes share the suite (``pytest --numprocesses``).
+
+A file is run by one process, so that its tests share their fixtures. The longest files come first, so that all
+processes end at about the same time; ``seconds.txt`` has the measured time of each file, and a file that is not in it
+comes before all others. The browser tests are run by one process, which starts one platform and one browser for all.
+
+``make seconds`` measures the times anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SECONDS = Path(__file__).with_name("seconds.txt")
+TOGETHER = ("tests/browser/",)
+"""Folders whose files share fixtures that take long to set up."""
+
+
+def scope_of(nodeid: str) -> str:
+    """What one process runs as a whole: the test's file, or its folder if that is one of ``TOGETHER``."""
+    path = nodeid.partition("::")[0]
+    return next((folder for folder in TOGETHER if path.startswith(folder)), path)
+
+
+def recorded_seconds() -> dict[str, float]:
+    """The measured time of each file, in seconds, by its path."""
+    lines = SECONDS.read_text().splitlines() if SECONDS.exists() else []
+    return {path: float(seconds) for seconds, path in (line.split() for line in lines)}
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort tests by the time that their scope takes; the order within a file stays."""
+    seconds: dict[str, float] = defaultdict(float)
+    for path, taken_s in recorded_seconds().items():
+        seconds[scope_of(path)] += taken_s
+    items.sort(key=lambda item: (-seconds.get(scope_of(item.nodeid), float("inf")), scope_of(item.nodeid)))
+
+
+class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out whole files, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+
+class SecondsRecorder:
+    """Adds up how long the tests of each file take, and writes ``seconds.txt`` at the end of the session."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        taken = sorted(((seconds, path) for path, seconds in self._seconds.items()), reverse=True)
+        SECONDS.write_text("".join(f"{seconds:.0f} {path}\n" for seconds, path in taken))

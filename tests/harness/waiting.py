@@ -1,0 +1,47 @@
+"""Polling with a deadline: how tests wait for other processes and threads.
+
+The deadline only ends tests that fail. A busy machine needs a fraction of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+DEADLINE_S = 60.0
+POLL_INTERVAL_S = 0.01
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T | None], what: str = "the condition", *, within_s: float = DEADLINE_S) -> T:
+    """Poll until ``condition`` returns a true value, and return that value.
+
+    Raises AssertionError with ``what`` after ``within_s`` seconds.
+    """
+    deadline = time.monotonic() + within_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        time.sleep(POLL_INTERVAL_S)
+    return value
+
+
+async def until(
+    condition: Callable[[], T | Awaitable[T | None] | None],
+    what: str = "the condition",
+    *,
+    within_s: float = DEADLINE_S,
+) -> T:
+    """As ``wait_until``, in an event loop. ``condition`` may be a coroutine function."""
+    deadline = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        await asyncio.sleep(POLL_INTERVAL_S)
