@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
-from nsqwire.declaration import shown_value, value_of_code
-from nsqwire.settings import declarations
+from nsqdaemon.declaration import shown_value, value_of_code
+from nsqdaemon.settings import declarations
 
 PAGE = Path(__file__).with_name("client.md")
 CLASSES = (ConnectionOptions, ProducerOptions, ConsumerOptions)

@@ -32,8 +32,8 @@ from playwright.sync_api import Error as PlaywrightError
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analytics.archive import ArchiveWriter  # noqa: E402
-from analytics.schema import Sample  # noqa: E402
+from nsqanalytics.archive import ArchiveWriter  # noqa: E402
+from nsqanalytics.schema import Sample  # noqa: E402
 from nsqwire.histogram import Histogram  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
