@@ -1,5 +1,5 @@
-"""Load generators and comparisons: what a brokerd does in a second, and what that costs it.
+"""Load generators and comparisons: the throughput of a brokerd and its processor time.
 
-``python -m bench`` prints the table; docs/benchmarks.md says how to read it. ``python -m bench.kill9`` kills a brokerd
-again and again under load and checks that it kept its promises.
+``python -m bench`` prints the table, which docs/benchmarks.md explains. ``python -m bench.kill9`` kills a brokerd
+repeatedly under load and checks its guarantees.
 """

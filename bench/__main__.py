@@ -1,4 +1,4 @@
-"""``python -m bench [row …]``: what a brokerd does in a second, what it costs, and how far that is from the floor."""
+"""``python -m bench [row …]``: throughput of a brokerd, its processor time, and both relative to the floor."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bench.table import table, waits_table
 
 RATES = (5_000, 20_000, 100_000, 250_000)
 FASTEST = 8_000_000
-"""Messages a second we allow for when asking whether the disk has room."""
+"""Messages per second assumed in the check for free disk space."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what was wrong in one line."""
+    """Reports a usage error in one line."""
 
     def error(self, message: str) -> NoReturn:
         fail(message, status=2)
@@ -54,33 +54,43 @@ def positive_count(text: str) -> int:
 
 def arguments() -> argparse.Namespace:
     parser = Parser(prog="python -m bench", description=__doc__, epilog=f"rows: {' '.join(ROWS)}")
-    parser.add_argument("rows", nargs="*", metavar="row", help="which to measure (default: all)")
-    parser.add_argument("--seconds", type=positive_seconds, default=3.0, help="load per row (default 3)")
-    parser.add_argument("--rounds", type=positive_count, default=5, help="a row and its floor take turns (default 5)")
+    parser.add_argument("rows", nargs="*", metavar="row", help="rows to measure (default: all)")
+    parser.add_argument("--seconds", type=positive_seconds, default=3.0, help="seconds of load per row (default 3)")
+    parser.add_argument(
+        "--rounds", type=positive_count, default=5, help="rounds, alternating between a row and its floor (default 5)"
+    )
     parser.add_argument("--size", type=positive_count, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=positive_count, default=200, help="messages in an MPUB (default 200)")
-    parser.add_argument("--messages", type=positive_count, default=10_000_000, help="in backlog (default 10,000,000)")
+    parser.add_argument(
+        "--messages", type=positive_count, default=10_000_000, help="messages in row backlog (default 10,000,000)"
+    )
     parser.add_argument(
         "--connections",
         type=positive_count,
         default=1000,
-        help="idle ones in idle, nodes in lookup, browsers in platform, up to 200 (default 1,000)",
+        help="idle connections in row idle, nodes in lookup, browsers in platform (at most 200) (default 1,000)",
     )
-    parser.add_argument("--channels", type=positive_count, default=10_000, help="in timers (default 10,000)")
-    parser.add_argument("--topics", type=positive_count, default=1000, help="in topics and lookup (default 1,000)")
-    parser.add_argument("--data-path", type=Path, help="directory whose disk to use (default: the temporary one)")
+    parser.add_argument(
+        "--channels", type=positive_count, default=10_000, help="channels in row timers (default 10,000)"
+    )
+    parser.add_argument(
+        "--topics", type=positive_count, default=1000, help="topics in rows topics and lookup (default 1,000)"
+    )
+    parser.add_argument(
+        "--data-path", type=Path, help="directory for data paths (default: the system's temporary directory)"
+    )
     parser.add_argument(
         "--reference",
         type=Path,
         metavar="DIR",
-        help="measure the nsqd and nsqlookupd in DIR beside ours, where a row can",
+        help="also measure the nsqd and nsqlookupd in DIR, in rows that support it",
     )
     parser.add_argument(
         "--twin",
         nargs="?",
         const="only",
         choices=("only", "beside"),
-        help="use the pure-Python kernel; with 'beside' each row is measured with both",
+        help="use the pure-Python kernel; with 'beside', measure each row with both kernels",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What nsqadmin's scripts get out of the platform in a second: ``/api/topics`` and ``/api/counter``."""
+"""The rows about nsqadmin's API for scripts: ``/api/topics`` and ``/api/counter``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ READY_SECONDS = 60.0
 
 
 def admin(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A broker with ``--topics`` topics of five channels, a registry, and ``nsqadmin`` asked by four scripts."""
+    """A broker with ``--topics`` topics of five channels, a registry, and ``nsqadmin`` with four clients."""
     registry_tcp, registry_http = free_ports(2)
     lookup = Server(
-        ["-m", "lookup", f"--tcp-address=127.0.0.1:{registry_tcp}", f"--http-address=127.0.0.1:{registry_http}"],
+        ["-m", "nsqlookup", f"--tcp-address=127.0.0.1:{registry_tcp}", f"--http-address=127.0.0.1:{registry_http}"],
         ["TCP", "HTTP"],
     )
     try:
@@ -40,14 +40,14 @@ def admin(options: Options, processes: LoadProcesses) -> Iterator[Row]:
             create(broker, {f"topic{i:05}": channels for i in range(options.topics)})
             platform = Server(
                 [
-                    *("-m", "console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"),
+                    *("-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"),
                     f"--lookupd-http-address=127.0.0.1:{registry_http}",
                 ],
                 ["HTTP"],
                 {"NSQ_HOME": home},
             )
             try:
-                wait_for_picture(platform.http, options.topics)
+                wait_for_snapshot(platform.http, options.topics)
                 for path in ("/api/topics", "/api/counter"):
                     yield measured(options, processes, platform, path)
             finally:
@@ -80,7 +80,7 @@ def measured(options: Options, processes: LoadProcesses, platform: Server, path:
 
 
 def ask_often(address: Address, path: str, seconds: float, *, pause: float = 0.0) -> Load:
-    """GET time after time on one connection, ``pause`` seconds apart. Raises BenchError unless all answers are 200."""
+    """GET repeatedly on one connection, ``pause`` seconds apart. Raises BenchError unless all responses are 200."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     times = array("q")
     clock, end = Clock(), time.monotonic() + seconds
@@ -98,8 +98,8 @@ def ask_often(address: Address, path: str, seconds: float, *, pause: float = 0.0
     return clock.load(len(times), times)
 
 
-def wait_for_picture(address: Address, topics: int) -> None:
-    """Until the platform knows of all topics and their channels; the broker registers them one by one."""
+def wait_for_snapshot(address: Address, topics: int) -> None:
+    """Wait until the platform knows all topics and their channels; the broker registers them one by one."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         with suppress(BenchError, OSError):
@@ -111,6 +111,6 @@ def wait_for_picture(address: Address, topics: int) -> None:
 
 
 def family_seconds(pid: int) -> float:
-    """Processor time of a process and all it started."""
+    """Processor time of a process and all its descendants."""
     parent = psutil.Process(pid)
     return sum(sum(each.cpu_times()[:2]) for each in [parent, *parent.children(recursive=True)])

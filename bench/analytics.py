@@ -1,10 +1,10 @@
-"""``python -m bench.analytics``: what a report over a day of samples costs, beside a plain scan of the same files.
+"""``python -m bench.analytics``: the cost of a report over a day of samples, relative to a plain scan of the files.
 
-Makes a day of an archive (``--channels``, ``--every``), then runs, each as a process of its own: a Parquet scan of
+Creates a day of an archive (``--channels``, ``--every``), then runs, each in a separate process: a Parquet scan of
 every column by Spark, and ``latency`` over the day from samples. With ``--days N`` also ``rollup`` of the day,
-``latency`` over the day from its rollups, and over N days. The other days are the one day again: their sample files
-are links to it, and their rollups its rollups with the times moved, under the names that ``rollup`` would give them;
-nothing reads their samples. Prints rows a second, the ratio to the scan, and the peak memory of the process with its
+``latency`` over the day from its rollups, and over N days. The other days are copies: their sample files are links to
+the first day's, and their rollups are the first day's with shifted times, under the names that ``rollup`` would use;
+nothing reads their samples. Prints rows per second, the ratio to the scan, and the peak memory of the process with its
 JVM.
 """
 
@@ -27,8 +27,8 @@ from bench.archive import midnight, write_day
 
 SCAN = """
 import sys
-from analytics.session import spark_session
-with spark_session("scan", for_much=True) as spark:
+from nsqanalytics.session import spark_session
+with spark_session("scan", size=10**9) as spark:
     spark.read.parquet(sys.argv[1] + "/samples").write.format("noop").mode("overwrite").save()
 """
 # The hour before the day is a real one of its own, for the first hour of the day is made of it too.
@@ -36,8 +36,8 @@ LINKS = """
 import os, sys
 from datetime import timedelta
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from analytics.rollups import DAY, Rollups
-from analytics.files import HOUR
+from nsqanalytics.rollups import DAY, Rollups
+from nsqanalytics.files import HOUR
 root, days = sys.argv[1], int(sys.argv[2])
 hours = list(Rollups(root).samples.items())
 for ago in range(1, days):
@@ -59,7 +59,7 @@ for ago in range(1, days):
 COPIES = """
 import os, sys
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
-from analytics.rollups import DAY, Rollups
+from nsqanalytics.rollups import DAY, Rollups
 root, days = sys.argv[1], int(sys.argv[2])
 
 def copy(path, ago, place, mark):
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
 
 def measured(command: list[str]) -> Cost:
-    """Run it to its end; its peak is the resident memory of all its processes together. Raises SystemExit."""
+    """Run a command to its end; the peak is the resident memory of all its processes together. Raises SystemExit."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -134,8 +134,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.analytics", description=__doc__)
     parser.add_argument("--channels", type=int, default=1000, help="default 1,000")
     parser.add_argument("--every", type=int, default=10, help="seconds between samples (default 10)")
-    parser.add_argument("--days", type=int, default=1, help="of the long report; with more than one, from rollups")
-    parser.add_argument("--data-path", type=Path, help="directory whose disk to use (default: the temporary one)")
+    parser.add_argument(
+        "--days", type=int, default=1, help="days of the long report; with more than one, it reads rollups"
+    )
+    parser.add_argument(
+        "--data-path", type=Path, help="directory for the archive (default: the system's temporary directory)"
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nsq-bench-", dir=given.data_path) as folder:
@@ -154,24 +158,31 @@ def main() -> None:
             return cost
 
         scan = told("scan", rows, [sys.executable, "-c", SCAN, str(root)])
-        one = told("latency, a day from samples", rows, _run("latency", root, folder, until, period="24h"), scan)
+        one = told("latency, a day from samples", rows, run_command("latency", root, folder, until, period="24h"), scan)
         if given.days > 1:
             measured([sys.executable, "-c", LINKS, str(root), str(given.days)])
-            told("rollup of a day", rows, _run("rollup", root, folder, until, period="24h"), scan)
+            told("rollup of a day", rows, run_command("rollup", root, folder, until, period="24h"), scan)
             measured([sys.executable, "-c", COPIES, str(root), str(given.days)])
-            told("latency, a day from rollups", rows, _run("latency", root, folder, until, period="24h"), scan, one)
+            told(
+                "latency, a day from rollups",
+                rows,
+                run_command("latency", root, folder, until, period="24h"),
+                scan,
+                one,
+            )
             for window in ("1d", "1h"):
-                long = _run("latency", root, folder, until, period=f"{given.days}d", window=window)
+                long = run_command("latency", root, folder, until, period=f"{given.days}d", window=window)
                 told(f"latency, {given.days} days by {window} from rollups", rows * given.days, long, scan, one)
     if given.json:
         print(json.dumps(results, indent=2))
 
 
-def _run(job: str, archive: Path, folder: str, until: datetime, **parameters: str) -> list[str]:
+def run_command(job: str, archive: Path, folder: str, until: datetime, **parameters: str) -> list[str]:
+    """The command that runs a job as of ``until``; its result is in ``folder``."""
     parameters["until"] = until.astimezone(UTC).isoformat()
     pairs = [part for name, value in parameters.items() for part in ("--parameter", f"{name}={value}")]
     output = str(Path(folder) / "result")
-    return [sys.executable, "-m", "analytics", "run", job, "--archive", str(archive), "--output", output, *pairs]
+    return [sys.executable, "-m", "nsqanalytics", "run", job, "--archive", str(archive), "--output", output, *pairs]
 
 
 def _row(name: str, rows: int, cost: Cost, scan: Cost) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""An archive such as a collector leaves: days of channels sampled every few seconds, made by numpy in seconds.
+"""Generates an archive like a collector's: days of samples of many channels, computed by numpy in seconds.
 
-Counters grow by a daily curve, latencies are log-normal with a tail, histograms are cumulative. One file an hour, as
-``python -m analytics run compact`` leaves it, in the order of time.
+Counters follow a daily curve, latencies are log-normal with a tail, histograms are cumulative. There is one file per
+hour, sorted by time, as written by ``python -m nsqanalytics run compact``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHAPE = np.exp(-0.5 * ((np.arange(BUCKETS) - 40) / 18.0) ** 2)
 
 
 def write_day(root: Path, day: datetime, channels: int, every_s: int, seed: int = 0) -> int:
-    """Write one UTC day of samples below ``root``; return how many rows."""
+    """Write one UTC day of samples below ``root``; return the number of rows."""
     rng = np.random.default_rng(seed + day.toordinal())
     steps = HOUR_S // every_s
     finished, received = np.zeros((channels, BUCKETS), np.int64), np.zeros(channels, np.int64)
@@ -38,7 +38,7 @@ def write_day(root: Path, day: datetime, channels: int, every_s: int, seed: int 
         np.cumsum(counts, axis=0, out=counts)
         finished = counts[-1].copy()
         waiting = rng.poisson(20, (steps, channels))
-        # What was received never falls: where less would wait than before, as much has come in.
+        # The number of received messages never decreases: a smaller backlog than before adds to it.
         arrived = np.maximum.accumulate(np.vstack([received[None], counts.sum(axis=2) + waiting]), axis=0)[1:]
         received = arrived[-1]
         rows += _write_hour(root, day + timedelta(hours=hour), day, counts, arrived.reshape(-1), every_s)

@@ -43,7 +43,7 @@ class Seen:
 
 
 def holding(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> disturbances.Holders:
-    """Consumers of one channel that each have RDY's count of messages in flight."""
+    """Consumers of one channel, each with as many messages in flight as RDY allows."""
     create_work(server)
     consumers = min(CONSUMERS, options.connections)
     commands = -(-consumers * disturbances.HELD // options.batch)
@@ -106,7 +106,7 @@ SCENES: dict[str, tuple[str, Scene]] = {
 
 
 def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A PUB every 2 ms, first alone, then beside each disturbance; a PING for the registry."""
+    """A PUB every 2 ms, first alone, then during each disturbance; for the registry, a PING."""
     for name, (what, scene) in SCENES.items():
         shown = what.format(
             consumers=min(CONSUMERS, options.connections),
@@ -164,9 +164,9 @@ def disturbed(
 
 @contextmanager
 def leash() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
-    """Yield an address for bystanders to connect to; they run until that connection ends, with the block.
+    """Yield an address to which the bystander connects, and a function that waits for that connection.
 
-    The function beside it returns once the bystander has come.
+    The bystander runs until the connection is closed at the end of the block.
     """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(SILENCE_SECONDS)
@@ -177,7 +177,7 @@ def leash() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
                 try:
                     held.append(listening.accept()[0])
                 except TimeoutError:
-                    raise BenchError("the bystander did not come") from None
+                    raise BenchError("the bystander did not connect") from None
 
         try:
             yield listening.getsockname(), accept

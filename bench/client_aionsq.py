@@ -1,4 +1,4 @@
-"""What aionsq does in a second, as its users write it. Its own process; Load's processor time is the client's."""
+"""Throughput of aionsq, used as its documentation shows. Runs in its own process, whose processor time is measured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float, on_uvloop: bool = True) -> Load:
-    """A coroutine handler and a FIN for each message, until there are no more or ``seconds`` are over."""
+    """A coroutine handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
 
     async def work() -> Load:
         options = ConsumerOptions(max_in_flight=READY_COUNT)
@@ -69,7 +69,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float, on_uvloop: bool = True) -> Load:
-    """Publish a message, wait for it in the handler, and again: the time between is the latency."""
+    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
 
     async def work() -> Load:
         latencies = array("q")
@@ -83,7 +83,7 @@ def ping(address: str, topic: str, channel: str, size: int, seconds: float, on_u
         async with Producer(address) as producer:
             running = asyncio.create_task(consumer.run(handle))
             sent_at = time.perf_counter_ns()
-            await producer.pub(topic, bytes(size))  # the consumer has subscribed once it has this
+            await producer.pub(topic, bytes(size))  # once the consumer has received this, it has subscribed
             await arrived.wait()
             del latencies[:]
             clock, until = Clock(), time.perf_counter() + seconds

@@ -1,4 +1,4 @@
-"""What gnsq does in a second, as its users write it: blocking code in gevent's greenlets."""
+"""Throughput of gnsq, used as its documentation shows: blocking code in gevent's greenlets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float) -> Load:
-    """A handler and a FIN for each message, until there are no more or ``seconds`` are over."""
+    """A handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
     consumer, done, count = _consumer(address, topic, channel, READY_COUNT), Event(), 0
     clock, until = Clock(), time.perf_counter() + seconds
 
@@ -57,7 +57,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float) -> Load:
-    """Publish a message, wait for it in the handler, and again: the time between is the latency."""
+    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
     producer, consumer = gnsq.Producer(address), _consumer(address, topic, channel, 10)
     latencies, arrived, sent_at = array("q"), Event(), time.perf_counter_ns()
 

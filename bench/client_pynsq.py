@@ -1,4 +1,4 @@
-"""What pynsq does in a second, as its users write it: callbacks on tornado's loop, which is asyncio's."""
+"""Throughput of pynsq, used as its documentation shows: callbacks on tornado's loop, which is asyncio's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECT_SECONDS = 10.0
 
 
 def _run_when_connected(loop: IOLoop, conns: dict[str, Any], begin: Any) -> None:
-    """Call ``begin`` once there is a connection, and run the loop until it is stopped."""
+    """Run the loop until it is stopped, and call ``begin`` once there is a connection."""
     until = time.perf_counter() + CONNECT_SECONDS
 
     def look() -> None:
@@ -76,7 +76,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float) -> Load:
-    """A plain handler and a FIN for each message, until there are no more or ``seconds`` are over."""
+    """A plain handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
     loop = IOLoop.current()
     logging.getLogger("nsq").setLevel(logging.CRITICAL)
     count = 0
@@ -95,7 +95,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float) -> Load:
-    """Publish a message, wait for it in the handler, and again: the time between is the latency."""
+    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
     loop = IOLoop.current()
     latencies = array("q")
     writer = nsq.Writer([address])
@@ -110,7 +110,7 @@ def ping(address: str, topic: str, channel: str, size: int, seconds: float) -> L
     def handle(message: Any) -> bool:
         nonlocal clock, until
         now = time.perf_counter_ns()
-        if not until:  # the first, from before the subscription
+        if not until:  # the first message, published before the subscription
             clock, until = Clock(), time.perf_counter() + seconds
         else:
             latencies.append(now - sent_at)

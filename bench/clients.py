@@ -1,7 +1,7 @@
-"""``python -m bench.clients``: aionsq beside pynsq and gnsq, against the same broker in the same run.
+"""``python -m bench.clients``: aionsq compared with pynsq and gnsq, against the same broker in the same run.
 
-Each client works in a process of its own, in the way its own documentation shows. Needs pynsq and gnsq installed (the
-``dev`` extra has them).
+Each client runs in its own process and is used as its documentation shows. Requires pynsq and gnsq, which the ``dev``
+extra installs.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ CLIENTS: dict[str, tuple[str, dict[str, bool]]] = {
     "pynsq": ("bench.client_pynsq", {}),
     "gnsq": ("bench.client_gnsq", {}),
 }
-"""Where each client's loads are, and what is passed to them besides."""
+"""The module with each client's loads, and their extra arguments."""
 
 WORKS = ("pub", "mpub", "sub", "ping")
 BASELINE = "pynsq"
 PUB_WINDOW, MPUB_WINDOW = 1000, 16
 BACKLOG_PER_SECOND = 400_000
-"""Messages laid ready for each second of ``sub``; no client here is faster."""
+"""Messages prepared for each second of ``sub``; no client is faster."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What one client did in one work; latencies are in µs and of ``ping`` alone."""
+    """The result of one client in one work; latencies are in µs, and measured by ``ping`` only."""
 
     client: str
     work: str
@@ -84,7 +84,7 @@ def measure(seconds: float, size: int, batch: int, clients: Sequence[str], works
 
 
 def prepare(server: Server, work: str, clients: Sequence[str], seconds: float, size: int, cores: Cores) -> None:
-    """Lay ready what a work needs: for ``sub`` one backlog, of which every client has a channel."""
+    """Prepare the topics of a work: for ``sub``, one backlog with a channel per client."""
     if work == "ping":
         create(server, {f"ping-{number}": ["work"] for number in range(len(CLIENTS))})
     if work == "sub":
@@ -96,7 +96,7 @@ def prepare(server: Server, work: str, clients: Sequence[str], seconds: float, s
 
 
 def run(client: str, work: str, nsqd: str, seconds: float, size: int, batch: int) -> Load:
-    """One client's part, in its own process."""
+    """Run one client, in its own process."""
     module, options = CLIENTS[client]
     loads: Any = importlib.import_module(module)
     number = list(CLIENTS).index(client)
@@ -144,11 +144,11 @@ def main() -> None:
         description=(__doc__ or "").partition("\n")[0],
         epilog=f"works: {' '.join(WORKS)}",
     )
-    parser.add_argument("works", nargs="*", metavar="work", help="which to measure (default: all)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="load of each client in each work (default 3)")
+    parser.add_argument("works", nargs="*", metavar="work", help="works to measure (default: all)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds per client and work (default 3)")
     parser.add_argument("--size", type=int, default=200, help="bytes in a message (default 200)")
     parser.add_argument("--batch", type=int, default=200, help="messages in an MPUB (default 200)")
-    parser.add_argument("--clients", default=",".join(("aionsq", "pynsq", "gnsq")), help="names, with commas between")
+    parser.add_argument("--clients", default=",".join(("aionsq", "pynsq", "gnsq")), help="comma-separated names")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     given = parser.parse_args()
     clients = list(CLIENTS) if given.clients == "all" else [name.strip() for name in given.clients.split(",")]

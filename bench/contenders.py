@@ -1,4 +1,4 @@
-"""Our servers and the reference's, each started with an empty data path on the same core."""
+"""Our servers and the reference implementation's, each started on the same core with an empty data path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def registries(options: Options) -> Contenders:
 
 
 def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
-    """The reference's figures of the same run, and the ratio of ours to them."""
+    """The reference's figures in the same run, and the ratio of ours to them."""
     figures: dict[str, float] = {}
     for name, other in others.items():
         figures[f"{name}, messages/s"] = other.per_second

@@ -1,4 +1,4 @@
-"""The rows about many at once: connections that hardly say anything, channels that wait for their timers."""
+"""The rows about large numbers: of idle connections, and of channels with pending timers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.server import Address, brokerd
 from bench.throughput import busy_pair, trial
 
 HEARTBEAT_MS = 1000
-"""Between the heartbeats of the idle: the shortest there is, so that a crowd of 1,000 is a thousand a second."""
+"""Heartbeat interval of idle connections, the shortest allowed: 1,000 connections send a thousand per second."""
 CHANNELS_PER_TOPIC = 100
 MESSAGES_PER_TOPIC = 5
 WATCHED_CHANNELS = 200
@@ -30,9 +30,9 @@ WATCHED_CHANNELS = 200
 
 @contextmanager
 def crowd(address: Address, size: int) -> Iterator[None]:
-    """``size`` connections that only answer heartbeats; every second is a consumer, ready, of a topic without traffic.
+    """Open ``size`` connections that only answer heartbeats; half of them consume a topic without traffic.
 
-    Raises BenchError at the end when the server dropped one of them.
+    Raises BenchError at the end if the server closed one of them.
     """
     with ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
@@ -66,11 +66,11 @@ def crowd(address: Address, size: int) -> Iterator[None]:
             leaving.set()
             thread.join()
         if dropped:
-            raise BenchError(f"the server dropped {len(dropped)} of {size} idle connections")
+            raise BenchError(f"the server closed {len(dropped)} of {size} idle connections")
 
 
 def idle(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A busy pair alone and in a crowd of connections that are hardly heard of. Both do the same work."""
+    """A producer and a consumer, first alone, then beside many idle connections. Both runs do the same work."""
     messages = trial(options, processes)
     alone: float | None = None
     for size in (0, options.connections):
@@ -84,9 +84,9 @@ def idle(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def timers(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Deferred messages on many channels; on some of them a consumer that lets each time out once.
+    """Deferred messages on many channels; on some channels, a consumer lets each message time out once.
 
-    How late they come is measured where they arrive, on the wall clock that the message's timestamp is from.
+    The consumer measures how late messages arrive, with the wall clock that their timestamps come from.
     """
     topics = [f"timers{i}" for i in range(math.ceil(options.channels / CHANNELS_PER_TOPIC))]
     per_topic = min(CHANNELS_PER_TOPIC, options.channels)

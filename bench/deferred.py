@@ -75,7 +75,7 @@ def defer(address: tuple[str, int], count: int, spread_ms: int, size: int) -> Fi
             try:
                 defer_ms, timestamps = consumer.receive_stamped()
             except TimeoutError:
-                raise BenchError(f"{received} of {count} deferred messages came, then none any more") from None
+                raise BenchError(f"only {received} of {count} deferred messages arrived") from None
             late.append(time.time_ns() - timestamps - defer_ms * 1_000_000)
             received += len(defer_ms)
         done = clock.load(count)

@@ -1,4 +1,4 @@
-"""Work of some clients that could delay all others."""
+"""Work for some clients that could delay all other clients."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Holders:
         while missing > 0:
             readable, _, _ = select.select(self._sockets, [], [], SILENCE_SECONDS)
             if not readable:
-                raise BenchError(f"{missing // self._stride} messages that were requeued did not come again")
+                raise BenchError(f"{missing // self._stride} requeued messages were not redelivered")
             for sock in readable:
                 missing -= len(answered(sock.recv(1 << 20)))
 
     def touch(self) -> None:
-        """Touch all messages at once, and wait until that is done."""
+        """Touch all messages at once, and wait until the touches are processed."""
         for sock, lines in zip(self._sockets, self._lines(b"TOUCH ", b"\n"), strict=True):
             sock.sendall(lines + UNKNOWN_FIN)
         for sock in self._sockets:
@@ -100,7 +100,7 @@ def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Hol
 
 
 class Nops:
-    """Deflated connections, and the NOPs that each will send, deflated to a thousandth of their size."""
+    """Deflated connections, and the NOPs that each sends, deflated to a thousandth of their size."""
 
     def __init__(self, links: list[Deflated], nbytes: int) -> None:
         self._links = links

@@ -1,5 +1,5 @@
-"""What stops a benchmark, in one line fit to be shown to whoever typed the command."""
+"""The error that ends a benchmark; its text is one line for the user."""
 
 
 class BenchError(Exception):
-    """The benchmark cannot go on; the text says what was wrong."""
+    """The benchmark cannot continue; the text is the reason."""

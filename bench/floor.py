@@ -1,12 +1,12 @@
-"""The servers that do nothing but move the bytes: what no broker in this language and event loop can beat.
+"""The floors: servers that only move bytes. No broker in this language and event loop can be faster.
 
-``swallow --first N --every M``: answers ``OK`` after the first N bytes and after every further M; never looks at them.
-``store --first N --every M --directory D``: as swallow, and writes what comes into files below D, once, as whatever
-keeps messages must.
-``blast --size S``: from ``RDY`` on sends prebuilt message frames, one more for every FIN's length of bytes that comes
-back, never looks at them, and stops at ``CLS`` with ``CLOSE_WAIT``.
-``send --size S --directory D``: as blast, with frames that lie in files below D, as what was kept must come from there.
-``respond --bytes N``: parses HTTP with httptools and answers 200 and N bytes to everything, ``OK`` where N is 2.
+``swallow --first N --every M``: answers ``OK`` after the first N bytes and after every further M, without parsing them.
+``store --first N --every M --directory D``: like swallow, and writes the input once to files below D, as every broker
+that stores messages must.
+``blast --size S``: after ``RDY``, sends prebuilt message frames, one more for every FIN's length of bytes received,
+without parsing them, and ends at ``CLS`` with ``CLOSE_WAIT``.
+``send --size S --directory D``: like blast, with frames from files below D, as every broker that stores messages must.
+``respond --bytes N``: parses HTTP with httptools and answers every request with 200 and N bytes (``OK`` if N is 2).
 
 Each prints ``TCP: listening on 127.0.0.1:PORT`` on standard error and runs until it is killed.
 """
@@ -36,7 +36,7 @@ SENT_FILES = 4
 
 
 class Swallow(asyncio.BufferedProtocol):
-    """Counts bytes; each boundary passed is an ``OK``."""
+    """Counts bytes, and answers ``OK`` at each boundary."""
 
     transport: asyncio.Transport
 
@@ -62,9 +62,9 @@ class Swallow(asyncio.BufferedProtocol):
 
 
 class Store(Swallow):
-    """Swallows, and keeps the bytes as they came: each is written once, into files of a segment's size.
+    """Like Swallow, and writes the input once, to files of a segment's size.
 
-    Preallocated, and written rather than mapped, since that is what costs least.
+    The files are preallocated and written, not mapped, because that is the fastest way.
     """
 
     def __init__(self, first: int, every: int, directory: Path) -> None:
@@ -95,7 +95,7 @@ def prebuilt_frames(size: int) -> memoryview:
 
 
 class Blast(asyncio.BufferedProtocol):
-    """Sends frames as fast as RDY lets it: for every 21 bytes that come back, a FIN's length, it may send one more."""
+    """Sends frames as fast as RDY allows: every 21 bytes received, the length of a FIN, allow one more frame."""
 
     transport: asyncio.Transport
 
@@ -140,7 +140,7 @@ class Blast(asyncio.BufferedProtocol):
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._scheduled:  # a turn of the loop between chunks, so that FINs are read
+        if not self._scheduled:  # one iteration of the loop between chunks, so that FINs are read
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._blast)
 
@@ -158,7 +158,7 @@ class Blast(asyncio.BufferedProtocol):
 
 
 class Send(Blast):
-    """Blasts what lies in files of a segment's size, each mapped anew when its turn comes and sent in order."""
+    """Like Blast, with frames from files of a segment's size, which are mapped and sent one after the other."""
 
     def __init__(self, size: int, directory: Path) -> None:
         super().__init__(size)
@@ -169,7 +169,7 @@ class Send(Blast):
 
     @staticmethod
     def fill(directory: Path, size: int) -> None:
-        """Make the files."""
+        """Create the files."""
         frames = prebuilt_frames(size)
         for i in range(SENT_FILES):
             with open(directory / f"{i}", "wb") as file:
@@ -189,7 +189,7 @@ class Send(Blast):
 
 
 class Respond(asyncio.Protocol):
-    """The least that still speaks HTTP: a request parsed, its body dropped, a fixed answer."""
+    """A minimal HTTP server: parses the request, drops its body and sends a fixed response."""
 
     transport: asyncio.Transport
 

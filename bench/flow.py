@@ -1,7 +1,7 @@
 """A steady flow of messages through a broker: publishers and a consumer in one loop, each send on a schedule.
 
-Message ``i`` is due at ``i / rate`` and goes out on connection ``i`` modulo their number. Its body begins with ``i``,
-which tells the consumer when it was due. Work per message is done by numpy, for all messages of a read or a write.
+Message ``i`` is due at ``i / rate`` and is sent on connection ``i`` modulo the number of connections. Its body begins
+with ``i``, from which the consumer computes when it was due. numpy processes all messages of a read or write at once.
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ def flow(
                     to_ok[answers] = now - begun - dues[answers]
                     answered += len(range(answers.start, answers.stop, answers.step))
             if now - heard > SILENCE_SECONDS * 1e9:
-                raise BenchError(f"nothing came for {SILENCE_SECONDS:.0f} s, after {delivered} of {count} messages")
+                raise BenchError(f"nothing arrived for {SILENCE_SECONDS:.0f} s, after {delivered} of {count} messages")
         done = clock.load(count)
     if delivered != count or (to_delivery < 0).any():
-        raise BenchError(f"{count} messages were published, and some of them came twice")
+        raise BenchError(f"{count} messages were published, and some were delivered twice")
     waits = (array("q", each.tobytes()) for each in (to_ok, to_delivery, to_sent))
     return Flow(done, *waits)
 

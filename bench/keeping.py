@@ -1,4 +1,4 @@
-"""The rows about what a broker holds: a long backlog, many topics, and how soon it serves after a start."""
+"""The rows about stored data: a long backlog, many topics, and the time from start to first response."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def data_directory(options: Options) -> Iterator[Path]:
 
 @contextmanager
 def started(options: Options, data_path: Path) -> Iterator[tuple[Server, float]]:
-    """A broker on ``data_path`` that is left to the block to stop, and the seconds from its start to its ``/ping``."""
+    """Start a broker on ``data_path``, which the block must stop; also yields the seconds until ``/ping`` answers."""
     begun = time.perf_counter()
     server = start_brokerd(data_path, twin=options.twin)
     try:
@@ -63,7 +63,7 @@ def started(options: Options, data_path: Path) -> Iterator[tuple[Server, float]]
 
 
 def first_message(address: Address) -> None:
-    """Return when a new consumer has its first message; it leaves with it unfinished."""
+    """Wait until a new consumer has received its first message; it disconnects without finishing it."""
     with connect(address) as sock:
         sock.sendall(wire.MAGIC + f"SUB {TOPIC} {CHANNEL}\nRDY 1\n".encode())
         data = b""
@@ -79,7 +79,7 @@ def first_message(address: Address) -> None:
 
 
 def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A channel with many messages: filled, restarted after an end and after a kill, then drained."""
+    """A channel with many messages: filled, restarted after SIGTERM and after a kill, then drained."""
     commands = max(1, options.backlog // options.batch)
     messages = commands * options.batch
     what = f"{messages:,} messages of {options.size} B"
@@ -108,13 +108,15 @@ def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
             drained = measure(server, lambda: drain(options, processes, server.tcp, messages, PATIENCE_SECONDS))
             _, left = counts(server)
             if left or drained.load.messages != messages:
-                raise BenchError(f"{messages} messages were kept, {drained.load.messages} came and {left} are left")
+                raise BenchError(
+                    f"{messages} messages were stored, {drained.load.messages} delivered and {left} are left"
+                )
             server.stop()
         yield drained.row("backlog out", what, options, also=restarts)
 
 
 def topics(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Many topics without traffic: what they take, and how long ``/stats`` takes over them."""
+    """Many topics without traffic: their memory, and the time of ``/stats``."""
     names = [f"topic{i:05}" for i in range(options.topics)]
     channels = [f"channel{i}" for i in range(CHANNELS_PER_TOPIC)]
     with data_directory(options) as data_path, started(options, data_path) as (server, _):
@@ -134,7 +136,7 @@ def topics(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def ask_stats(server: Server) -> tuple[Measured, int]:
-    """``/stats`` asked time after time; the length of an answer in bytes beside it."""
+    """Request ``/stats`` repeatedly; also returns the length of a response in bytes."""
     before, clock = server.processor_seconds(), load.Clock()
     times = array("q")
     for _ in range(REQUESTS):
@@ -146,7 +148,7 @@ def ask_stats(server: Server) -> tuple[Measured, int]:
 
 
 def start(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """From the start of the process to the answer of ``/ping``, on an empty data path."""
+    """Time from the start of the process to the response to ``/ping``, on an empty data path."""
     also: dict[str, float] = {}
     anonymous: float | None = None
     for name, begin in contenders(options).items():

@@ -1,4 +1,4 @@
-"""How late messages come that are due at a known time: a load generator like those in ``load``, with many consumers."""
+"""Lateness of messages that are due at a known time: a load generator like those in ``load``, with many consumers."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bench.links import SILENCE_SECONDS, connect
 from bench.measure import Row
 
 EARLIEST_MS = 1000
-"""The shortest delay: by then all are published, so that publishing and firing do not get in each other's way."""
+"""The shortest delay. All messages are published by then, so that publishing and delivery do not overlap."""
 TIMEOUT_NS = 1_000_000_000
 TOLERANCE_NS = 2_000_000
-"""How much sooner than due an event may seem to come, read by another process's clock."""
+"""How early an event may appear to be, measured by another process's clock."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """How late each came, in ns: deferred messages at their first attempt, timed-out ones at their second.
+    """Lateness in ns: of deferred messages at their first attempt, of timed-out messages at their second.
 
-    The first counts from the message's timestamp; the second from where its first delivery was seen, so that it is a
-    little too small, and may be below 0, where this process was kept from looking.
+    The first is measured from the message's timestamp. The second is measured from the first delivery's arrival here,
+    so it is slightly too small, and may be negative if this process was delayed.
     """
 
     deferred_ns: array[int]
@@ -43,9 +43,9 @@ class Watched:
 def watch(
     address: tuple[str, int], channels: Sequence[tuple[str, str]], commands: Sequence[bytes], expected: int
 ) -> Watched:
-    """Subscribe to ``channels``, publish ``commands`` and see ``expected`` messages come, time out and come again.
+    """Subscribe to ``channels``, publish ``commands``, and receive ``expected`` messages that each time out once.
 
-    A message's body begins with its delay in ms, ``int32``. Raises BenchError when one comes early.
+    A message's body begins with its delay in ms, ``int32``. Raises BenchError if a message arrives early.
     """
     deferred, timeouts = array("q"), array("q")
     seen: dict[tuple[int, bytes], int] = {}
@@ -68,7 +68,7 @@ def watch(
         replies.wait(len(commands))
         while len(timeouts) < expected:
             if not (events := poll.poll(SILENCE_SECONDS)):
-                raise BenchError(f"{len(timeouts)} of {expected} messages came again, then none any more")
+                raise BenchError(f"only {len(timeouts)} of {expected} messages were redelivered")
             for descriptor, _ in events:
                 sock = consumers[descriptor]
                 data = sock.recv(1 << 18)
@@ -102,11 +102,11 @@ def watch(
 
 def check(what: str, lateness_ns: int) -> None:
     if lateness_ns < -TOLERANCE_NS:
-        raise BenchError(f"{what} came {-lateness_ns / 1e6:.1f} ms before its time")
+        raise BenchError(f"{what} arrived {-lateness_ns / 1e6:.1f} ms early")
 
 
 def shown(row: Row, lateness_ns: array[int], anonymous_mb: float | None) -> Row:
-    """``row`` with the lateness in its p50, p99 and maximum."""
+    """``row`` with the lateness as its p50, p99 and maximum."""
     values = np.frombuffer(lateness_ns, np.int64) / 1e3
     p50, p99 = np.percentile(values, [50, 99])
     also = {"max ms": float(values.max()) / 1e3, "seen": float(len(values))}

@@ -20,7 +20,7 @@ from bench.server import brokerd
 
 @contextmanager
 def certificate() -> Iterator[tuple[str, str]]:
-    """Flags for a certificate and key of their own."""
+    """Yield the flags for a temporary certificate and key."""
     tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
     issued = trustme.CA().issue_cert("127.0.0.1", not_after=tomorrow)
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
@@ -30,14 +30,14 @@ def certificate() -> Iterator[tuple[str, str]]:
 
 
 def text_command(options: Options) -> bytes:
-    """A batch that deflate makes about half as long, as it does with most payloads: digits, not zeros."""
+    """A batch of digits, which deflate compresses to about half, as it does most payloads."""
     dice = random.Random(1)
     bodies = [dice.randbytes(-(-options.size // 2)).hex().encode()[: options.size] for _ in range(options.batch)]
     return wire.mpub(TOPIC, bodies)
 
 
 def layers(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """As pub and sub. What is drained was published through the layer before."""
+    """Like pub and sub, through each layer; sub drains the messages that pub published."""
     command = text_command(options)
     with certificate() as flags:
         for layer in Layer:

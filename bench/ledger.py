@@ -1,7 +1,7 @@
-"""What a broker promised and what it then did: the account that a crash must not upset.
+"""A ledger of a broker's guarantees and deliveries, which must agree after every crash.
 
-Written by producers and consumers as they go; the rules are checked as each message arrives, and at the end for those
-that never did. Knows neither sockets nor processes, and is given every time.
+Producers and consumers write to it. The rules are checked as each message arrives, and at the end for those that never
+arrived. It uses neither sockets nor processes, and takes every time as an argument.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 EARLY_NS = 20_000_000
-"""How much before its due time a message may seem to arrive: two clocks are compared."""
+"""How early a message may appear to arrive, because two clocks are compared."""
 LAST_INSTANT_NS = 100_000_000
-"""A FIN younger than this at the kill may be lost without breaking a promise; older ones may not."""
+"""A FIN younger than this at the kill may be lost; an older one may not."""
 
 
 @dataclass(slots=True)
@@ -28,23 +28,23 @@ class Publish:
 
 @dataclass(slots=True)
 class Progress:
-    """One message as one channel's consumers have seen it."""
+    """One message on one channel, as its consumers have seen it."""
 
     message_id: bytes
     attempts: int
     life: int
-    """In which life of the broker it was last delivered."""
+    """Number of broker starts before its last delivery."""
     finished_ns: int | None = None
     confirmed: bool = False
-    """The FIN was followed by an answer to a later command: the broker had worked through it."""
+    """Whether a command after the FIN was answered, so that the broker has processed the FIN."""
     not_before_ns: int = 0
-    """A delayed REQ, once confirmed, forbids delivery before this."""
+    """After a confirmed REQ with a delay, the earliest permitted delivery."""
     requeue_due_ns: int = 0
 
 
 @dataclass
 class Ledger:
-    """``violations`` are broken promises, in words; ``counts`` is how much was put to the test."""
+    """``violations`` describes violated guarantees; ``counts`` has the number of checks by kind."""
 
     channels: tuple[str, ...]
     published: dict[int, Publish] = field(default_factory=dict)
@@ -55,16 +55,16 @@ class Ledger:
     killed_ns: list[int] = field(default_factory=list)
     acknowledged_count: int = 0
     unfinished: set[tuple[str, int]] = field(default_factory=set)
-    """(channel, serial) of what was acknowledged and no consumer has finished yet."""
+    """(channel, serial) of messages that were acknowledged and not finished yet."""
 
     def publish(self, topic: str, defer_ms: int = 0) -> bytes:
-        """Enter a new message and return its body, which no other message has."""
+        """Record a new message and return its unique body."""
         serial = len(self.published)
         self.published[serial] = Publish(topic, defer_ms)
         return body_of(serial)
 
     def acknowledged(self, bodies: list[bytes]) -> None:
-        """The broker answered OK: from now on it owes each of these to every channel."""
+        """The broker answered OK: every channel must deliver each of these messages."""
         for body in bodies:
             serial = serial_of(body)
             self.published[serial].acknowledged = True
@@ -77,7 +77,7 @@ class Ledger:
     def delivered(
         self, topic: str, channel: str, message_id: bytes, timestamp_ns: int, attempts: int, body: bytes, now_ns: int
     ) -> int | None:
-        """Hold one delivery against everything known; returns the message's serial, ``None`` if it is not ours."""
+        """Check one delivery; returns the message's serial, or ``None`` if it was not published here."""
         self.counts["deliveries"] += 1
         serial = serial_of(body)
         publish = self.published.get(serial)
@@ -126,27 +126,27 @@ class Ledger:
             self.counts["redelivered while their finish was under way"] += 1
 
     def finishing(self, channel: str, serial: int, now_ns: int) -> None:
-        """A FIN is on its way."""
+        """A FIN is being sent."""
         self.progress[channel, serial].finished_ns = now_ns
         self.unfinished.discard((channel, serial))
         self.counts["finishes"] += 1
 
     def requeueing(self, channel: str, serial: int, due_ns: int) -> None:
-        """A REQ is on its way; ``due_ns`` is now plus its delay."""
+        """A REQ is being sent; ``due_ns`` is now plus its delay."""
         self.progress[channel, serial].requeue_due_ns = due_ns
         self.counts["requeues"] += 1
 
     def refused(self, channel: str, serial: int, attempts: int) -> None:
-        """The broker said that the message is not in flight any more: it timed out first, and will come again."""
+        """The broker answered that the message is no longer in flight: it timed out and will be redelivered."""
         progress = self.progress[channel, serial]
         if progress.attempts != attempts:
-            return  # it has come again already, and what counts is the answer given then
+            return  # it was redelivered already, and that delivery's answer counts
         progress.finished_ns, progress.requeue_due_ns = None, 0
         if self.published[serial].acknowledged:
             self.unfinished.add((channel, serial))
 
     def confirmed(self, channel: str, answers: Iterable[tuple[int, int]]) -> None:
-        """The broker has worked through the answers given for these (serial, attempts)."""
+        """The broker has processed the answers to these (serial, attempts)."""
         for serial, attempts in answers:
             progress = self.progress[channel, serial]
             if progress.attempts == attempts:
@@ -154,12 +154,12 @@ class Ledger:
                 progress.not_before_ns = progress.requeue_due_ns
 
     def killed(self, now_ns: int) -> None:
-        """The broker is dead; what comes next is from its next life."""
+        """The broker was killed; later deliveries are from its next start."""
         self.killed_ns.append(now_ns)
         self.life += 1
 
     def close(self) -> None:
-        """Everything there is has been delivered and finished: whatever is still owed was lost."""
+        """Everything was delivered and finished: messages that are still missing are lost."""
         for channel, serial in sorted(self.unfinished):
             publish = self.published[serial]
             was = "never came back to be finished" if (channel, serial) in self.progress else "never came"
@@ -169,11 +169,11 @@ class Ledger:
 
 
 def body_of(serial: int) -> bytes:
-    """A body that names its serial and can be told from a damaged one: 10 to some 700 bytes."""
+    """A body with its serial and a checksum, of 10 to about 700 bytes."""
     return b"%d:" % serial + random.Random(serial).randbytes(serial * 7919 % 701 + 9)
 
 
 def serial_of(body: bytes) -> int:
-    """The serial a body names, -1 if it names none."""
+    """The serial of a body, or -1 if the body is invalid."""
     number, colon, _ = body.partition(b":")
     return int(number) if colon and number.isdigit() and len(number) < 18 else -1

@@ -16,21 +16,21 @@ from bench.errors import BenchError
 
 SILENCE_SECONDS = 20.0
 DEFLATE_LEVEL = 6
-"""What nsqd and go-nsq take where nothing is said."""
+"""The default of nsqd and go-nsq."""
 
 
 class Layer(enum.StrEnum):
-    """What lies between the protocol and the socket."""
+    """The layer between the protocol and the socket."""
 
     TLS = "tls"
     DEFLATE = "deflate"
 
     def packed(self, command: bytes) -> bytes:
-        """``command`` as it is handed to the link, again and again."""
+        """``command`` in the form in which it is repeatedly sent."""
         if self is Layer.TLS:
             return command
         deflate = zlib.compressobj(DEFLATE_LEVEL, wbits=-15)
-        return deflate.compress(command) + deflate.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+        return deflate.compress(command) + deflate.flush(zlib.Z_FULL_FLUSH)  # independent of earlier data
 
 
 def connect(address: tuple[str, int]) -> socket.socket:
@@ -40,7 +40,7 @@ def connect(address: tuple[str, int]) -> socket.socket:
 
 
 class Deflated:
-    """A socket through deflate. ``send_packed`` takes what Layer.packed made."""
+    """A socket through deflate. ``send_packed`` sends the result of Layer.packed."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -85,14 +85,14 @@ Link = socket.socket | Deflated | Secured
 
 
 def upgraded(address: tuple[str, int], layer: Layer) -> Deflated | Secured:
-    """A connection that has identified itself and been upgraded. Raises BenchError if the server will not."""
+    """Open a connection, identify and upgrade it. Raises BenchError if the server refuses."""
     sock = connect(address)
     try:
         asked = {"tls_v1": True} if layer is Layer.TLS else {"deflate": True, "deflate_level": DEFLATE_LEVEL}
         sock.sendall(wire.MAGIC + wire.identify(client_id="bench", feature_negotiation=True, **asked))
         kind, reply = received_frame(sock)
         if kind != wire.RESPONSE or not json.loads(reply).get("tls_v1" if layer is Layer.TLS else "deflate"):
-            raise BenchError(f"the server will not do {layer.name}: {reply.decode(errors='replace')}")
+            raise BenchError(f"the server refused {layer.name}: {reply.decode(errors='replace')}")
         link = secured(sock) if layer is Layer.TLS else Deflated(sock)
         if (answer := received_frame(link)) != (wire.RESPONSE, b"OK"):
             raise BenchError(f"the server answered {answer!r} to {layer.name}")
@@ -113,7 +113,7 @@ def secured(sock: socket.socket) -> Secured:
 
 
 def received_frame(link: Link) -> tuple[int, bytes]:
-    """One frame, and not a byte behind it: that may belong to the next layer."""
+    """Read one frame and no byte more, because later bytes may belong to the next layer."""
     size, kind = struct.unpack(">ii", exactly(link, 8))
     return kind, exactly(link, size - 4)
 

@@ -1,7 +1,7 @@
-"""The load generators. Each is a plain function on raw sockets that a process of its own runs.
+"""The load generators. Each is a plain function on raw sockets that runs in a separate process.
 
-Everything sent is built before the clock starts and every answer is checked: an error frame, a closed connection or
-an HTTP status other than 200 ends the load with BenchError.
+All output is built before the clock starts, and every response is checked: an error frame, a closed connection or an
+HTTP status other than 200 ends the load with BenchError.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECEIVE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Load:
-    """What one generator did. ``seconds`` is from its first byte out to its last answer in."""
+    """The result of one generator. ``seconds`` is the time from its first byte sent to its last response."""
 
     messages: int
     seconds: float
@@ -36,7 +36,7 @@ class Load:
 
 
 class Clock:
-    """Wall and processor time of this process since it was made."""
+    """Wall and processor time of this process since the creation of the clock."""
 
     def __init__(self) -> None:
         self._wall = time.perf_counter()
@@ -51,19 +51,19 @@ class Clock:
 
 
 class Replies:
-    """The frames that answer a publisher, cut from the byte stream."""
+    """The response frames of a publisher, parsed from the byte stream."""
 
     def __init__(self, sock: Link) -> None:
         self._sock = sock
         self._rest = b""
 
     def received(self, data: bytes) -> int:
-        """Return how many ``OK`` frames ``data`` completed; heartbeats are skipped."""
+        """Return the number of ``OK`` frames that ``data`` completes; heartbeats are skipped."""
         if not data:
             raise BenchError("the server closed the connection")
         data = self._rest + data
         whole, rest = divmod(len(data), len(wire.OK))
-        if not rest and data == wire.OK * whole:  # the way it nearly always is
+        if not rest and data == wire.OK * whole:  # nearly always
             self._rest = b""
             return whole
         count = position = 0
@@ -76,13 +76,13 @@ class Replies:
         return count
 
     def wait(self, count: int) -> None:
-        """Block until ``count`` more ``OK`` have come."""
+        """Block until ``count`` more ``OK`` frames have arrived."""
         while count > 0:
             count -= self.received(self._sock.recv(65536))
 
 
 def frames_in(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (frame type, data, offset behind it) of each whole frame."""
+    """Yield (frame type, data, offset after it) of each complete frame."""
     position = 0
     while len(data) - position >= 8:
         size, kind = struct.unpack_from(">ii", data, position)
@@ -94,7 +94,7 @@ def frames_in(data: bytes) -> Iterator[tuple[int, bytes, int]]:
 
 
 def publisher(address: tuple[str, int]) -> tuple[socket.socket, Replies]:
-    """A connection that has identified itself; the first GREETING bytes a floor must answer with ``OK``."""
+    """Open a connection and send GREETING, which a floor must answer with ``OK``."""
     sock = connect(address)
     replies = Replies(sock)
     sock.sendall(GREETING)
@@ -113,9 +113,9 @@ def publish(
     commands: float = math.inf,
     window: int = 16,
 ) -> Load:
-    """Send ``command``, which holds ``messages``, with up to ``window`` of them unanswered.
+    """Send ``command``, which contains ``messages`` messages, repeatedly, with up to ``window`` of them unanswered.
 
-    Stops after ``seconds`` or that many ``commands``, whichever comes first.
+    Stops after ``seconds`` or after ``commands`` commands, whichever comes first.
     """
     sock, replies = publisher(address)
     whole = memoryview(command)
@@ -151,7 +151,7 @@ def publish(
 def publish_through(
     address: tuple[str, int], layer: Layer, command: bytes, messages: int, seconds: float, window: int = 16
 ) -> Load:
-    """As ``publish``, through TLS or deflate. What deflate sends is compressed beforehand, like everything else."""
+    """Like ``publish``, through TLS or deflate. The command is compressed before the clock starts."""
     packed = layer.packed(command)
     outstanding = answered = 0
     with upgraded(address, layer) as link:
@@ -169,7 +169,7 @@ def publish_through(
 
 
 def publish_in_bursts(address: tuple[str, int], burst: bytes, messages: int, seconds: float) -> Load:
-    """Send ``burst``, a command for each of ``messages``, and again once each has its ``OK``."""
+    """Send ``burst``, one command for each of ``messages``, and repeat once every command has its ``OK``."""
     sock, replies = publisher(address)
     answered = 0
     with sock:
@@ -182,7 +182,7 @@ def publish_in_bursts(address: tuple[str, int], burst: bytes, messages: int, sec
 
 
 def publish_one_at_a_time(address: tuple[str, int], command: bytes, seconds: float) -> Load:
-    """Send ``command`` (one message), wait for its ``OK``, and again; with the latency of each."""
+    """Send ``command`` (one message), wait for its ``OK``, and repeat; measures the latency of each."""
     sock, replies = publisher(address)
     latencies = array("q")
     with sock:
@@ -208,13 +208,13 @@ def consume(
     seconds: float,
     layer: Layer | None = None,
 ) -> Load:
-    """Receive and FIN until ``expected`` messages are finished or ``seconds`` are over.
+    """Receive and FIN until ``expected`` messages are finished or ``seconds`` have passed.
 
-    Raises BenchError when nothing comes for SILENCE_SECONDS while more is expected.
+    Raises BenchError if nothing arrives for SILENCE_SECONDS while more messages are expected.
 
-    Every body has ``size`` bytes, so frames lie at a fixed stride and a whole buffer's FINs are built by one strided
-    copy of the ids. ``CLS`` goes out behind the last FIN and its ``CLOSE_WAIT`` stops the clock: by then the server
-    has worked through every FIN.
+    Every body has ``size`` bytes, so frames have a fixed stride, and one strided copy of the ids builds the FINs of a
+    whole buffer. ``CLS`` follows the last FIN, and its ``CLOSE_WAIT`` stops the clock: by then the server has processed
+    every FIN.
     """
     stride = wire.MESSAGE_HEADER + size
     header = int.from_bytes(struct.pack(">ii", stride - 4, wire.MESSAGE), "big")
@@ -238,7 +238,9 @@ def consume(
                 nbytes = sock.recv_into(view[filled:])
             except TimeoutError:
                 if closing or time.perf_counter() < until:
-                    raise BenchError(f"nothing came for {sock.gettimeout():.0f} s, after {finished} messages") from None
+                    raise BenchError(
+                        f"nothing arrived for {sock.gettimeout():.0f} s, after {finished} messages"
+                    ) from None
                 closing = True
                 sock.settimeout(SILENCE_SECONDS)
                 sock.sendall(b"CLS\n")
@@ -250,7 +252,7 @@ def consume(
             while filled - start >= 8:
                 count = (filled - start) // stride
                 headers = np.ndarray((count,), ">i8", data, start, (stride,))
-                odd = np.flatnonzero(headers != header)  # where a frame of another kind or size lies
+                odd = np.flatnonzero(headers != header)  # frames of another type or size
                 count = int(odd[0]) if len(odd) else count
                 if count:
                     ids = np.ndarray((count, 16), np.uint8, data, start + wire.ID_OFFSET, (stride, 1))
@@ -267,7 +269,7 @@ def consume(
                     if kind == wire.ERROR:
                         raise BenchError(f"the server answered {payload.decode(errors='replace')}")
                     if kind == wire.MESSAGE:
-                        raise BenchError(f"a message of {len(payload) - 26} B came, where all should have {size} B")
+                        raise BenchError(f"a message of {len(payload) - 26} B arrived instead of {size} B")
                     if payload == b"CLOSE_WAIT":
                         return clock.load(finished)
                     if payload == b"_heartbeat_":
@@ -281,7 +283,7 @@ def consume(
 
 
 def post(address: tuple[str, int], request: wire.Request, messages: int, seconds: float, connections: int) -> Load:
-    """Send ``request``, which publishes ``messages``, on each of ``connections``, again as soon as it is answered."""
+    """Send ``request``, which publishes ``messages``, repeatedly on each of ``connections``, after each response."""
     sent_count = 0
     constant = request.bytes_of(0)
     sockets = {}

@@ -1,4 +1,4 @@
-"""What every row is made of: its options, the line it becomes, and how a server is asked and held to its word."""
+"""The parts of every row: options, the row's figures, and requests and checks of the server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.server import Address, Server
 TOPIC, CHANNEL = "bench", "work"
 READY_COUNT = 2500
 PATIENCE_SECONDS = 600.0
-"""How long a consumer may take over what was published before the row is given up."""
+"""How long a consumer may take for the published messages before the row fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How long, how large, how many and where."""
+    """Durations, sizes, counts and locations."""
 
     seconds: float
     rounds: int
@@ -42,7 +42,7 @@ class Options:
     reference: Path | None
     """Directory of the reference's ``nsqd`` and ``nsqlookupd``; None if not given."""
     rates: Sequence[int]
-    """Messages a second that ``latency`` asks for."""
+    """Messages per second that ``latency`` sends."""
     twin: bool
     cores: Cores
 
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Waits:
-    """Percentiles of times counted from when each was due. ``to_quiet`` is p99 relative to a quiet run."""
+    """Percentiles of times measured from when each event was due. ``to_quiet`` is p99 relative to a quiet run."""
 
     server: str
     what: str
@@ -84,27 +84,27 @@ class Row:
     twin: bool
     size: int
     messages: int = 0
-    """What the row counts: messages mostly, requests for ``topics``; 0 where nothing is counted."""
+    """The number of messages, for ``topics`` of requests; 0 if the row counts nothing."""
     seconds: float = math.nan
     broker_us: float | None = None
     """Processor time of the broker per message, in µs; ``floor_us`` is the floor's."""
     broker_busy: float | None = None
     load_busy: float | None = None
-    """Processor time over wall time. A generator near 1 is itself the limit: the broker could do more."""
+    """Processor time over wall time. A generator near 1 is the bottleneck: the broker could be faster."""
     spread: float | None = None
-    """Of the rounds: the largest rate less the smallest, over the one in the middle, which is the row's."""
+    """Spread of the rounds: the largest rate minus the smallest, divided by the median, which is the row's rate."""
     floor_per_second: float | None = None
     floor_us: float | None = None
     kept_per_second: float | None = None
     kept_us: float | None = None
-    """Of the floor whose bytes are in files: stored there, or sent from there."""
+    """Rate of the floor that stores the bytes in files, or sends them from files."""
     cost_ratio: float | None = None
-    """``broker_us`` over that of the row's first variant: fan-out to one channel, a pair without a crowd."""
+    """``broker_us`` relative to the row's first variant: fan-out to one channel, a pair without idle connections."""
     p50_us: float | None = None
     p99_us: float | None = None
     anonymous_mb: float | None = None
     also: Mapping[str, float] = field(default_factory=dict)
-    """What no other row has, by its name and unit."""
+    """Figures that only this row has, by name and unit."""
     waits: Sequence[Waits] = ()
 
     @property
@@ -113,7 +113,7 @@ class Row:
 
     @property
     def mb_per_second(self) -> float | None:
-        """Of bodies, in MiB, as bench_writer and bench_reader count."""
+        """MiB of bodies per second, as measured by bench_writer and bench_reader."""
         return self.per_second * self.size / (1 << 20) if self.per_second and self.size else None
 
     @property
@@ -132,7 +132,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measured:
-    """A load's own figures and what its server spent meanwhile."""
+    """The figures of a load, and the server's processor time meanwhile."""
 
     load: Load
     server_seconds: float
@@ -189,14 +189,14 @@ def measure(server: Server, run: Callable[[], Load]) -> Measured:
     before = server.processor_seconds()
     done = run()
     if not done.messages:
-        raise BenchError("not one message went through")
+        raise BenchError("no message was processed")
     return Measured(done, server.processor_seconds() - before, server.anonymous_bytes())
 
 
 def alternating(options: Options, *runs: Callable[[Options], Measured]) -> list[list[Measured]]:
-    """Do each of ``runs`` for its share of the time, one after the other, ``options.rounds`` times over.
+    """Run each of ``runs`` for its share of the time, one after the other, ``options.rounds`` times.
 
-    Whatever else the machine does then meets all of them alike. Returns the rounds of each.
+    Other load on the machine then affects all of them equally. Returns the rounds of each.
     """
     short = replace(options, seconds=options.seconds / options.rounds)
     rounds = [[run(short) for run in runs] for _ in range(options.rounds)]
@@ -204,7 +204,7 @@ def alternating(options: Options, *runs: Callable[[Options], Measured]) -> list[
 
 
 def middle(rounds: Sequence[Measured]) -> Measured:
-    """The round with the median rate, and how far the others lay apart."""
+    """The round with the median rate, with the spread of all rounds."""
     ordered = sorted(rounds, key=lambda each: each.per_second)
     median = ordered[len(ordered) // 2]
     spread = (ordered[-1].per_second - ordered[0].per_second) / median.per_second
@@ -212,13 +212,13 @@ def middle(rounds: Sequence[Measured]) -> Measured:
 
 
 def ask(address: Address, method: str, path: str) -> bytes:
-    """One HTTP request to the broker; raises BenchError unless it answers 200."""
+    """Send one HTTP request to the broker; raises BenchError unless the status is 200."""
     [body] = ask_all(address, method, [path])
     return body
 
 
 def ask_all(address: Address, method: str, paths: Iterable[str]) -> list[bytes]:
-    """As ``ask``, one after the other on one connection."""
+    """Like ``ask``, for several requests on one connection."""
     connection = http.client.HTTPConnection(*address, timeout=SILENCE_SECONDS)
     bodies = []
     try:
@@ -244,12 +244,12 @@ def create(server: Server, topics: Mapping[str, Iterable[str]]) -> None:
 
 
 def create_work(server: Server, channels: int = 1) -> None:
-    """Create the topic of the load and its channels; the first is the one a consumer drains."""
+    """Create the topic of the load and its channels; a consumer drains the first channel."""
     create(server, {TOPIC: [CHANNEL, *(f"idle{i}" for i in range(1, channels))]})
 
 
 def check_counts(server: Server, published: int, finished: int) -> None:
-    """Hold what the generators counted against the broker's own figures; a fast broker that loses is no use."""
+    """Compare the generators' counts with the broker's figures, so that lost messages fail the row."""
     counted, left = counts(server)
     if counted != published or left != published - finished:
         raise BenchError(
@@ -259,7 +259,7 @@ def check_counts(server: Server, published: int, finished: int) -> None:
 
 
 def counts(server: Server) -> tuple[int, int]:
-    """How many messages the broker took since its start, and how many of the work channel's are unfinished."""
+    """The number of messages published since the broker's start, and of unfinished ones in the work channel."""
     stats = json.loads(ask(server.http, "GET", f"/stats?format=json&topic={TOPIC}"))
     topic = stats["topics"][0]
     [channel] = [each for each in topic["channels"] if each["channel_name"] == CHANNEL]

@@ -1,7 +1,7 @@
 """Load on a schedule: each command is sent when due, however long earlier responses take.
 
-A wait counts from when its command was due, so a server that stops for a second shows as a second in every command
-that was due meanwhile, and not as one slow answer.
+Response times are measured from when the command was due. A server that stops for a second therefore delays every
+command that was due meanwhile, not only one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECEIVE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Talk:
-    """A client's commands and the expected responses: first once, then repeatedly."""
+    """A client's commands and the expected responses: one at the start, the other repeatedly."""
 
     greeting: bytes
     greeted: bytes
@@ -30,7 +30,7 @@ class Talk:
 def until_released(address: tuple[str, int], talk: Talk, rate: float, leash: tuple[str, int]) -> array[int]:
     """Send ``talk.command`` ``rate`` times a second until the connection to ``leash`` ends.
 
-    Returns the wait of each for its answer, in ns.
+    Returns the response time of each, in ns.
     """
     waits = array("q")
     period_ns = int(1e9 / rate)

@@ -1,4 +1,4 @@
-"""The operator's platform on a large cluster: does the collector keep its beat, how old are a browser's figures."""
+"""The row about the platform on a large cluster: the duration of a poll, and the age of figures in browsers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NODES, CHANNELS, CLIENTS = 20, 5, 50_000
 BROWSERS = 200
 READY_SECONDS = 90.0
 SETTLING_SECONDS = 5.0
-"""For the whole pictures that all browsers are sent when they open: they are no part of what a beat costs."""
-SETTLED_BEATS = 12
+"""Seconds for the whole snapshots sent to all browsers at the start, which are not part of a poll's cost."""
+SETTLED_POLLS = 12
 LEAST_SECONDS = 15.0
-LEAST_BEATS = 4.0
+LEAST_POLLS = 4.0
 """Seconds of a run that is smaller, and only shows that all of it works."""
 SIGN_IN = re.compile(r"sign in, once, as \S+: http://[^/]+(\S+)")
 BEAT = "nsq_collector_beat_seconds"
@@ -43,11 +43,11 @@ def platform(options: Options, processes: LoadProcesses) -> Iterator[Row]:
     try:
         with tempfile.TemporaryDirectory(prefix="bench-") as home:
             host, port = cluster.http
-            command = ["-m", "console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"]
+            command = ["-m", "nsqplatform.console.nsqadmin", "--http-address=127.0.0.1:0", "--script-role=viewer"]
             server = Server([*command, f"--lookupd-http-address={host}:{port}"], ["HTTP"], {"NSQ_HOME": home})
             try:
                 cookie = sign_in(server)
-                wait_for_beats(server.http, options.topics, SETTLED_BEATS)
+                wait_for_polls(server.http, options.topics, SETTLED_POLLS)
                 browsers = min(BROWSERS, options.connections)
                 pages = [topic_name(number % options.topics) for number in range(browsers)]
                 mixed = [None if number % 10 == 0 else page for number, page in enumerate(pages)]
@@ -70,7 +70,7 @@ def measured(
     name: str,
     topics: list[str | None],
 ) -> Iterator[Row]:
-    seconds = max(options.seconds, LEAST_SECONDS if len(topics) == BROWSERS else LEAST_BEATS)
+    seconds = max(options.seconds, LEAST_SECONDS if len(topics) == BROWSERS else LEAST_POLLS)
     watching: Future[tuple[Seen, float]] = processes.start(watch, server.http, cookie, topics, seconds)
     wait_for_clients(server.http, len(topics), watching)
     before, busy = figures(server.http), Processor(server, cluster)
@@ -100,12 +100,12 @@ def measured(
             "figure to browser p50 ms": ages[49],
             "figure to browser p99 ms": ages[98],
             "figure to browser max ms": max(seen.ages_ms),
-            "a beat takes ms": total / count * 1000,
-            "beats/s": count / load.seconds,
-            "between pictures p50 ms": sorted(beats)[len(beats) // 2],
-            "between pictures max ms": max(beats),
+            "a poll takes ms": total / count * 1000,
+            "polls/s": count / load.seconds,
+            "between snapshots p50 ms": sorted(beats)[len(beats) // 2],
+            "between snapshots max ms": max(beats),
             "deltas missed": seen.missed,
-            "whole pictures sent again": seen.snapshots,
+            "whole snapshots sent again": seen.snapshots,
             "kB/s to a browser": seen.nbytes / len(topics) / seconds / 1000,
             **{
                 f"{part} {what}": value
@@ -122,7 +122,7 @@ def ask_sometimes(address: Address, path: str, seconds: float) -> Load:
 
 
 class Processor:
-    """Processor time and memory of the platform's processes, from now on."""
+    """Processor time, from now on, and memory of the platform's processes."""
 
     def __init__(self, server: Server, cluster: Server) -> None:
         found = {"cluster": psutil.Process(cluster.pid)}
@@ -145,7 +145,7 @@ class Processor:
 
 
 def sign_in(server: Server) -> str:
-    """The session's cookie, by the link that nsqadmin prints at its first start."""
+    """Sign in with the link that nsqadmin prints at its first start, and return the session's cookie."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         for line in list(server.last_words):
@@ -156,7 +156,7 @@ def sign_in(server: Server) -> str:
 
 
 def use_link(address: Address, path: str) -> str:
-    """As a browser does: the link's page, and the button on it."""
+    """Open the link's page and press its button, as a browser does."""
     connection = http.client.HTTPConnection(*address, timeout=30)
     connection.request("GET", path)
     page = connection.getresponse()
@@ -182,14 +182,14 @@ def figures(address: Address) -> dict[str, float]:
     }
 
 
-def wait_for_beats(address: Address, topics: int, beats: int) -> None:
+def wait_for_polls(address: Address, topics: int, beats: int) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         found = figures(address)
         if found.get("nsq_collector_topics") == topics and found["nsq_collector_beat_seconds_count"] >= beats:
             return
         time.sleep(0.5)
-    raise BenchError(f"the collector did not beat {beats} times within {READY_SECONDS:.0f} s")
+    raise BenchError(f"the collector did not poll {beats} times within {READY_SECONDS:.0f} s")
 
 
 def wait_for_clients(address: Address, count: int, watching: Future[tuple[Seen, float]]) -> None:

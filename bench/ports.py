@@ -1,7 +1,7 @@
-"""Free ports of 127.0.0.1 for servers that are told where to listen, and that come back there after a restart.
+"""Free ports of 127.0.0.1 for servers that listen on a given port, also after a restart.
 
-They lie below the range from which systems give outgoing connections theirs (from 32768 on Linux, 49152 elsewhere), so
-that none is taken by a connection while its server is down.
+The ports are below the range of ephemeral ports (from 32768 on Linux, 49152 elsewhere), so that no outgoing connection
+uses one while its server is down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """One that nobody listens at, and that this process has not given out before."""
+    """A port on which nothing listens, and which this process has not returned before."""
     while True:
         port = random.SystemRandom().randint(_FIRST, _LAST)
         if port in _given:
@@ -29,5 +29,5 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them, all different."""
+    """``count`` different free ports."""
     return [free_port() for _ in range(count)]

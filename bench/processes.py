@@ -1,4 +1,4 @@
-"""Which process runs on which core, and what it has cost."""
+"""Assignment of processes to cores, and their processor time and memory."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Cores:
 
 
 def pin(pid: int, cores: frozenset[int]) -> None:
-    """Keep a process on ``cores``; 0 is the calling one, no cores means anywhere."""
+    """Pin a process to ``cores``; pid 0 is the calling process, an empty set means any core."""
     if cores:
         os.sched_setaffinity(pid, cores)
 
 
 @contextmanager
 def started_on(cores: frozenset[int]) -> Iterator[None]:
-    """Processes started in the block run on ``cores`` with all their threads; no cores means anywhere."""
+    """Processes started in the block run on ``cores`` with all their threads; an empty set means any core."""
     if not cores:
         yield
         return
@@ -59,7 +59,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def anonymous_bytes(pid: int) -> int | None:
-    """Memory of a process that no file backs (``RssAnon``); ``None`` where the system does not tell."""
+    """Anonymous memory of a process (``RssAnon``); ``None`` if the system does not report it."""
     try:
         with open(f"/proc/{pid}/status") as status:
             for line in status:
@@ -71,12 +71,12 @@ def anonymous_bytes(pid: int) -> int | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """All memory of a process that is in memory, mapped files included."""
+    """Resident memory of a process, including mapped files."""
     return int(psutil.Process(pid).memory_info().rss)
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process and those it starts have as many open files as the system allows."""
+    """Raise the limit of open files, for this process and its children, to what the system allows."""
     with suppress(ImportError):  # Windows has no such limit to raise
         import resource
 
@@ -100,7 +100,7 @@ def raise_on_sigterm() -> None:
 
 
 class LoadProcesses:
-    """Processes of their own for the load, so that a generator's work never shows as the server's."""
+    """Separate processes for the load, so that a generator's work is not measured as the server's."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""The registry's rows: many nodes of many topics register, and ``/lookup`` is asked while they go on talking."""
+"""The registry's rows: many nodes register many topics, and ``/lookup`` is queried while they send commands."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bench.server import Address, Server, floor
 MAGIC = b"  V1"
 OK = struct.pack(">i", 2) + b"OK"
 TICK_SECONDS = 0.01
-"""Between two turns of the nodes: in each one pings, and another leaves a topic and comes back. At 1,000 nodes that is
-a ping in ten seconds from each, where nsqd sends one in fifteen."""
+"""Seconds between steps: in each, one node pings, and another unregisters and registers a topic. With 1,000 nodes, each
+pings every ten seconds; nsqd pings every fifteen."""
 NODES_ASKED = 20
 RECEIVE_BYTES = 1 << 20
 
@@ -38,7 +38,7 @@ class Fleet:
         self._topics = topics
 
     def register(self) -> Load:
-        """All of them, one after the other; the registry has answered every REGISTER when this returns."""
+        """Register all topics of all nodes, and wait for the response to every REGISTER."""
         clock = load.Clock()
         commands = "".join(f"REGISTER {topic}\n" for topic in self._topics).encode()
         for number, sock in enumerate(self._sockets):
@@ -60,7 +60,7 @@ class Fleet:
 
     @contextmanager
     def talking(self) -> Iterator[list[int]]:
-        """Ping, leave a topic and come back, in turn, as long as the block runs; yields a list of how many commands."""
+        """Ping, unregister and register topics in turn during the block; yields a list with the number of commands."""
         leaving = threading.Event()
         commands, failures = [0], []
 
@@ -88,7 +88,7 @@ class Fleet:
             leaving.set()
             thread.join()
         if failures:
-            raise BenchError(f"a node was let down while it was talking: {failures[0]}")
+            raise BenchError(f"a node's connection failed: {failures[0]}")
 
 
 def exactly(sock: socket.socket, count: int) -> bytes:
@@ -108,10 +108,10 @@ def expect_ok(sock: socket.socket, count: int) -> None:
 
 
 def ask_in_turn(address: Address, paths: list[str], seconds: float) -> tuple[Load, float, int]:
-    """GET the paths over and over in random order on one connection, each when the last is answered.
+    """GET the paths repeatedly in random order on one connection, each after the previous response.
 
     Returns the load with its latencies, the longest of them in µs, and the bytes of the largest body. Raises BenchError
-    for any answer but 200.
+    for any status but 200.
     """
     requests = [f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode() for path in paths]
     latencies = array("q")
@@ -147,7 +147,7 @@ def ask_in_turn(address: Address, paths: list[str], seconds: float) -> tuple[Loa
 def registry(options: Options) -> Iterator[Server]:
     """A lookup on free loopback ports."""
     flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
-    server = Server(["-m", "lookup", *flags], ["TCP", "HTTP"])
+    server = Server(["-m", "nsqlookup", *flags], ["TCP", "HTTP"])
     try:
         pin(server.pid, options.cores.server)
         yield server
@@ -158,7 +158,7 @@ def registry(options: Options) -> Iterator[Server]:
 
 
 def lookup(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Every node registers every topic; then the topics are looked up while the nodes ping, leave and come back."""
+    """Every node registers every topic; then the topics are looked up while the nodes ping, unregister and register."""
     names = [f"topic{i:05}" for i in range(options.topics)]
     paths = [f"/lookup?topic={name}" for name in names]
     size = f"{options.connections:,} nodes × {options.topics:,} topics"
@@ -201,19 +201,19 @@ def bare(
     *,
     also: dict[str, float],
 ) -> Row:
-    """A row whose messages have no bodies."""
+    """A row about messages without bodies."""
     return dataclasses.replace(measured.row(name, what, options, least, also=also), size=0, twin=False)
 
 
 def nodes_ms(server: Server) -> float:
-    """The mean time of ``/nodes``, which tells every registration."""
+    """The mean time of ``/nodes``, whose response has every registration."""
     begun = time.perf_counter()
     ask_all(server.http, "GET", ["/nodes"] * NODES_ASKED)
     return (time.perf_counter() - begun) / NODES_ASKED * 1000
 
 
 def check_registered(server: Server, nodes: int, names: list[str]) -> None:
-    """Hold what was registered against the registry's own answers."""
+    """Compare the registrations with the registry's responses."""
     [answer] = ask_all(server.http, "GET", [f"/lookup?topic={names[-1]}"])
     [topics] = ask_all(server.http, "GET", ["/topics"])
     found, known = len(json.loads(answer)["producers"]), len(json.loads(topics)["topics"])

@@ -43,17 +43,17 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
 }
 
 PROCESSES = 2
-"""Most generator processes that a row uses at a time."""
+"""Largest number of generator processes of a row."""
 
 
 def run(name: str, options: Options) -> Iterator[Row]:
-    """Yield the rows of ``name`` as they are measured, each against a broker and data path of its own."""
+    """Yield the rows of ``name`` as they are measured, each against its own broker and data path."""
     with load_processes(options.cores, PROCESSES) as processes:
         yield from ROWS[name](options, processes)
 
 
 def run_beside(name: str, options: Options) -> Iterator[Row]:
-    """As ``run``, each row followed by the same one with the pure-Python kernel."""
+    """Like ``run``, but each row is followed by the same row with the pure-Python kernel."""
     rows, twins = list(run(name, options)), list(run(name, dataclasses.replace(options, twin=True)))
     for pair in zip(rows, twins, strict=True):
         yield from pair

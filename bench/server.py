@@ -1,4 +1,4 @@
-"""The servers under load: a brokerd with a data path of its own, or one of the floors."""
+"""The servers under load: a brokerd with its own data path, or one of the floors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Address = tuple[str, int]
 
 
 class Server:
-    """A running server process; ``addresses`` maps ``TCP`` and ``HTTP`` to where it said it listens."""
+    """A running server process; ``addresses`` maps ``TCP`` and ``HTTP`` to the addresses that it logged."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class Server:
         """Start ``command`` and wait for a ``<face>: listening on`` line on stderr for each of ``faces``.
 
         ``command`` is the arguments of ``program``, or of this interpreter if that is None. All of the process's
-        threads run on ``cores``; an empty set means any. Raises BenchError with the process's last words when it ends,
-        or stays silent, before it listens.
+        threads run on ``cores``; an empty set means any. Raises BenchError with the last log line if the process exits,
+        or does not listen in time.
         """
         self.name = program.name if program else command[1] if command[0] == "-m" else command[0]
         self.addresses: dict[str, Address] = {}
@@ -65,12 +65,12 @@ class Server:
         self._reader.start()
         try:
             self._listening.wait(START_SECONDS)
-        except BaseException:  # interrupted: the caller never gets this server, and could not end it
+        except BaseException:  # interrupted: the caller never receives this server and cannot stop it
             self.kill()
             raise
         if not self._faces <= self.addresses.keys():
             self.kill()
-            words = self.last_words[-1] if self.last_words else "it said nothing"
+            words = self.last_words[-1] if self.last_words else "no output"
             raise BenchError(f"{self.name} did not start: {words}")
 
     @property
@@ -92,13 +92,13 @@ class Server:
         return anonymous_bytes(self.pid)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the process, as a crash would."""
         self.process.kill()
         self.process.wait()
         self._reader.join(STOP_SECONDS)
 
     def stop(self) -> None:
-        """Ask it to end; raises BenchError if it will not within STOP_SECONDS, or ends with a status other than 0."""
+        """Send SIGTERM; raises BenchError if the process does not exit within STOP_SECONDS with status 0."""
         self.process.terminate()
         try:
             status = self.process.wait(STOP_SECONDS)
@@ -107,10 +107,10 @@ class Server:
             raise BenchError(f"{self.name} was still running {STOP_SECONDS:.0f} s after SIGTERM") from None
         self._reader.join(STOP_SECONDS)
         if status != 0:
-            raise BenchError(f"{self.name} ended with status {status}: {' / '.join(self.last_words)}")
+            raise BenchError(f"{self.name} exited with status {status}: {' / '.join(self.last_words)}")
 
     def _read_log(self) -> None:
-        # Read to the end, or a server that logs much would block on a full pipe.
+        # Read everything: a server that logs a lot would block on a full pipe.
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.last_words.append(line.rstrip())
@@ -122,7 +122,7 @@ class Server:
 
 
 def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
-    """A brokerd on free loopback ports. ``twin`` makes it use the pure-Python kernel."""
+    """Start a brokerd on free loopback ports. ``twin``: use the pure-Python kernel."""
     server = Server(
         [
             "-m",
@@ -142,7 +142,7 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
 
 @contextmanager
 def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
-    """The reference's ``nsqd`` or ``nsqlookupd`` on the core that otherwise runs ours."""
+    """The reference's ``nsqd`` or ``nsqlookupd``, on the core that our server uses."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
         if program.name == "nsqd":
@@ -158,7 +158,7 @@ def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Serve
 
 @contextmanager
 def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -> Iterator[Server]:
-    """A brokerd with ``flags`` and a data path of its own below ``below`` (or the system's temporary directory)."""
+    """A brokerd with ``flags`` and its own data path below ``below`` (default: the system's temporary directory)."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         server = start_brokerd(Path(data_path), *flags, twin=twin)
         try:
@@ -172,7 +172,7 @@ def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -
 
 @contextmanager
 def floor(cores: Cores, *arguments: str) -> Iterator[Server]:
-    """One of the servers of ``bench.floor`` on the core that brokerd has otherwise."""
+    """One of the servers of ``bench.floor``, on the core that brokerd uses."""
     server = Server(["-m", "bench.floor", *arguments], ["TCP"])
     try:
         pin(server.pid, cores.server)

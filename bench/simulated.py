@@ -1,12 +1,12 @@
-"""A cluster that is only its figures: nodes and their registry as the platform meets them, changing whenever asked.
+"""A simulated cluster: the HTTP API of nodes and a registry, with figures that change at each request.
 
 ``python -m bench.simulated --nodes 20 --topics 1000 --channels 5 --clients 50000`` serves ``/stats`` and ``/info`` of
-as many nodes, each on a port of its own, and the registry that lists them. Every second node is one of ours
-(histograms, ages, a boot id), the others are Go's (percentiles). Each topic is on two nodes, one of either kind.
+these nodes, each on its own port, and the registry that lists them. Half of the nodes are ours (histograms, ages, a
+boot id), the others are Go's (percentiles). Each topic is on two nodes, one of each kind.
 
-An answer is a template in which the digits of the numbers are written over, so that the cluster costs little beside
-what is measured. Numbers therefore begin with as many digits as they keep. ``message_bytes`` of every topic is the
-unix time of the answer in milliseconds: how old a figure is can be read wherever it arrives.
+A response is a template in which the digits of the numbers are overwritten, so that the simulation takes little
+processor time. Numbers therefore keep their number of digits. ``message_bytes`` of every topic is the Unix time of the
+response in milliseconds, so that the age of a figure can be computed wherever it arrives.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import uvloop
 
 TOPIC_NODES = 2
 BUCKETS = range(640, 760)
-"""Some 1 ms to 14 ms."""
+"""About 1 ms to 14 ms."""
 FINISHED_PER_BEAT = 24
-"""Buckets of a channel's histogram in which something is finished from one answer to the next."""
+"""Number of buckets of a channel's histogram that change between two responses."""
 
 
 def topic_name(number: int) -> str:
@@ -42,10 +42,10 @@ STAMP, COUNTER, BUCKET, GAUGE = 13, 10, 7, 4
 
 
 class Numbers:
-    """The numbers of an answer, by width: where each stands, and what it is now."""
+    """The numbers of a response, by width: offset and current value of each."""
 
     def __init__(self, body: bytearray) -> None:
-        """Numbers stand in ``body`` as runs of nines, as long as one of the widths."""
+        """In ``body``, numbers are runs of nines with one of the widths."""
         self.body = np.frombuffer(body, np.uint8)
         self.groups: dict[int, tuple[Any, Any]] = {}
         starts: dict[int, list[int]] = {width: [] for width in (STAMP, COUNTER, BUCKET, GAUGE)}
@@ -57,14 +57,14 @@ class Numbers:
             self.write(width)
 
     def write(self, width: int, which: Any = slice(None)) -> None:
-        """Write ``which`` of them over: all, or those at some indices."""
+        """Overwrite the numbers ``which``: all, or those at some indices."""
         places, values = self.groups[width]
         powers = 10 ** np.arange(width - 1, -1, -1, dtype=np.int64)
         self.body[places[which]] = values[which, None] // powers % 10 + ord("0")
 
 
 class Node:
-    """One node's answers."""
+    """One node's responses."""
 
     def __init__(self, number: int, nodes: int, topics: int, channels: int, clients: int) -> None:
         self.ours = number % 2 == 0
@@ -79,7 +79,7 @@ class Node:
         self._random = np.random.default_rng(number)
 
     def stats(self) -> bytearray:
-        """The answer as of now; all of it has changed."""
+        """The current response; all its numbers have changed."""
         for width, (_, values) in self.numbers.groups.items():
             if width == STAMP:
                 values[:] = time.time_ns() // 1_000_000
@@ -88,7 +88,7 @@ class Node:
             elif width == GAUGE:
                 values[:] = self._random.integers(1000, 9999, len(values))
             else:
-                # Some buckets of each channel, others each time.
+                # Different buckets of each channel at each request.
                 some = self._random.choice(len(BUCKETS), FINISHED_PER_BEAT, replace=False)
                 which = (np.arange(0, len(values), len(BUCKETS))[:, None] + some).reshape(-1)
                 values[which] += 3
@@ -190,7 +190,7 @@ def number_of(width: int) -> int:
 
 
 class Registry:
-    """nsqlookupd's answers about the nodes."""
+    """nsqlookupd's responses about the nodes."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes

@@ -1,8 +1,8 @@
 """``python -m bench.soak``: aionsq under load while brokers and registries are killed, restarted, paused and moved.
 
-Producers publish to all brokers and note what was acknowledged; consumers find the brokers through the registries, and
-fail now and then. At the end every acknowledged message must have reached each channel, and the brokers must tell that
-each consumer's RDY is shared out evenly and is ``max_in_flight`` in all.
+Producers publish to all brokers and record the acknowledged messages. Consumers discover the brokers through the
+registries and fail occasionally. At the end, every acknowledged message must have reached each channel, and according
+to the brokers each consumer's RDY must be evenly distributed and total ``max_in_flight``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 BROKERS, REGISTRIES = 4, 2
 SETTLE_SECONDS = 120.0
 SETTLE_MESSAGES = 40
-"""To each topic between two looks at RDY."""
+"""Messages to each topic between two checks of RDY."""
 SETTLING = b"settling."
 FAILS, SLEEPS = 0.002, 0.02
-"""Parts of the messages that a handler fails on, and takes its time over."""
+"""Fractions of the messages that a handler fails on, and processes slowly."""
 
 _S, _MS = timedelta(seconds=1), timedelta(milliseconds=1)
 _QUICK: dict[str, Any] = {
@@ -47,38 +47,38 @@ _QUICK: dict[str, Any] = {
     "read_timeout": 3 * _S,
     "max_reconnect_delay": _S,
 }
-"""Everything of a real deployment that takes a minute takes seconds here."""
+"""Intervals that are a minute in a real deployment are seconds here."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A topic, its channel, and who works on it."""
+    """A topic, its channel, and its producers and consumers."""
 
     topic: str
     channel: str
     producers: int
     per_second: int
-    """Publishes of each producer."""
+    """Publishes per second of each producer."""
     consumers: int
     max_in_flight: int
 
 
 STREAMS = (
     Stream("orders", "archive", producers=2, per_second=200, consumers=3, max_in_flight=50),
-    # Fewer messages in flight than there are brokers: RDY 1 has to be passed on.
+    # max_in_flight is less than the number of brokers, so that RDY 1 must rotate.
     Stream("scarce", "audit", producers=1, per_second=20, consumers=2, max_in_flight=2),
 )
 
 
 @dataclass
 class Ledger:
-    """What one stream was promised and got."""
+    """The acknowledged and the received messages of one stream."""
 
     acknowledged: set[bytes] = field(default_factory=set)
     in_doubt: int = 0
-    """Publishes that ended with an error: such a message may or may not be there."""
+    """Number of publishes that ended with an error; such a message may or may not be stored."""
     refused: Counter[str] = field(default_factory=Counter)
-    """Why they did, by the name of the error."""
+    """Number of these errors by name."""
     seen: set[bytes] = field(default_factory=set)
     deliveries: int = 0
 
@@ -89,12 +89,12 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a soak ended."""
+    """The result of a soak."""
 
     ledgers: dict[str, Ledger]
     blows: Counter[str]
     settle_seconds: float
-    """From the end of the blows until everything acknowledged had arrived and RDY was in balance."""
+    """Seconds from the last fault until every acknowledged message had arrived and RDY was balanced."""
     imbalance: list[str]
 
     @property
@@ -128,7 +128,7 @@ async def produce(stream: Stream, number: int, producer: Producer, ledger: Ledge
 
 
 async def consume(consumer: Consumer, ledger: Ledger, chance: random.Random) -> None:
-    """Handle messages until the consumer stops; a message counts only once it is handled."""
+    """Process messages until the consumer stops; a message counts only once its handler succeeded."""
 
     async def handle(message: Message) -> None:
         ledger.deliveries += 1
@@ -142,13 +142,13 @@ async def consume(consumer: Consumer, ledger: Ledger, chance: random.Random) -> 
 
 
 class HandlerFailed(Exception):
-    """What a handler raises that cannot do it now."""
+    """Raised by a handler to simulate a failure."""
 
 
 async def imbalance(cluster: Cluster, streams: dict[str, Stream]) -> list[str]:
-    """What the brokers tell of RDY that is not as it should be; ``streams`` are by client id.
+    """List deviations from the expected RDY counts, as reported by the brokers; ``streams`` is by client id.
 
-    All are asked at once: where there is less RDY than brokers, it is passed on several times a second.
+    All brokers are queried at once, because with fewer RDY than brokers, RDY 1 rotates several times a second.
     """
     ready: dict[str, list[int]] = defaultdict(list)
     async with AsyncExitStack() as stack:
@@ -169,7 +169,7 @@ async def imbalance(cluster: Cluster, streams: dict[str, Stream]) -> list[str]:
 
 
 async def soak(below: Path, seconds: float, seed: int, report: Callable[[str], None]) -> Outcome:
-    """Run it; ``report`` gets a line of progress each second. Raises BenchError when a server will not start."""
+    """Run the soak; ``report`` gets a line of progress each second. Raises BenchError if a server does not start."""
     chance = random.Random(seed)
     cluster = Cluster(below, BROKERS, REGISTRIES)
     ledgers = {stream.topic: Ledger() for stream in STREAMS}
@@ -232,10 +232,10 @@ def consumer_options(client_id: str, stream: Stream) -> ConsumerOptions:
 async def settled(
     cluster: Cluster, ledgers: dict[str, Ledger], clients: dict[str, Stream], producers: dict[str, Producer]
 ) -> list[str]:
-    """Wait until all is as it should be, for SETTLE_SECONDS at most; returns what is wrong with RDY then.
+    """Wait at most SETTLE_SECONDS until the cluster has settled; returns the remaining deviations of RDY.
 
-    While RDY is not in balance messages go to each topic, and no handler fails on them: a consumer that backs off ends
-    that with a success, not by itself. They are many, as it asks one broker for one while others take what they can.
+    While RDY is not balanced, messages are sent to each topic, and no handler fails on them, because backoff ends only
+    with a success. Many are needed: a consumer in backoff requests one message from one broker.
     """
     until = time.monotonic() + SETTLE_SECONDS
     numbers = itertools.count()
@@ -264,7 +264,7 @@ async def report_each_second(ledgers: dict[str, Ledger], cluster: Cluster, repor
 
 
 def told(outcome: Outcome, seconds: float, seed: int) -> str:
-    """The outcome for people."""
+    """The outcome as readable text."""
     blows = ", ".join(f"{count} {what}" for what, count in sorted(outcome.blows.items()))
     lines = [f"{seconds:g} s, {BROKERS} brokers, {REGISTRIES} registries, seed {seed}", f"blows: {blows}"]
     for topic, ledger in outcome.ledgers.items():
@@ -281,10 +281,10 @@ def told(outcome: Outcome, seconds: float, seed: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=minutes, default=10.0, help="how long (default 10)")
+    parser.add_argument("--minutes", type=minutes, default=10.0, help="duration (default 10)")
     parser.add_argument("--seed", type=int, help="repeat the choices of an earlier run; its timing cannot be repeated")
-    parser.add_argument("--data-path", type=Path, help="directory in which to make the data paths; kept on failure")
-    parser.add_argument("--log", type=Path, help="file for what the client logs")
+    parser.add_argument("--data-path", type=Path, help="directory for the data paths, which are kept on failure")
+    parser.add_argument("--log", type=Path, help="file for the client's log")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     logging.basicConfig(

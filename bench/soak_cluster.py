@@ -19,14 +19,14 @@ DOWN_SECONDS = (0.0, 2.0)
 
 
 class Broker:
-    """A brokerd with one data path and two addresses, at one of which it is."""
+    """A brokerd with one data path and two addresses, of which it uses one at a time."""
 
     def __init__(self, data_path: Path, registries: Sequence[str]) -> None:
         data_path.mkdir()
         self.tcp_addresses = [free_address(), free_address()]
         self.http_address = free_address()
         self.is_busy = False
-        """True while something is being done to it."""
+        """True while a fault is being applied."""
         self._at = 0
         self._data_path = data_path
         self._registries = registries
@@ -47,12 +47,12 @@ class Broker:
             await asyncio.to_thread(self._server.kill)
 
     async def stop(self) -> None:
-        """SIGTERM, and the end it leads to."""
+        """Send SIGTERM and wait for the exit."""
         if self._server is not None:
             await asyncio.to_thread(self._server.stop)
 
     def move(self) -> None:
-        """Be at the other address from the next start on."""
+        """Use the other address from the next start on."""
         self._at = 1 - self._at
 
     async def pause(self, seconds: float) -> None:
@@ -74,10 +74,10 @@ class Registry:
 
     async def start(self) -> None:
         addresses = [f"--tcp-address={self.tcp_address}", f"--http-address={self.http_address}"]
-        self._server = await asyncio.to_thread(Server, ["-m", "lookup", *addresses], ["TCP", "HTTP"])
+        self._server = await asyncio.to_thread(Server, ["-m", "nsqlookup", *addresses], ["TCP", "HTTP"])
 
     async def kill(self) -> None:
-        """``kill -9``: it forgets everything."""
+        """``kill -9``; the registry loses all registrations."""
         if self._server is not None:
             await asyncio.to_thread(self._server.kill)
 
@@ -90,10 +90,10 @@ class Cluster:
         tcp_addresses = [each.tcp_address for each in self.registries]
         self.brokers = [Broker(below / f"broker{number}", tcp_addresses) for number in range(brokers)]
         self.blows: Counter[str] = Counter()
-        """What was done, and how often."""
+        """Number of faults by kind."""
 
     async def start(self, channels: Sequence[tuple[str, str]]) -> None:
-        """Start all, and create the channels everywhere."""
+        """Start all processes, and create the channels on every broker."""
         await asyncio.gather(*(each.start() for each in self.registries))
         await asyncio.gather(*(each.start() for each in self.brokers))
         for broker in self.brokers:
@@ -108,7 +108,7 @@ class Cluster:
         await asyncio.gather(*(each.kill() for each in processes))
 
     async def harass(self, seconds: float, chance: random.Random) -> None:
-        """Do one thing after another to it for so long, several at a time; in the end everything runs."""
+        """Apply faults for ``seconds``, several at a time; at the end all processes run."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
@@ -121,7 +121,7 @@ class Cluster:
             await self._strike_registry(chance)
             return
         idle = [broker for broker in self.brokers if not broker.is_busy]
-        if len(idle) < 2:  # one is always left alone, or nothing would be published
+        if len(idle) < 2:  # one broker always stays available for publishing
             return
         broker = chance.choice(idle)
         broker.is_busy = True
@@ -158,5 +158,5 @@ class Cluster:
 
 
 def free_address() -> str:
-    """A loopback address where nothing listens now, nor while the server there is down."""
+    """A loopback address that no other process uses, also while its server is down."""
     return f"127.0.0.1:{free_port()}"

@@ -16,7 +16,7 @@ def percent(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """Three digits where it is small, whole where it is large."""
+    """Three significant digits, or a whole number from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -65,7 +65,7 @@ def waits_table(rows: list[Row]) -> Table | None:
 
 
 def add(grid: Table, row: Row) -> None:
-    """One line, and one more for what only this row has."""
+    """Add a row, with one more line for each figure that only this row has."""
     cells = [
         f"{row.name}, twin" if row.twin else row.name,
         row.what,

@@ -1,4 +1,4 @@
-"""The rows about rates: how many messages a second go in and out, and what each costs."""
+"""The rows about throughput: messages per second in and out, and the processor time of each."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def pub1(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def pub64(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """What a client does that has many publishers in flight on one connection, each waiting for its own answer."""
+    """A client with many concurrent publishers on one connection, each of which waits for its own response."""
     command = wire.pub(TOPIC, options.body)
     burst = command * PIPELINED
 
@@ -112,7 +112,7 @@ def pub64(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def draining(options: Options, processes: LoadProcesses, *flags: str) -> Measured:
-    """A topic that was filled in ``options.seconds`` is drained."""
+    """Drain a topic that was filled for ``options.seconds``."""
     with brokerd(options.cores, options.data_path, *flags, twin=options.twin) as server:
         create_work(server)
         filled = processes.run(load.publish, server.tcp, options.batch_command, options.batch, options.seconds)
@@ -147,7 +147,7 @@ def sub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def sync(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """The same three with every acknowledgement waiting for the disk."""
+    """pub, pub1 and sub, with every acknowledgement after a sync."""
     batch, single = options.batch_command, wire.pub(TOPIC, options.body)
     synced = partial(brokerd, options.cores, options.data_path, SYNC, twin=options.twin)
     batches = publishing(
@@ -206,7 +206,7 @@ def http_mpub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def trial(options: Options, processes: LoadProcesses) -> int:
-    """How many batches one connection publishes in half the time given: the fixed work of rows to be compared."""
+    """The number of batches that one connection publishes in half the given time: fixed work for comparing rows."""
     with brokerd(options.cores, options.data_path, twin=options.twin) as server:
         create_work(server)
         seconds = options.seconds / 2
@@ -214,7 +214,7 @@ def trial(options: Options, processes: LoadProcesses) -> int:
 
 
 def busy_pair(options: Options, processes: LoadProcesses, server: Server, messages: int) -> Measured:
-    """A publisher at full speed and a consumer that drains the work channel meanwhile, until all is finished."""
+    """Run a publisher at full speed and a consumer that drains the work channel, until every message is finished."""
 
     def run() -> Load:
         commands = messages // options.batch
@@ -230,9 +230,9 @@ def busy_pair(options: Options, processes: LoadProcesses, server: Server, messag
 
 
 def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A busy pair on one of the channels, and the rest of them idle. Every row does the same work.
+    """A producer and a consumer on one channel, with other channels idle. Every row does the same work.
 
-    What is compared is the broker's time for a message, to that of the same round's first row.
+    Compares the broker's processor time per message with the first row of the same round.
     """
 
     def to(channels: int, short: Options) -> Measured:
@@ -249,7 +249,7 @@ def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def mixed(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A busy pair with messages of each size: publishing, delivery and FIN at once, on one core."""
+    """A producer and a consumer with messages of each size: publishing, delivery and FIN at once, on one core."""
     for size in MIXED_SIZES:
         sized = replace(options, size=size)
         messages = trial(sized, processes)

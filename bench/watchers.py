@@ -1,4 +1,4 @@
-"""Browsers as the web process meets them: many websockets that look at the cluster, in one process."""
+"""Simulated browsers: many WebSockets that subscribe to the cluster's figures, in one process."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ SETTLE_SECONDS = 60.0
 
 @dataclass
 class Seen:
-    """What the websockets were told within the time measured."""
+    """What the WebSockets received within the measured time."""
 
     deltas: int = 0
     snapshots: int = 0
     nbytes: int = 0
     missed: int = 0
-    """Versions that a websocket was not told of."""
+    """Versions that a WebSocket did not receive."""
     closed: int = 0
     ages_ms: list[float] = field(default_factory=list)
-    """From a node's answer to the frame with its figures in a websocket, of those that read them."""
+    """Time from a node's response to the WebSocket frame with its figures, of watchers that parse them."""
     taken_at_ms: list[int] = field(default_factory=list)
-    """When each picture was drawn, as one websocket was told."""
+    """``taken_at`` of each snapshot that one WebSocket received."""
 
 
 class Watcher(asyncio.Protocol):
-    """One websocket. It looks at a topic, or at everything; ``reads`` whether it reads what it is told."""
+    """One WebSocket, whose view is a topic or everything; ``reads``: whether it parses what it receives."""
 
     def __init__(self, request: bytes, topic: str | None, seen: Seen, *, reads: bool, tells_time: bool) -> None:
         self.request = request
@@ -55,7 +55,7 @@ class Watcher(asyncio.Protocol):
         self.tells_time = tells_time
         self.opened = False
         self.shown = asyncio.Event()
-        """The whole picture has come, as far as it looks."""
+        """Whether the whole snapshot of its view has arrived."""
         self.version = 0
         self._received = bytearray()
         self._frame: list[bytes] = []
@@ -115,7 +115,7 @@ class Watcher(asyncio.Protocol):
         self.write(TEXT, json.dumps(message).encode())
 
     def write(self, opcode: int, payload: bytes) -> None:
-        """One frame of at most 125 bytes."""
+        """Write one frame, whose payload has at most 125 bytes."""
         mask = os.urandom(4)
         masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
         self.transport.write(struct.pack(">BB", 0x80 | opcode, 0x80 | len(payload)) + mask + masked)
@@ -124,8 +124,8 @@ class Watcher(asyncio.Protocol):
 def first_bytes(delta: bytes) -> int | None:
     """The first of the topics' ``message_bytes`` that changed; None if none did.
 
-    It is searched for, since twenty readers of everything would parse for a quarter of a second, one after the other,
-    while the frames of the next wait to be stamped.
+    It is searched for in the text, because parsing the deltas of twenty watchers of everything would take a quarter of
+    a second, during which the next frames would wait for their time stamp.
     """
     place = delta.find(b'"message_bytes":[', delta.find(b'"set":', delta.find(b'"topics":')))
     found = None if place < 0 else FIRST.match(delta, place + len(b'"message_bytes":['))
@@ -133,7 +133,7 @@ def first_bytes(delta: bytes) -> int | None:
 
 
 def frame_at(held: bytearray, place: int) -> tuple[int, int, int] | None:
-    """Where the payload of the frame at ``place`` begins and ends, and its opcode; None if it is not all there."""
+    """Start and end of the payload of the frame at ``place``, and its opcode; None if it is incomplete."""
     if len(held) < place + 2:
         return None
     opcode, length, begin = held[place] & 0x0F, held[place + 1] & 0x7F, place + 2
@@ -151,7 +151,7 @@ def itself(watcher: Watcher) -> Watcher:
 
 
 def watch(address: Address, cookie: str, topics: list[str | None], seconds: float) -> tuple[Seen, float]:
-    """Open a websocket for each of ``topics`` (None looks at everything), wait until each has its picture, and watch
+    """Open a websocket for each of ``topics`` (None looks at everything), wait until each has its snapshot, and watch
     for ``seconds``. Returns what was seen, and the processor seconds it took to see it."""
     return uvloop.run(_watch(address, cookie, topics, seconds))
 
@@ -175,7 +175,7 @@ async def _watch(address: Address, cookie: str, topics: list[str | None], second
             await asyncio.gather(*(watcher.shown.wait() for watcher in watchers))
     except TimeoutError:
         waiting = sum(not watcher.shown.is_set() for watcher in watchers)
-        raise BenchError(f"{waiting} of {len(watchers)} websockets had no picture in {SETTLE_SECONDS:.0f} s") from None
+        raise BenchError(f"{waiting} of {len(watchers)} WebSockets had no snapshot in {SETTLE_SECONDS:.0f} s") from None
     await asyncio.sleep(5)
     fresh = Seen()
     for watcher in watchers:

@@ -1,6 +1,6 @@
-"""The bytes a load generator sends and expects, built once before any clock starts.
+"""The bytes that load generators send and expect, built before the clock starts.
 
-Written from the protocol, not from ``nsqwire``: a benchmark that shares its peer's encoder shares its mistakes.
+Implemented from the protocol specification, not with ``nsqwire``: a shared encoder would hide its own mistakes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIN_LENGTH: Final = len(b"FIN 0123456789abcdef\n")
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """One frame as a server sends it: ``int32 size | int32 type | data``; the size counts the type."""
+    """One frame as sent by a server: ``int32 size | int32 type | data``; the size includes the type."""
     return struct.pack(">ii", len(data) + 4, kind) + data
 
 
@@ -30,18 +30,18 @@ HEARTBEAT: Final = frame(RESPONSE, b"_heartbeat_")
 
 
 def identify(**fields: object) -> bytes:
-    """IDENTIFY without feature negotiation, so that the answer is a plain ``OK`` unless ``fields`` ask otherwise."""
+    """IDENTIFY without feature negotiation, unless ``fields`` request it; the response is then a plain ``OK``."""
     body = json.dumps(fields, separators=(",", ":")).encode()
     return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
 
 
 def sized(body: bytes) -> bytes:
-    """A body behind its ``int32`` length."""
+    """A body after its ``int32`` length."""
     return struct.pack(">i", len(body)) + body
 
 
 def batch(bodies: Sequence[bytes]) -> bytes:
-    """``int32 count``, then each message behind its length: MPUB's body and that of ``/mpub?binary=true``."""
+    """``int32 count``, then each message after its length: the body of MPUB and of ``/mpub?binary=true``."""
     return struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies))
 
 
