@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.processes import anonymous_bytes
 from tests.harness.daemon import Broker
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, is_readable
 
 Connect = Callable[..., Any]
 MIB = 1 << 20
@@ -226,5 +225,4 @@ def test_a_crowd_that_says_nothing_is_no_burden(shared: Broker, bystander: Bysta
     for peer in crowd:
         peer.socket.close()
     assert bystander.is_undisturbed()
-    readable, _, _ = select.select([bystander.socket], [], [], 0)
-    assert not readable
+    assert not is_readable(bystander.socket, 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import select
 import socket
 import ssl
 import struct
@@ -19,7 +18,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, is_readable
 
 RESPONSE, ERROR = 0, 1
 Connect = Callable[..., Any]
@@ -519,8 +518,7 @@ def test_garbage_on_the_https_port_is_hung_up_on(shared, context) -> None:
         socket.create_connection((host, int(port)), DEADLINE_S) as silent,
     ):
         garbage.sendall(os.urandom(1000))
-        readable, _, _ = select.select([garbage], [], [], DEADLINE_S)
-        assert readable
+        assert is_readable(garbage)
         served = https(shared, context())
         served.request("GET", "/ping")
         assert served.getresponse().read() == b"OK"

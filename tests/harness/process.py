@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import subprocess
 import threading
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, is_readable
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
@@ -67,7 +66,7 @@ class Process:
     def _read(self, output: int, log: list[str]) -> None:
         pending = b""
         while not self._left.is_set():
-            if not select.select([output], [], [], 0.1)[0]:
+            if not is_readable(output, 0.1):
                 continue
             chunk = os.read(output, 65536)
             if not chunk:

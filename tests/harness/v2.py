@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import zlib
@@ -10,7 +9,7 @@ from types import TracebackType
 
 import cramjam
 
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, is_readable
 
 SILENCE_S = 0.15
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -98,7 +97,7 @@ class V2Client:
 
     def is_silent(self, seconds: float = SILENCE_S) -> bool:
         """True when nothing arrives for ``seconds``: the one thing that only waiting can show."""
-        return not select.select([self.socket], [], [], seconds)[0]
+        return not is_readable(self.socket, seconds)
 
     def is_closed(self) -> bool:
         """True once the broker has closed the connection; reads and drops whatever comes before."""

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import select
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 DEADLINE_S = 60.0
 POLL_INTERVAL_S = 0.01
 
 T = TypeVar("T")
+
+
+class HasFileno(Protocol):
+    """A socket, a pipe or a file."""
+
+    def fileno(self) -> int: ...
 
 
 def wait_until(condition: Callable[[], T | None], what: str = "the condition", *, within_s: float = DEADLINE_S) -> T:
@@ -45,3 +52,10 @@ async def until(
             return value
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
         await asyncio.sleep(POLL_INTERVAL_S)
+
+
+def is_readable(source: HasFileno | int, within_s: float = DEADLINE_S) -> bool:
+    """Whether ``source`` has something to read within so many seconds. select() refuses descriptors above 1,023."""
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import select
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from bench.wire import mpub, pub
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import is_readable, wait_until
 
 Board = Any
 Subscribe = Callable[..., Any]
@@ -64,8 +63,7 @@ def test_idle_consumers_are_served_in_turn(topic: str, subscribe: Subscribe, pub
     served: Counter[int] = Counter()
     for i in range(60):
         publisher.ok(pub(topic, b"%d" % i))
-        ready = select.select([peer.socket for peer in peers], [], [], 10)[0]
-        [number] = [n for n, peer in enumerate(peers) if peer.socket in ready]
+        [number] = wait_until(lambda: [n for n, peer in enumerate(peers) if is_readable(peer.socket, 0)])
         served[number] += 1
         peers[number].send(b"FIN %b\n" % peers[number].message()[0])
         peers[number].ok(pub(topic + "-barrier", b"x"))
