@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def parse_host_port(text: str) -> tuple[str, int]:
-    """Split ``host:port``; IPv6 in brackets, an empty host for every interface. Raises ValueError for the user."""
+    """Split ``host:port``. IPv6 is in brackets; an empty host is every interface. Raises ValueError with a message."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -18,7 +18,7 @@ def parse_host_port(text: str) -> tuple[str, int]:
 
 
 def address_text(address: object) -> str:
-    """A socket's name as Go prints it: ``ip:port``, IPv6 in brackets; ``@`` for a Unix peer, who has none."""
+    """A socket's address as Go prints it: ``ip:port``, IPv6 in brackets; ``@`` for the client of a Unix socket."""
     if not isinstance(address, tuple) or len(address) < 2:
         return "@"
     host, port = address[0], address[1]

@@ -1,7 +1,7 @@
-"""The compressions a connection can have: one object for its two streams, the same at either end.
+"""Compression of a connection: one object for both directions, used by the broker and by the client.
 
-``decode`` gives out bounded pieces, so that a small frame that inflates without end costs the memory of one piece;
-whoever pulls them decides how many a turn.
+``decode`` yields pieces of limited size, so that a small input that inflates to a huge output takes the memory of one
+piece only. The caller decides how many pieces to take at a time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 class StreamBroken(Exception):
-    """What the other side sent cannot be unpacked."""
+    """The received data cannot be decompressed."""
 
 
 class StreamEnded(Exception):
-    """The other side has ended its compressed stream; it will not say any more."""
+    """The other side has ended its compressed stream and sends no more."""
 
 
 class Codec(Protocol):
-    """One compression, both directions."""
+    """One compression, in both directions."""
 
     def encode(self, data: bytes | memoryview) -> bytes:
         """Compress so that the other side can decode all of ``data`` at once."""
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what ``data`` holds in pieces of at most PIECE_BYTES. Take all before the next call.
+        """Yield the decompressed ``data`` in pieces of at most PIECE_BYTES. Take all of them before the next call.
 
         Raises StreamBroken, StreamEnded.
         """
@@ -49,7 +49,7 @@ class Deflate:
     def decode(self, data: bytes) -> Iterator[bytes]:
         inflate = self._inflate
         piece = data
-        # A full piece may leave output inside zlib although it has taken all of the input.
+        # zlib may still contain output after it has consumed the whole input, if the piece is full.
         while data or len(piece) == PIECE_BYTES:
             try:
                 piece = inflate.decompress(data, PIECE_BYTES)
@@ -102,7 +102,7 @@ class Snappy:
                 at += _HEADER_BYTES
                 passed_over += 1
                 if passed_over % _PASSED_OVER_AT_ONCE == 0:
-                    yield b""  # whoever pulls may want to stop
+                    yield b""  # lets the caller stop here
                 continue
             end = at + _HEADER_BYTES + size
             if kind == _IDENTIFIER_KIND:
@@ -125,7 +125,7 @@ class Snappy:
         self._rest = data[at:]
 
     def _chunk(self, chunk: bytes) -> bytes:
-        """One chunk's content, its checksum verified."""
+        """Return the content of a chunk whose checksum is correct."""
         try:
             size = cramjam.snappy.decompress_into(_IDENTIFIER + chunk, _content)
         except cramjam.DecompressionError as error:
@@ -134,13 +134,13 @@ class Snappy:
 
 
 _content: Final = bytearray(PIECE_BYTES)
-"""Where a chunk is decompressed to, whoever's it is; it is copied out at once."""
+"""Buffer into which chunks of all connections are decompressed; the content is copied out at once."""
 _WRITTEN_BYTES: Final = 16 * 1024
-"""Content of a chunk of ours: nsqd's buffer. pynsq takes a read that holds no end of a chunk for an error."""
+"""Content of a chunk that is sent: the size of nsqd's buffer. pynsq fails if a read contains no end of a chunk."""
 _HEADER_BYTES: Final = 4
 _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _IDENTIFIER_KIND: Final = 0xFF
-_CONTENT: Final = (0x00, 0x01)  # compressed, as it is
+_CONTENT: Final = (0x00, 0x01)  # compressed, uncompressed
 _FIRST_SKIPPABLE: Final = 0x80
 _PASSED_OVER_AT_ONCE: Final = 1024  # chunks without content, each four bytes and more
 _MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum; snappy's bound for incompressible content

@@ -13,7 +13,7 @@ MAX_DPUB_LINE = 128
 
 @dataclass(slots=True, eq=False, repr=False)
 class IdentifyCommand:
-    """IDENTIFY; the session's ``terms`` already hold what was agreed."""
+    """IDENTIFY; the session's ``terms`` are already updated."""
 
     asked: Identify
 
@@ -44,9 +44,9 @@ class Pub:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PubRun:
-    """``count`` PUB commands to one topic in a row, with the same line of ``line_bytes``.
+    """``count`` consecutive PUB commands to one topic, with the same line of ``line_bytes``.
 
-    ``commands`` is their bytes, each ``line | size i32 | body``, checked; the next read overwrites it.
+    ``commands`` has their bytes, each ``line | size i32 | body``, checked; the next read overwrites it.
     """
 
     topic: str
@@ -55,7 +55,7 @@ class PubRun:
     line_bytes: int
 
     def bodies(self) -> Iterator[memoryview]:
-        """The messages one by one."""
+        """Yield the body of each message."""
         at = 0
         for _ in range(self.count):
             start = at + self.line_bytes + 4
@@ -65,7 +65,7 @@ class PubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class DpubRun:
-    """``count`` DPUB commands to one topic in a row, each with a delay of its own, not 0.
+    """``count`` consecutive DPUB commands to one topic, each with its own delay, which is not 0.
 
     ``commands`` has their bytes, each ``DPUB <topic> <ms>\\n | size i32 | body``, checked, with ``body_bytes`` bytes of
     bodies in all; the next read overwrites it.
@@ -77,7 +77,7 @@ class DpubRun:
     body_bytes: int
 
     def each(self) -> Iterator[Pub]:
-        """The commands one by one."""
+        """Yield the commands one by one."""
         at = 0
         for _ in range(self.count):
             line = bytes(self.commands[at : at + MAX_DPUB_LINE]).partition(b"\n")[0]
@@ -88,9 +88,9 @@ class DpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class MpubRun:
-    """``count`` MPUB commands to one topic in a row, with the same line of ``line_bytes``.
+    """``count`` consecutive MPUB commands to one topic, with the same line of ``line_bytes``.
 
-    ``commands`` is their bytes, each ``line | body size i32 | count i32 | count × (size i32 | body)``, checked, with
+    ``commands`` has their bytes, each ``line | body size i32 | count i32 | count × (size i32 | body)``, checked, with
     ``messages`` in all; the next read overwrites it.
     """
 
@@ -101,7 +101,7 @@ class MpubRun:
     line_bytes: int
 
     def each(self) -> Iterator[Mpub]:
-        """The commands one by one."""
+        """Yield the commands one by one."""
         at = 0
         for _ in range(self.count):
             start = at = at + self.line_bytes + 8
@@ -113,14 +113,14 @@ class MpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Authorize:
-    """An MPUB is about to be read; comes before its Mpub, and only where an auth server is asked."""
+    """The line of an MPUB was read. Precedes the Mpub, so that it can be authorized; only sent with an auth server."""
 
     topic: str
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Mpub:
-    """MPUB. ``messages`` holds ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
+    """MPUB. ``messages`` has ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
 
     topic: str
     messages: memoryview
@@ -136,7 +136,7 @@ class Rdy:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Fin:
-    """``count`` FIN commands in a row: ``lines`` is their bytes, 21 each; the next read overwrites it."""
+    """``count`` consecutive FIN commands: ``lines`` has their bytes, 21 each; the next read overwrites it."""
 
     lines: memoryview
     count: int
@@ -144,7 +144,7 @@ class Fin:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Req:
-    """``count`` REQ commands in a row with the same delay, which is not clamped yet.
+    """``count`` consecutive REQ commands with the same delay, which is not clamped yet.
 
     ``lines`` has their bytes, lines of equal length that begin with ``REQ <id>``; the next read overwrites it.
     """
@@ -161,7 +161,7 @@ class Req:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Touch:
-    """``count`` TOUCH commands in a row: ``lines`` has their bytes, 23 each; the next read overwrites it."""
+    """``count`` consecutive TOUCH commands: ``lines`` has their bytes, 23 each; the next read overwrites it."""
 
     lines: memoryview
     count: int

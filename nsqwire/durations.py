@@ -8,7 +8,7 @@ _NS: Final = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,  # micro sign
-    "μs": 1_000,  # Greek mu: Go takes both
+    "μs": 1_000,  # Greek mu: Go accepts both
     "ms": 1_000_000,
     "s": 1_000_000_000,
     "m": 60_000_000_000,
@@ -19,10 +19,10 @@ _GO_MAX_NS: Final = 2**63 - 1
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read Go's notation: numbers with units, ``0`` alone, a sign in front.
+    """Read Go's notation: numbers with units, or ``0``, with an optional sign.
 
-    A timedelta counts microseconds; nanoseconds below that are cut. Raises ValueError with a sentence for the user,
-    also for what Go's 64-bit nanoseconds cannot hold (292 years).
+    Fractions of a microsecond are dropped. Raises ValueError with a message for the user, also above 292 years, the
+    limit of Go's 64-bit nanoseconds.
     """
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text[:1] in ("-", "+") else text
@@ -42,7 +42,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def nanoseconds(duration: timedelta) -> int:
-    """The whole duration in nanoseconds, exactly."""
+    """The duration in nanoseconds, exactly."""
     return (duration // timedelta(microseconds=1)) * 1_000
 
 

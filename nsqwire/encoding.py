@@ -1,4 +1,4 @@
-"""Encodes a client's commands: ``NAME p1 p2…\\n``, then for some a body behind its ``i32`` length."""
+"""Encodes a client's commands: ``NAME p1 p2…\\n``, followed by ``length i32 | body`` for those that have a body."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def identify(fields: Mapping[str, object]) -> bytes:
 
 
 def auth(secret: str) -> bytes:
-    """AUTH with the secret the auth server knows."""
+    """AUTH with the secret, which the auth server checks."""
     return _with_body(b"AUTH\n", secret.encode())
 
 
@@ -38,7 +38,7 @@ def pub(topic: str, body: bytes) -> bytes:
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """MPUB: all of ``bodies``, kept together or refused together."""
+    """MPUB of all ``bodies``, which the broker accepts or refuses as a whole."""
     parts = [_LENGTH.pack(len(bodies))]
     for body in bodies:
         parts += (_LENGTH.pack(len(body)), body)
@@ -46,7 +46,7 @@ def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
 
 
 def dpub(topic: str, defer_ms: int, body: bytes) -> bytes:
-    """DPUB: a message to be delivered no sooner than ``defer_ms`` milliseconds from now."""
+    """DPUB of a message that is delivered after ``defer_ms`` milliseconds at the earliest."""
     return _with_body(f"DPUB {topic} {defer_ms}\n".encode(), body)
 
 
@@ -61,7 +61,7 @@ def fin(message_id: bytes) -> bytes:
 
 
 def req(message_id: bytes, delay_ms: int) -> bytes:
-    """REQ: deliver the message again, ``delay_ms`` milliseconds from now."""
+    """REQ: the message is delivered again after ``delay_ms`` milliseconds."""
     return b"REQ %b %d\n" % (message_id, delay_ms)
 
 

@@ -1,6 +1,6 @@
-"""What can go wrong, and how a client hears of it.
+"""The errors of the protocol, and how they are reported to clients.
 
-Code raises what happened; :data:`REPLIES` says which error code a TCP client gets, which status and message an HTTP
+Code raises the error; :data:`REPLIES` defines which error code a TCP client gets, which status and message an HTTP
 client gets, and whether the TCP connection is closed after the error frame. The codes and texts are nsqd's.
 """
 
@@ -14,7 +14,7 @@ class NSQError(Exception):
 
 
 class BadProtocol(NSQError):
-    """The connection did not open with a magic that is spoken here."""
+    """The connection did not begin with the magic of a supported protocol."""
 
 
 class Invalid(NSQError):
@@ -22,7 +22,7 @@ class Invalid(NSQError):
 
 
 class BadBody(NSQError):
-    """The body of IDENTIFY, AUTH or MPUB cannot be used."""
+    """The body of IDENTIFY, AUTH or MPUB is invalid."""
 
 
 class BadTopic(NSQError):
@@ -38,7 +38,7 @@ class BadMessage(NSQError):
 
 
 class PublishFailed(NSQError):
-    """The broker could not keep a message; the text is the reason, such as the disk's error."""
+    """The broker could not store a message; the text is the reason, such as the disk's error."""
 
 
 class PubFailed(PublishFailed):
@@ -58,7 +58,7 @@ class SubFailed(NSQError):
 
 
 class IdentifyFailed(NSQError):
-    """IDENTIFY was understood, but what it asks for cannot be had."""
+    """IDENTIFY was valid, but the broker cannot grant what it requests."""
 
 
 class AuthDisabled(NSQError):
@@ -66,15 +66,15 @@ class AuthDisabled(NSQError):
 
 
 class AuthFirst(NSQError):
-    """A command that needs AUTH came before it."""
+    """A command that requires AUTH was sent before AUTH."""
 
 
 class AuthFailed(NSQError):
-    """No auth server gave an answer that can be used; why is not for the client to know."""
+    """No auth server gave a valid answer. The client is not told the reason."""
 
 
 class Unauthorized(NSQError):
-    """The auth server's answer does not allow it."""
+    """The auth server's answer does not permit the command."""
 
 
 class FinFailed(NSQError):
@@ -90,20 +90,20 @@ class TouchFailed(NSQError):
 
 
 class TopicNotFound(NSQError):
-    """A topic was named that does not exist."""
+    """The topic does not exist."""
 
 
 class ChannelNotFound(NSQError):
-    """A channel was named that does not exist."""
+    """The channel does not exist."""
 
 
 class Reply(NamedTuple):
-    """How a client hears of one kind of error."""
+    """How one kind of error is reported to a client."""
 
     tcp: str
     """Code of the error frame."""
     http: tuple[int, str] | None
-    """Status and message; None where HTTP cannot meet this error."""
+    """Status and message; None if the error cannot occur over HTTP."""
     fatal: bool
     """True: the connection is closed once the frame is flushed."""
 
@@ -134,7 +134,7 @@ REPLIES: dict[type[NSQError], Reply] = {
 
 
 def go_quote(raw: bytes) -> str:
-    r"""Quote a name the way Go's ``%q`` does, which nsqd's error texts carry.
+    r"""Quote a name as Go's ``%q`` does, which nsqd uses in its error texts.
 
     Control bytes and invalid UTF-8 become escapes (``\n``, ``\x00``, ``\xff``); printable characters stay as they are.
     """

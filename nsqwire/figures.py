@@ -18,10 +18,10 @@ Scope: TypeAlias = Literal["cluster", "node", "topic", "channel"]
 
 
 class Kind(Enum):
-    """What a figure measures, and how the value of a topic or channel is made from those of its nodes."""
+    """What a figure measures, and how the values of the nodes are combined."""
 
     GAUGE = "gauge", "sum"
-    """A whole number, as it is now."""
+    """A whole number that can rise and fall."""
     COUNTER = "counter", "sum"
     """A whole number that grows from 0 while the node's process runs."""
     RATE = "rate", "sum"

@@ -1,4 +1,4 @@
-"""Frames, which is everything a broker sends: ``size i32 | type i32 | data``, big-endian, size = 4 + len(data).
+"""Frames, the unit of everything a broker sends: ``size i32 | type i32 | data``, big-endian, size = 4 + len(data).
 
 A message frame's data is ``timestamp i64 (ns) | attempts u16 | id 16 ASCII hex digits | body``.
 """
@@ -22,12 +22,12 @@ HEARTBEAT = b"_heartbeat_"
 _HTTP = int.from_bytes(b"HTTP", "big")
 
 Span = tuple[int, int, int]
-"""A frame's type, and where its data begins and ends."""
+"""A frame's type, and the offsets at which its data begins and ends."""
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 
 class FrameError(Exception):
-    """The stream cannot be a broker's: a frame's size is impossible. Nothing after it can be read."""
+    """A frame's size is impossible, so the stream is not a broker's. Nothing after it can be read."""
 
 
 class Message(NamedTuple):
@@ -48,7 +48,7 @@ def encode_frame(frame_type: int, data: bytes) -> bytes:
 
 
 def decode_message(data: bytes | memoryview, start: int = 0, end: int | None = None) -> Message:
-    """Read a message frame's data, at ``start`` to ``end``. Raises FrameError if it is shorter than its head."""
+    """Read a message frame's data, ``data[start:end]``. Raises FrameError if it is shorter than its head."""
     if (len(data) if end is None else end) - start < _HEAD_BYTES:
         raise FrameError(f"message frame of {len(data)} bytes is shorter than its head")
     timestamp, attempts, id = _HEAD.unpack_from(data, start)
@@ -60,20 +60,20 @@ _HEAD_BYTES = _HEAD.size
 
 
 class FrameReader:
-    """Cuts a byte stream into frames: feed it what arrived, iterate over the frames that are whole."""
+    """Splits a byte stream into frames. Feed it received bytes, then iterate over the complete frames."""
 
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._buffer = bytearray()
         self._max = max_frame_bytes
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes that arrived."""
+        """Add received bytes."""
         self._buffer += data
 
     def take(self, data: bytes) -> tuple[bytes, list[Span]]:
-        """Add bytes that arrived; return bytes and where in them the frames lie that are whole now.
+        """Add received bytes; return a buffer and the positions of the complete frames in it.
 
-        The way of reading many small frames fast: no object is made of a frame. Raises FrameError as iterating does.
+        Faster than iterating for many small frames, because it creates no object per frame. Raises FrameError likewise.
         """
         buffer = self._buffer
         if buffer:
@@ -99,7 +99,7 @@ class FrameReader:
         return data, spans
 
     def take_rest(self) -> bytes:
-        """Take out what has arrived behind the last frame read: from there on another layer's bytes."""
+        """Remove and return the bytes after the last frame read, for a layer that takes over the stream."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
-# Outside strings JSON has none of these characters, so replacing them in the whole text touches strings alone.
+# JSON has these characters inside strings only, so they can be replaced in the whole text.
 _ESCAPES: Final = (
     ("<", "\\u003c"),
     (">", "\\u003e"),
@@ -23,20 +23,20 @@ _ESCAPES: Final = (
 )
 _RAW_ESCAPES: Final = tuple((character.encode(), escape.encode()) for character, escape in _ESCAPES)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_MAX_PLAIN_FLOAT: Final = 1e21  # from here on Go uses an exponent
+_MAX_PLAIN_FLOAT: Final = 1e21  # Go uses an exponent from this value on
 
 MAX_DIGITS: Final = 100
-"""Python limits the digits of an integer that it reads; no number that is used here has as many."""
+"""Python limits the number of digits of an integer that it parses; no number in use has as many."""
 
 
 def encode(value: Any) -> bytes:
     """Encode dicts (in their order), lists, tuples, strings, numbers, booleans and None. Raises ValueError for NaN.
 
-    A lone surrogate, which is what undecodable bytes become in a str, is written as U+FFFD, as Go does.
+    A lone surrogate, which stands for an undecodable byte in a str, is written as U+FFFD, as in Go.
     """
     text = _encode(value)
-    # Python writes 1.0 and 1e+16 where Go writes 1 and 10000000000000000. Floats are rare in our answers: look before
-    # walking a large one.
+    # Python writes 1.0 and 1e+16 where Go writes 1 and 10000000000000000. Floats are rare in our responses, so they are
+    # searched for before a large value is walked.
     if ".0," in text or ".0}" in text or ".0]" in text or "e+" in text or text.endswith(".0"):
         text = _encode(_whole_floats_as_ints(value))
     for character, escape in _ESCAPES:
@@ -49,7 +49,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_without_floats(value: Any) -> bytes:
-    """As encode, several times faster, for a value that holds no floats, whose spelling is not Go's here."""
+    """As encode, and several times faster. The value must not contain floats, which would not be written as in Go."""
     import orjson  # imported here because it is slow to import, for a fast start
 
     only_json_types = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -84,7 +84,7 @@ def decode_json(raw: bytes) -> Any:
 
 
 def _sound(value: Any) -> Any:
-    """``value`` without lone surrogates."""
+    """Return ``value`` without lone surrogates."""
     if isinstance(value, str):
         return _SURROGATE.sub("\ufffd", value)
     if isinstance(value, list):

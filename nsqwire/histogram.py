@@ -1,8 +1,8 @@
-"""Latency histograms that can be merged across nodes and differenced across time, exactly.
+"""Latency histograms that can be merged across nodes and subtracted across time, exactly.
 
-OpenTelemetry's exponential histogram over integer nanoseconds, at one scale for the whole system so that buckets of
-any two nodes line up: bucket ``i`` counts values in ``(2^(i/32), 2^((i+1)/32)]``. Read at a bucket's harmonic
-midpoint, a quantile is within ``(2^(1/32) - 1) / (2^(1/32) + 1)`` = 1.09 % of the sample it stands for.
+OpenTelemetry's exponential histogram over integer nanoseconds. All nodes use the same scale, so their buckets are the
+same: bucket ``i`` counts values in ``(2^(i/32), 2^((i+1)/32)]``. A quantile is reported as its bucket's harmonic
+midpoint, which is within ``(2^(1/32) - 1) / (2^(1/32) + 1)`` = 1.09 % of the exact value.
 Source: OpenTelemetry metrics data model, "ExponentialHistogram", scale 5.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, TypedDict
 SCALE = 5
 BUCKETS_PER_OCTAVE = 1 << SCALE
 ZERO_THRESHOLD_NS = 1_000
-"""Values up to this are counted together, as zero: no clock between two machines tells them apart."""
+"""Values up to this are counted as zero: clocks of two machines cannot distinguish them."""
 MAX_BUCKETS = 63 * BUCKETS_PER_OCTAVE
 RELATIVE_ERROR = (2 ** (1 / BUCKETS_PER_OCTAVE) - 1) / (2 ** (1 / BUCKETS_PER_OCTAVE) + 1)
 
 
 def _upper_bounds() -> Iterator[int]:
-    """The largest integer in each bucket but the last: floor(2^((index+1)/32)), exactly."""
+    """Yield the largest integer in each bucket but the last: floor(2^((index+1)/32)), exactly."""
     roots = []
     for step in range(BUCKETS_PER_OCTAVE):
         root = 1 << (64 * BUCKETS_PER_OCTAVE + step)
@@ -46,7 +46,7 @@ def bucket_of(value_ns: int) -> int:
 
 
 def midpoint(index: int) -> float:
-    """The value, in ns, that stands for bucket ``index``: ``2·lo·hi / (lo + hi)``."""
+    """The value in ns that is reported for bucket ``index``: ``2·lo·hi / (lo + hi)``."""
     low = 2 ** (index / BUCKETS_PER_OCTAVE)
     high = 2 ** ((index + 1) / BUCKETS_PER_OCTAVE)
     return 2 * low * high / (low + high)
@@ -71,7 +71,7 @@ class Histogram:
         self.counts: dict[int, int] = dict(counts or {})
 
     def record(self, value_ns: int, times: int = 1) -> None:
-        """Count a value; a negative one (a clock stepped back) counts as zero."""
+        """Count a value. A negative value, which a clock set back can cause, counts as zero."""
         if value_ns <= ZERO_THRESHOLD_NS:
             self.zero_count += times
         else:
@@ -80,7 +80,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were recorded."""
+        """Number of recorded values."""
         return self.zero_count + sum(self.counts.values())
 
     def merge(self, other: Histogram) -> None:
@@ -90,9 +90,9 @@ class Histogram:
             self.counts[index] = self.counts.get(index, 0) + count
 
     def difference(self, earlier: Histogram) -> Histogram:
-        """What was recorded since ``earlier``, an older reading of the same cumulative histogram.
+        """The values recorded since ``earlier``, an older reading of the same cumulative histogram.
 
-        Raises ValueError if a count fell, which means that the counters restarted in between.
+        Raises ValueError if a count has decreased, which means that the counters restarted in between.
         """
         counts = {index: count - earlier.counts.get(index, 0) for index, count in self.counts.items()}
         lost = any(index not in self.counts for index, count in earlier.counts.items() if count)
@@ -102,9 +102,9 @@ class Histogram:
         return Histogram(zero_count, {index: count for index, count in counts.items() if count})
 
     def quantiles(self, qs: Sequence[float]) -> list[float | None]:
-        """Values in ns at each quantile of ``qs`` (0..1), None for all if nothing was recorded.
+        """The value in ns at each quantile of ``qs`` (0..1), or None for all if nothing was recorded.
 
-        The value at q is that of the sample of rank ``ceil(q · count)``, at least 1; values counted as zero read 0.
+        The value at q is that of rank ``ceil(q · count)``, at least 1; values counted as zero are reported as 0.
         """
         total = self.count
         if not total:
@@ -137,7 +137,7 @@ class Histogram:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Histogram:
-        """Read the dense form. Raises ValueError naming what is wrong, also for another scale than ours."""
+        """Read the dense form. Raises ValueError with the reason, also if the scale is not SCALE."""
         try:
             scale, zero_count, offset, counts = data["scale"], data["zero_count"], data["offset"], data["counts"]
         except (KeyError, TypeError) as error:

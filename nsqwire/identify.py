@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client says of itself, and what the two sides agree on."""
+"""IDENTIFY: the client's request, and the settings that result for the connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_SAMPLE_RATE = 99
 
 @dataclass(frozen=True, kw_only=True)
 class Identify:
-    """The fields of an IDENTIFY body; times are milliseconds. 0 keeps what is, -1 switches off where it can be."""
+    """The fields of an IDENTIFY body; times in milliseconds. 0 keeps the current value, -1 switches off if allowed."""
 
     client_id: str = ""
     hostname: str = ""
@@ -47,7 +47,7 @@ _KEYS = {field.name: type(field.default) for field in fields(Identify)}
 def parse_identify(body: bytes) -> Identify:
     """Read an IDENTIFY body: a JSON object, or ``null``.
 
-    Keys match in any case, unknown ones and nulls are passed over. Raises BadBody for anything else.
+    Keys are case-insensitive; unknown keys and nulls are ignored. Raises BadBody for anything else.
     """
     try:
         decoded = decode_json(body)
@@ -77,7 +77,7 @@ def _known(decoded: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class IdentifyLimits:
-    """The limits of what a broker grants."""
+    """The limits of the settings that a broker grants."""
 
     version: str
     max_rdy_count: int
@@ -121,7 +121,7 @@ class Terms:
         )
 
     def agree(self, asked: Identify, limits: IdentifyLimits) -> Terms:
-        """Return the terms after ``asked``. Raises BadBody, in nsqd's order of checks, for a value out of range."""
+        """Return the terms after ``asked``. Raises BadBody for a value out of range; checks in nsqd's order."""
         heartbeat = _bounded(
             "heartbeat interval", asked.heartbeat_interval, self.heartbeat_interval_ms,
             MIN_HEARTBEAT_MS, limits.max_heartbeat_interval_ms, off=0,
@@ -182,7 +182,7 @@ class Terms:
 
 
 def _bounded(what: str, asked: int, current: int, low: int, high: int, *, off: int | None) -> int:
-    """0 keeps ``current``, -1 gives ``off`` (None: not allowed), anything else must lie within ``low..high``."""
+    """0 returns ``current``, -1 returns ``off`` (None: not allowed), other values must be within ``low..high``."""
     if asked == 0:
         return current
     if asked == -1 and off is not None:

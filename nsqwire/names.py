@@ -11,7 +11,7 @@ _NAME = re.compile(r"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 
 
 def is_valid_name(name: str) -> bool:
-    """Tell whether ``name`` may name a topic or a channel.
+    """Return whether ``name`` is a valid name of a topic or channel.
 
     1 to 64 ASCII characters of ``.a-zA-Z0-9_-``, optionally ending in ``#ephemeral`` (which counts towards the 64).
     """
@@ -19,5 +19,5 @@ def is_valid_name(name: str) -> bool:
 
 
 def is_ephemeral(name: str) -> bool:
-    """Tell whether a topic or channel of this name is never kept on disk."""
+    """Return whether a topic or channel of this name is ephemeral, that is, never stored on disk."""
     return name.endswith(EPHEMERAL_SUFFIX)

@@ -1,4 +1,4 @@
-"""A command line's parameters, read as nsqd reads them."""
+"""Reads the parameters of a command line as nsqd does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from nsqwire.errors import Invalid
 
 
 def raw(param: bytes) -> str:
-    """The parameter for an error's text, which encodes to the same bytes again."""
+    """The parameter as text for an error, which encodes to the same bytes again."""
     return param.decode("utf-8", "surrogateescape")
 
 
 def decimal(param: bytes, refusal: str) -> int:
-    """ASCII digits, read modulo 2^64 as a signed number, as nsqd's parser does; empty is 0. Raises Invalid."""
+    """Read ASCII digits modulo 2^64 as a signed number, as nsqd's parser does; empty is 0. Raises Invalid."""
     if not param:
         return 0
     if not (param.isdigit() and param.isascii()):

@@ -1,6 +1,6 @@
-"""Finding the ends of commands in a connection's input buffer, in plain Python.
+"""Finds the ends of commands in a connection's input buffer, in plain Python.
 
-A broker may hand a Session a compiled module with the same functions; this one defines what they do.
+A Session may be given a compiled module with the same functions; this one defines their behaviour.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ REQ_TIMEOUT_AT = 21
 TOUCH_LINE_BYTES = 23
 """``TOUCH ``, 16 bytes of id, newline."""
 MAX_RUN_BYTES = 64 * 1024
-"""Most bytes of REQ or TOUCH lines in one run, between two reads of the clock."""
+"""Maximum bytes of REQ or TOUCH lines in one run, which uses one reading of the clock."""
 MAX_DPUB_RUN = 512
-"""Most DPUB commands in one run: each message is an entry in every channel of its topic."""
+"""Maximum number of DPUB commands in one run: each message is an entry in every channel of its topic."""
 MAX_DEFER_MS = 2**32 - 1
-"""Longest delay in a run of DPUBs. The grammar reads longer ones."""
+"""Longest delay in a run of DPUBs. The full grammar parses longer ones."""
 
 COMPLETE, MORE, BAD_SIZE = 0, 1, 2
 
@@ -61,7 +61,7 @@ class Scanner(Protocol):
 def fin_run(buffer: Input, start: int, end: int) -> int:
     """Count the complete ``FIN`` lines at the start of ``buffer[start:end]``.
 
-    An id with a space, or with a carriage return at its end, is left to the grammar, which takes these as separators.
+    An id with a space, or with a carriage return at its end, is left to the full grammar, where these are separators.
     """
     match = _FIN_RUN.match(buffer, start, end)
     return 0 if match is None else (match.end() - start) // FIN_LINE_BYTES
@@ -96,11 +96,11 @@ def nop_run(buffer: Input, start: int, end: int) -> int:
 
 
 def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, int, int]:
-    """Count the whole ``PUB`` commands with the same line that follow one another in ``buffer[start:end]``.
+    """Count the complete ``PUB`` commands with the same line at the start of ``buffer[start:end]``.
 
-    Returns ``(line, count, offset)``: the bytes of that line, newline included; how many; and the offset behind the
-    last. The count is 0 where there is none, where it is not whole, and where its body is below 1 or above
-    ``max_size`` bytes: what is wrong with it is not told here, nor whether its topic can be one.
+    Returns ``(line, count, offset)``: the length of the line, newline included, the number of commands, and the offset
+    after the last. The count is 0 if the first command is another one, is incomplete, or has a body of 0 or more than
+    ``max_size`` bytes. The topic's name is not checked.
     """
     match = _PUB_LINE.match(buffer, start, end)
     if match is None:
@@ -136,9 +136,9 @@ def dpub_run(buffer: Input, start: int, end: int, max_size: int, max_ms: int) ->
 
 
 def mpub_run(buffer: Input, start: int, end: int, max_size: int, max_body: int) -> tuple[int, int, int, int]:
-    """As ``pub_run``, for ``MPUB``, whose bodies are of at most ``max_body`` bytes and messages of ``max_size``.
+    """As ``pub_run``, for ``MPUB`` with bodies of at most ``max_body`` bytes and messages of at most ``max_size``.
 
-    Returns ``(line, count, messages, offset)``: also how many messages there are in those ``count`` commands.
+    Returns ``(line, count, messages, offset)``, where ``messages`` is the number of messages in the ``count`` commands.
     """
     match = _MPUB_LINE.match(buffer, start, end)
     if match is None:
@@ -157,17 +157,17 @@ def mpub_run(buffer: Input, start: int, end: int, max_size: int, max_body: int) 
 
 
 def max_mpub_messages(max_body: int) -> int:
-    """How many messages an MPUB may say that it has: as many of one byte as its body could hold."""
+    """Largest valid message count of an MPUB: the number of one-byte messages that fit into the largest body."""
     return (max_body - 4) // 5
 
 
 def scan_messages(
     buffer: bytes | Input, offset: int, end: int, remaining: int, max_size: int
 ) -> tuple[int, int, int, int]:
-    """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as they are in ``buffer[:end]``.
+    """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as ``buffer[:end]`` has them.
 
-    Returns ``(status, offset, remaining, size)``: COMPLETE with the offset behind the last; MORE with where to take up
-    again once more has arrived; BAD_SIZE with the offset, and the size, of one that is below 1 or above ``max_size``.
+    Returns ``(status, offset, remaining, size)``: COMPLETE with the offset after the last message; MORE with the offset
+    at which to continue with more bytes; BAD_SIZE with offset and size of a message below 1 or above ``max_size``.
     """
     while remaining:
         if end - offset < 4:

@@ -1,6 +1,6 @@
-"""A broker's side of one client's V2 conversation, without the socket.
+"""The broker's side of one client's V2 connection, without the socket.
 
-The transport reads into :meth:`Session.get_buffer`, says how much with :meth:`Session.received`, takes commands with
+The transport reads into :meth:`Session.get_buffer`, reports the size with :meth:`Session.received`, takes commands with
 :meth:`Session.next_command` until there is none, and sends :meth:`Session.take_output`. A malformed command queues its
 error frame and, if the error is fatal, closes the session; no method raises on bad input.
 """
@@ -47,7 +47,7 @@ from nsqwire.params import decimal, raw
 from nsqwire.read_buffer import ReadBuffer
 
 MAX_LINE_BYTES = 16_384
-"""A command line of more, newline included, closes the connection without a word."""
+"""Longest command line, newline included. A longer one closes the connection without an error frame."""
 
 MAGIC = b"  V2"
 OK = encode_frame(RESPONSE, b"OK")
@@ -56,7 +56,7 @@ HEARTBEAT_FRAME = encode_frame(RESPONSE, HEARTBEAT)
 
 
 class State(enum.IntEnum):
-    """Of a client; the values are those in ``/stats``."""
+    """State of a client; the values are those in ``/stats``."""
 
     INIT = 0
     SUBSCRIBED = 3
@@ -65,9 +65,9 @@ class State(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionLimits:
-    """What a conversation may ask for; sizes in bytes, times in milliseconds.
+    """The limits of a session; sizes in bytes, times in milliseconds.
 
-    ``tls_required`` allows nothing but IDENTIFY until :meth:`Session.secured`.
+    ``tls_required`` permits only IDENTIFY until :meth:`Session.secured`.
     """
 
     identify: IdentifyLimits
@@ -79,9 +79,9 @@ class SessionLimits:
 
 
 class Session(ReadBuffer):
-    """One client's V2 conversation.
+    """One client's V2 connection.
 
-    ``scratch`` is a buffer that sessions of one thread share: an idle connection then owns no read buffer.
+    ``scratch`` is a buffer that sessions of one thread share, so that an idle connection needs no read buffer.
     """
 
     def __init__(self, limits: SessionLimits, *, scratch: bytearray, scanner: scan.Scanner = scan) -> None:
@@ -99,24 +99,24 @@ class Session(ReadBuffer):
         self.awaits_magic = True
         """True until the client has sent its protocol version."""
         self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
-        # Where an auth server is asked, each publish may have to wait for its answer by itself.
+        # With an auth server, each publish may have to wait for the server's answer.
         self._takes_runs = not (limits.tls_required or limits.identify.auth_required)
 
     def secured(self) -> None:
-        """Say that TLS protects the conversation from now on."""
+        """Record that TLS protects the connection from now on."""
         self._commands = _COMMANDS
         self._takes_runs = not self.limits.identify.auth_required
 
     def eof(self) -> None:
-        """The client closed its side: a command cut short in its body is answered with its error."""
+        """Record that the client closed its side. A command with an incomplete body is answered with its error."""
         if self._eof_error is not None and not self.closed:
             self.refuse(self._eof_error)
         self.closed = True
 
-    # -- commands out ---------------------------------------------------------------------------------------------
+    # -- taking commands ------------------------------------------------------------------------------------------
 
     def next_command(self) -> Command | None:
-        """Return the next whole command, or None: more bytes are needed, or the session was closed by an error."""
+        """Return the next complete command; None if more bytes are needed or an error closed the session."""
         if self.closed:
             return None
         try:
@@ -134,8 +134,8 @@ class Session(ReadBuffer):
 
     @property
     def is_between_commands(self) -> bool:
-        """True if all unread bytes are at the start of the shared buffer and begin with a command line, and runs are
-        allowed."""
+        """True if ``only_run`` may be called: runs are allowed, and all unread bytes are at the start of the shared
+        buffer and begin with a command line."""
         between = not self._start and self._resume is None and self._buffer is self._scratch
         return between and self._takes_runs and not self.closed
 
@@ -157,7 +157,7 @@ class Session(ReadBuffer):
         self._start = self._end = self._line = self.unfinished_bytes = 0
 
     def respond(self, frame: bytes) -> None:
-        """Queue a whole frame."""
+        """Queue a complete frame."""
         self._output.append(frame)
 
     def refuse(self, error: NSQError) -> None:
@@ -169,7 +169,7 @@ class Session(ReadBuffer):
             self.closed = True
 
     def take_output(self) -> bytes:
-        """Return, once, the frames that were queued."""
+        """Remove and return the queued frames."""
         if not self._output:
             return b""
         output = self._output[0] if len(self._output) == 1 else b"".join(self._output)
@@ -219,12 +219,12 @@ class Session(ReadBuffer):
         return handler(self, params)
 
     def _read_fins(self, start: int, end: int) -> Fin | None:
-        """The run of FINs at ``start``; None without one."""
+        """Return the run of FINs at ``start``, or None."""
         count = self._scanner.fin_run(self._buffer, start, end) if self.state is not State.INIT else 0
         return Fin(self._take(count * scan.FIN_LINE_BYTES), count) if count else None
 
     def _read_answers(self, start: int, end: int) -> Req | Touch | None:
-        """The run of REQs or TOUCHes at ``start``; None without one."""
+        """Return the run of REQs or TOUCHes at ``start``, or None."""
         buffer = self._buffer
         if buffer[start] == 0x54:  # "T"
             count = self._scanner.touch_run(buffer, start, end)
@@ -236,7 +236,7 @@ class Session(ReadBuffer):
         return Req(self._take(count * length), count, delay_ms)
 
     def _read_run(self, start: int, end: int) -> PubRun | DpubRun | MpubRun | None:
-        """The run of publishes at ``start`` to one topic; None without one, or if the topic's name is unchecked."""
+        """Return the run of publishes to one topic at ``start``; None without one or if its name is not checked yet."""
         limits, buffer = self.limits, self._buffer
         if buffer[start] == 0x50:  # "P"
             length, count, stop = self._scanner.pub_run(buffer, start, end, limits.max_msg_size)
@@ -271,7 +271,7 @@ class Session(ReadBuffer):
         return name
 
     def _identify_body(self, command: str, then: Callable[[bytes], Command]) -> Command | None:
-        """The body of IDENTIFY and AUTH: their errors differ only in the command's name."""
+        """Read the body of IDENTIFY or AUTH, whose errors differ only in the command's name."""
 
         def sized(length: int) -> Command | None:
             limit = self.limits.max_body_size
@@ -410,7 +410,7 @@ class Session(ReadBuffer):
         return self._mpub_messages(topic, count, 0, count)
 
     def _mpub_messages(self, topic: str, count: int, scanned: int, remaining: int) -> Command | None:
-        """Reading is driven by the count and the sizes; ``scanned`` bytes from the start were walked before."""
+        """Read by the count and the sizes; the first ``scanned`` bytes are already checked."""
         limit = self.limits.max_msg_size
         status, offset, remaining, size = self._scanner.scan_messages(
             self._buffer, self._start + scanned, self._end, remaining, limit
@@ -433,7 +433,7 @@ class Session(ReadBuffer):
         self._resume, self._eof_error, self._want = None, None, 0
         start, self._start = self._start, self._line
         if self._takes_runs and (run := self._read_run(self._start, self._end)) is not None:
-            return run  # with those that came behind it
+            return run  # with the MPUBs after it
         self._start = start
         return Mpub(topic, self._take(offset - start), count)
 
@@ -453,4 +453,4 @@ _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
     b"NOP": Session._nop,
 }
 _IN_THE_CLEAR = {b"IDENTIFY": Session._identify}
-"""What a client may say before TLS where TLS is required."""
+"""The commands that are permitted before TLS if TLS is required."""

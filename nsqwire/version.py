@@ -1,14 +1,14 @@
-"""Which NSQ we answer as, and which release of ours that is."""
+"""The version of NSQ that the daemons report, and the release of this project."""
 
 import sys
 from typing import Final
 
-#: What INFO, /info, --version and user agents report: clients compare it to decide which features they may use.
+#: Reported by INFO, /info, --version and user agents; clients compare it to decide which features they may use.
 NSQ_VERSION: Final = "1.3.0"
 
 
 def product_version() -> str:
-    """Return this project's release, from the installed distribution; ``0+unknown`` if nothing is installed."""
+    """Return this project's release, from the installed distribution; ``0+unknown`` if none is installed."""
     from importlib import metadata  # imported here because it is slow and rarely needed
 
     try:
@@ -18,5 +18,5 @@ def product_version() -> str:
 
 
 def version_text(program: str) -> str:
-    """The line that ``--version`` prints and the log begins with: ``nsqd v1.3.0 (built w/python3.11.7)``."""
+    """The line that ``--version`` prints and that begins the log: ``nsqd v1.3.0 (built w/python3.11.7)``."""
     return f"{program} v{NSQ_VERSION} (built w/python{sys.version.partition(' ')[0]})"
