@@ -1,1 +1,1 @@
-"""The ``nsq`` command: it finds a subcommand and calls it. Each of the installed distributions has some."""
+"""The ``nsq`` command, which finds a subcommand and calls it. Each installed distribution adds its subcommands."""

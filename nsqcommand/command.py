@@ -1,4 +1,4 @@
-"""``nsq SUBCOMMAND …``: finds the subcommand and calls it. Django is imported only by a subcommand that needs it."""
+"""``nsq SUBCOMMAND …``: finds the subcommand and calls it. Only subcommands that need Django import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_INSTALLED = 1
 
 
 def usage() -> str:
-    """The help text: the installed subcommands by heading, and what installs the others."""
+    """The help text: the installed subcommands by heading, and the distributions that install the others."""
     installed = {name for name, subcommand in SUBCOMMANDS.items() if subcommand.is_installed}
     width = max(map(len, SUBCOMMANDS))
     lines = ["usage: nsq SUBCOMMAND [options]"]
@@ -28,9 +28,7 @@ def usage() -> str:
     if missing:
         width = max(map(len, missing))
         lines += ["", "Not installed:", *(f"  {each:<{width}}  {', '.join(missing[each])}" for each in sorted(missing))]
-    return "\n".join(
-        [*lines, "", "nsq SUBCOMMAND --help lists a subcommand's options; NSQ's own names will do as well."]
-    )
+    return "\n".join([*lines, "", "nsq SUBCOMMAND --help lists a subcommand's options; NSQ's own names work too."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The subcommands of ``nsq``: name, function, one line of help. None of them is imported before it is needed."""
+"""The subcommands of ``nsq``: name, function, one line of help. Each is imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     "nsqlookup": "nsq-daemons",
     "nsqplatform": "nsq-platform",
 }
-"""What installs a subcommand, by its top-level package."""
+"""The distribution that installs each top-level package."""
 
 
 class Subcommand(NamedTuple):
@@ -27,12 +27,12 @@ class Subcommand(NamedTuple):
 
     @property
     def package(self) -> str:
-        """The top-level package that has it."""
+        """The top-level package that contains it."""
         return self.target.partition(".")[0]
 
     @property
     def distribution(self) -> str:
-        """What installs it, as pip knows it."""
+        """The distribution that installs it, as named for pip."""
         return DISTRIBUTIONS[self.package]
 
     @property
@@ -41,7 +41,7 @@ class Subcommand(NamedTuple):
         return find_spec(self.package) is not None
 
     def load(self) -> Main:
-        """Import the module and return its function. Raises ImportError or AttributeError as the import does."""
+        """Import the module and return its function. Raises ImportError or AttributeError."""
         module, _, function = self.target.partition(":")
         main: Main = getattr(import_module(module), function)
         return main
@@ -50,33 +50,29 @@ class Subcommand(NamedTuple):
 GROUPS: dict[str, dict[str, Subcommand]] = {
     "Run it": {
         "up": Subcommand(
-            "nsqplatform.console.nsq.up:main", "run the whole platform on this machine, and keep it running"
+            "nsqplatform.console.nsq.up:main", "run the whole platform on this machine; crashed processes restart"
         ),
-        "demo": Subcommand("nsqplatform.console.nsq.demo:main", "drive believable traffic through a running platform"),
-        "doctor": Subcommand(
-            "nsqplatform.console.nsq.doctor:main", "check this machine, and say what each missing thing costs"
-        ),
+        "demo": Subcommand("nsqplatform.console.nsq.demo:main", "send realistic traffic through a running platform"),
+        "doctor": Subcommand("nsqplatform.console.nsq.doctor:main", "check this machine and report what is missing"),
         "brokerd": Subcommand("brokerd.__main__:main", "the broker (nsqd)"),
         "lookup": Subcommand("nsqlookup.__main__:main", "the registry (nsqlookupd)"),
         "web": Subcommand("nsqplatform.console.nsq.web:main", "the operator's web platform (Daphne)"),
-        "collector": Subcommand("nsqplatform.console.nsq.collector:main", "reads every broker's /stats once a second"),
-        "worker": Subcommand("nsqplatform.console.nsq.worker:main", "runs reports (Celery worker)"),
+        "collector": Subcommand("nsqplatform.console.nsq.collector:main", "read every broker's /stats once a second"),
+        "worker": Subcommand("nsqplatform.console.nsq.worker:main", "run reports (Celery worker)"),
         "dispatcher": Subcommand(
-            "nsqplatform.console.nsq.dispatcher:main", "queues due reports, notifies (Celery worker)"
+            "nsqplatform.console.nsq.dispatcher:main", "queue due reports and send notifications (Celery worker)"
         ),
-        "beat": Subcommand(
-            "nsqplatform.console.nsq.beat:main", "tells the dispatcher which reports are due (Celery beat)"
-        ),
+        "beat": Subcommand("nsqplatform.console.nsq.beat:main", "check regularly which reports are due (Celery beat)"),
     },
     "Publish and consume": {
         "pub": Subcommand("aionsq.tools.pub:main", "publish messages from arguments or standard input (to_nsq)"),
         "tail": Subcommand("aionsq.tools.tail:main", "print a topic's messages as they arrive (nsq_tail)"),
         "to-file": Subcommand("aionsq.tools.to_file:main", "archive topics in files (nsq_to_file)"),
-        "to-http": Subcommand("aionsq.tools.to_http:main", "hand a channel's messages to an HTTP server (nsq_to_http)"),
+        "to-http": Subcommand("aionsq.tools.to_http:main", "send a channel's messages to an HTTP server (nsq_to_http)"),
         "to-nsq": Subcommand("aionsq.tools.to_nsq:main", "publish a channel's messages to other nsqds (nsq_to_nsq)"),
         "pubsub": Subcommand("aionsq.tools.pubsub:main", "serve a channel's messages to HTTP clients (nsq_pubsub)"),
     },
-    "Look after it": {
+    "Operate": {
         "stat": Subcommand("aionsq.tools.stat:main", "print a channel's depths and rates, line by line (nsq_stat)"),
         "topics": Subcommand(
             "aionsq.tools.topics:main", "list a cluster's topics; create, pause, empty or delete them"
@@ -84,7 +80,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "channels": Subcommand(
             "aionsq.tools.channels:main", "list channels; create, pause, rewind, empty or delete them"
         ),
-        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; take topics off one"),
+        "nodes": Subcommand("aionsq.tools.nodes:main", "list a cluster's nodes; tombstone a topic on one"),
         "repair": Subcommand("brokerd.repair:main", "report and repair damage in a stopped broker's data path"),
         "signin-link": Subcommand(
             "nsqplatform.console.nsq.signin_link:main", "print a one-time link that signs an account in"
@@ -95,11 +91,11 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
 
 SUBCOMMANDS: dict[str, Subcommand] = {name: each for group in GROUPS.values() for name, each in group.items()}
 
-# The one of NSQ's names that another subcommand's would be taken for.
+# NSQ's name that would otherwise find another subcommand.
 _RENAMED = {"to_nsq": "pub"}
 
 
 def find(name: str) -> Subcommand | None:
-    """The subcommand of that name. NSQ's own name will do: ``nsq_tail`` for ``tail``, ``to_file`` for ``to-file``."""
+    """The subcommand of that name, or of NSQ's own name: ``nsq_tail`` for ``tail``, ``to_file`` for ``to-file``."""
     dashed = _RENAMED.get(name, name.replace("_", "-"))
     return SUBCOMMANDS.get(dashed) or SUBCOMMANDS.get(dashed.removeprefix("nsq-"))

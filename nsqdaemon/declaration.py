@@ -1,4 +1,4 @@
-"""One declared setting, and how its values are read from text and from a TOML file."""
+"""One declared setting, and the parsing of its values from text and from a TOML file."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,11 +13,11 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 @dataclass(kw_only=True, slots=True)
 class Declaration:
-    """What one field of a settings class said about itself; ``kind`` is the type of one value."""
+    """The declaration of one field of a settings class; ``kind`` is the type of one value."""
 
     default: Any
     help: str
-    flag: str | None  # None until the class is made: the field's name with dashes
+    flag: str | None  # if None, the field's name with dashes is filled in when the class is created
     key: str | None
     file: bool
     env: bool
@@ -37,17 +37,17 @@ class Declaration:
 
     @property
     def takes_no_value(self) -> bool:
-        """Whether ``--flag`` alone is enough; such a flag never eats the next word."""
+        """Whether ``--flag`` is valid without a value; such a flag never takes the next word as its value."""
         return self.kind is bool or self.bare is not None
 
 
 def value_of_code(declaration: Declaration, value: Any) -> Any:
-    """A default or bound as the declaration's type; text is read as a user's text is."""
+    """Convert a default or bound to the declaration's type; text is parsed as a user's text."""
     return value_from_text(declaration, value) if isinstance(value, str) else value
 
 
 def value_from_text(declaration: Declaration, text: str) -> Any:
-    """Read one value from a flag or the environment. Raises ValueError with a sentence for the user."""
+    """Parse one value of a flag or environment variable. Raises ValueError with a message for the user."""
     kind: Any = declaration.kind
     value: Any = text
     if declaration.choices:
@@ -79,7 +79,7 @@ def _within(declaration: Declaration, value: Any) -> Any:
 
 
 def value_from_file(declaration: Declaration, value: Any) -> Any:
-    """Read a TOML value: an integer is a duration's milliseconds, text is read as a flag's, a list may be text."""
+    """Parse a TOML value. An integer is a duration in milliseconds; text is parsed as a flag's; a list may be text."""
     if declaration.repeatable:
         parts = split_list(value) if isinstance(value, str) else value
         if not isinstance(parts, list):

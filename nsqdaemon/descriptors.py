@@ -1,14 +1,14 @@
-"""Descriptors that a process is started with, and how many it may have."""
+"""The standard descriptors of a process, and its limit of open descriptors."""
 
 import os
 import resource
 
 
 def occupy_standard_descriptors() -> None:
-    """Put the null device where standard input, output or error were closed; call it before anything is opened.
+    """Open the null device in place of a closed standard input, output or error. Call it before opening anything.
 
-    Harnesses start servers with closed streams. The next sockets would get the free numbers, and libuv aborts the
-    process when it is to close one of those.
+    Some supervisors start servers with closed streams. Sockets would get the free numbers, and libuv aborts the process
+    when it closes one of those.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import Final, Protocol
 
 LONG_BYTES: Final = 16 * 1024
-"""Unfinished input of up to this size is not counted and never waits."""
+"""Unfinished input of up to this size is not counted and never paused."""
 FIRST: Final = 4
 """Number of connections that are read from while the limit is exceeded."""
 FINISH_SECONDS: Final = 10.0
-"""Time in which each of them has to finish its command, or is closed."""
+"""Time in which each of them has to finish its command; otherwise it is closed."""
 RELEASED_BYTES: Final = 16 * 1024 * 1024
 RELEASE_SECONDS: Final = 1.0
 
@@ -57,7 +57,7 @@ class InputBudget:
         self._released = released
         self._peak = 0
         self._held: dict[Reader, int] = {}  # the oldest first
-        self._first: dict[Reader, float] = {}  # while over the limit: connections that are read from, and since when
+        self._first: dict[Reader, float] = {}  # while over the limit: connections that are read from, since this time
         self._is_over = False
         self._is_checking = False  # a call of _check is under way
 

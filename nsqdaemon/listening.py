@@ -1,4 +1,4 @@
-"""Listening sockets, the same for each server of ours: ``host:port``, or otherwise the path of a Unix socket."""
+"""Listening sockets of all our servers. An address is ``host:port`` or the path of a Unix socket."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Final
 from nsqwire.addresses import address_text, parse_host_port
 
 _BACKLOG: Final = 4096
-"""Connections the kernel holds until they are accepted; the system's own limit may be lower."""
+"""Length of the kernel's queue of connections to accept; the system's limit may be lower."""
 
 
 class ListenFailed(Exception):
-    """An address cannot be listened on; the text is nsqd's, ``listen (<address>) failed - <reason>``."""
+    """Listening on an address failed; the text is nsqd's, ``listen (<address>) failed - <reason>``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listener:
-    """A bound socket. ``shown`` is what the log says; ``port`` is the real one, -1 for a Unix socket."""
+    """A bound socket. ``shown`` is the address for the log; ``port`` is the bound port, -1 for a Unix socket."""
 
     socket: socket.socket
     shown: str
@@ -37,7 +37,7 @@ class Listener:
         return await loop.create_server(protocol, sock=self.socket, backlog=_BACKLOG)
 
     def remove(self) -> None:
-        """Close the socket, and take a Unix socket's name away so that the next start finds it free."""
+        """Close the socket, and remove a Unix socket's file so that the next start can bind it."""
         self.socket.close()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
@@ -51,7 +51,7 @@ def listen(address: str) -> Listener:
 
 
 def listen_tcp(address: str) -> Listener:
-    """As listen, for a server that takes no path: what is not ``host:port`` is an error."""
+    """As listen, for a server that has no Unix socket: an address other than ``host:port`` is an error."""
     try:
         bound = _bind_tcp(*parse_host_port(address))
     except (OSError, ValueError) as error:
@@ -68,7 +68,7 @@ def _bind_tcp(host: str, port: int) -> socket.socket:
 
 
 def _listen_unix(path: Path) -> Listener:
-    # asyncio would quietly unlink a name that is taken, which may be another server's.
+    # asyncio would silently unlink an existing file, which may be another server's socket.
     bound = socket.socket(socket.AF_UNIX)
     try:
         bound.bind(str(path))

@@ -1,6 +1,6 @@
 """Log lines on stderr, on the standard logging module.
 
-nsqd's form is ``<prefix>YYYY/MM/DD HH:MM:SS.micros LEVEL: text``; the other is one JSON object per line.
+The formats are nsqd's, ``<prefix>YYYY/MM/DD HH:MM:SS.micros LEVEL: text``, and one JSON object per line.
 """
 
 import enum
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class LogLevel(enum.IntEnum):
-    """The level words of ``--log-level``; the numbers are those that ``/config/log_level`` shows."""
+    """The levels of ``--log-level``; the numbers are those in ``/config/log_level``."""
 
     DEBUG = 1
     INFO = 2
@@ -23,7 +23,7 @@ class LogLevel(enum.IntEnum):
 
     @classmethod
     def parse(cls, word: str) -> "LogLevel":
-        """Read ``debug info warn error fatal`` in any case. Raises ValueError with a sentence for the user."""
+        """Parse ``debug info warn error fatal`` in any case. Raises ValueError with a message for the user."""
         try:
             return cls[word.upper()]
         except KeyError:
@@ -35,7 +35,7 @@ class LogLevel(enum.IntEnum):
 
 
 LOG_FORMATS: Final = ("nsqd", "json")
-"""What ``--log-format`` takes."""
+"""The values of ``--log-format``."""
 
 _STANDARD: Final = {
     LogLevel.DEBUG: logging.DEBUG,
@@ -48,8 +48,8 @@ _WORDS: Final = {standard: ours.word for ours, standard in _STANDARD.items()}
 
 
 class LineFormatter(logging.Formatter):
-    """One record, one line. Line breaks inside the text (a client may have sent them) are escaped; a traceback of
-    ours follows on lines of its own."""
+    """One record, one line. Line breaks in the text, which a client may have sent, are escaped; a traceback follows on
+    separate lines."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class LineFormatter(logging.Formatter):
 
 class JSONFormatter(logging.Formatter):
     """One record, one JSON object on one line of ASCII: ``time`` (RFC 3339, UTC, microseconds), ``level`` (the word of
-    ``--log-level``), ``logger``, ``message``, and ``exception`` with the traceback where there is one."""
+    ``--log-level``), ``logger``, ``message``, and ``exception`` with the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         micros = int(record.created % 1 * 1_000_000)
@@ -88,7 +88,7 @@ class JSONFormatter(logging.Formatter):
 
 
 class StderrHandler(logging.Handler):
-    """Writes to whatever ``sys.stderr`` is now. A closed or full stderr loses the line, never the process."""
+    """Writes to the current ``sys.stderr``. If stderr is closed or full, the line is lost and the process continues."""
 
     def emit(self, record: logging.LogRecord) -> None:
         stream = sys.stderr
@@ -97,21 +97,21 @@ class StderrHandler(logging.Handler):
         try:
             line = self.format(record) + "\n"
             if stream is sys.__stderr__:
-                # Past the stream's buffer: what a full disk did not take would fail again, and count, at exit.
+                # Not through the stream's buffer: bytes that a full disk refused would fail again at exit.
                 os.write(2, line.encode(errors="backslashreplace"))
             else:
                 stream.write(line)
                 stream.flush()
-        except (OSError, ValueError):  # harnesses close or break our stderr; there is nowhere left to complain to
+        except (OSError, ValueError):  # stderr was closed or broken by a supervisor; there is nowhere to report this
             return
-        except Exception:  # a log call with wrong arguments: say so, where the standard library says it
+        except Exception:  # a log call with wrong arguments, reported as the standard library does
             self.handleError(record)
 
 
 def configure(level: LogLevel, prefix: str, form: str = "nsqd") -> None:
-    """Make the root logger write lines of this form (of LOG_FORMATS) from this level on; calling again replaces all.
+    """Configure the root logger: level, and one of LOG_FORMATS. A second call replaces the configuration.
 
-    The prefix is for nsqd's form.
+    The prefix applies to nsqd's format.
     """
     handler = StderrHandler()
     handler.setFormatter(JSONFormatter() if form == "json" else LineFormatter(prefix))
@@ -119,17 +119,17 @@ def configure(level: LogLevel, prefix: str, form: str = "nsqd") -> None:
     for old in [h for h in root.handlers if isinstance(h, StderrHandler)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    # The reference has no line for what the event loop finds worth a DEBUG.
+    # nsqd has no lines like the event loop's DEBUG messages.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     set_level(level)
 
 
 def set_level(level: LogLevel) -> None:
-    """Change the level while running (``PUT /config/log_level``)."""
+    """Change the level at run time (``PUT /config/log_level``)."""
     logging.getLogger().setLevel(_STANDARD[level])
 
 
 def level() -> LogLevel:
-    """The level in force."""
+    """The current level."""
     effective = logging.getLogger().getEffectiveLevel()
     return max((ours for ours, standard in _STANDARD.items() if standard <= effective), default=LogLevel.DEBUG)

@@ -1,4 +1,4 @@
-"""Points in time as people give them: so long ago, or on the clock."""
+"""Points in time as users give them: a duration before now, or an absolute time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -9,9 +9,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def past_ns(text: str, now_ns: int) -> int:
-    """Read ``90m``, which is so long ago, or ``2026-11-22T06:30:00Z``, as Unix nanoseconds.
+    """Parse ``90m`` (that long before now) or ``2026-11-22T06:30:00Z`` to Unix nanoseconds.
 
-    Raises ValueError with a sentence for the user, also for a time without its zone and for one to come.
+    Raises ValueError with a message for the user, also for a time without a zone and a time in the future.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -26,5 +26,5 @@ def past_ns(text: str, now_ns: int) -> int:
             raise ValueError(f"the time {text!r} needs its zone, such as Z or +02:00")
         age = timedelta(microseconds=now_ns // 1000) - (moment - _EPOCH)
     if age < timedelta(0):
-        raise ValueError(f"{text!r} is still to come")
+        raise ValueError(f"{text!r} is in the future")
     return now_ns - nanoseconds(age)

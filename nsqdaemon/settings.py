@@ -1,14 +1,14 @@
-"""A setting is declared once: its flag, key in the configuration file, environment variable and docs row follow.
+"""Settings. Each is declared once, as a field, which defines its flag, file key, environment variable and docs row.
 
     @dataclass(frozen=True, kw_only=True)
     class BrokerSettings(Settings, env="BROKERD_"):
         msg_timeout: timedelta = setting("60s", "Time a message may stay in flight before it is requeued.", min="1ms")
 
 gives ``--msg-timeout``, ``msg_timeout`` in the TOML file, ``BROKERD_MSG_TIMEOUT`` and ``settings.msg_timeout``. A flag
-beats the environment, which beats the file, which beats the default. Flags are read as Go's flag package reads them.
+overrides the environment, which overrides the file. Flags are parsed as by Go's flag package.
 
 ``python -m nsqdaemon.settings package.module:Class page.md [heading]`` rewrites the table of a documentation page,
-or of the section below ``heading``.
+or of the section with ``heading``.
 """
 
 import argparse
@@ -52,11 +52,11 @@ def setting(
 
     The annotation is the type: ``str int float bool timedelta LogLevel``, or ``tuple[str, ...]`` and
     ``tuple[float, ...]`` for a flag that may be given several times (commas separate numbers, and everything in the
-    environment). ``default``, ``min`` and ``max`` may be written as the user would write them (``"60s"``); a callable
-    default is asked at each load, and ``shown`` tells the docs what it gives.
+    environment). ``default``, ``min`` and ``max`` may be texts as a user writes them (``"60s"``); a callable default is
+    called at each load, and ``shown`` is the text for it in the docs.
 
-    ``key`` is the file's key where it is not the field's name. ``file=False`` leaves the setting out of file and
-    environment, ``env=False`` out of the environment alone. ``bare`` is what ``--flag`` without a value means, for a
+    ``key`` is the file's key if it is not the field's name. ``file=False`` excludes the setting from file and
+    environment, ``env=False`` from the environment only. ``bare`` is the value of ``--flag`` without a value, for a
     flag that is not a plain boolean. ``hidden`` keeps a flag without effect out of usage and docs.
     """
     declaration = Declaration(
@@ -77,9 +77,9 @@ def setting(
 
 
 class Settings:
-    """Base of the settings classes: fills in what each declaration left to its field's name and type.
+    """Base of the settings classes. Completes each declaration from its field's name and type.
 
-    A field named ``config`` names the TOML file to read; one named ``version`` prints the version and ends.
+    A field ``config`` is the path of the TOML file to read; a field ``version`` prints the version and exits.
     """
 
     ENV_PREFIX: ClassVar[str] = ""
@@ -98,7 +98,7 @@ class Settings:
             declaration.flag = declaration.flag or name.replace("_", "-")
             declaration.key = declaration.key or name
             bounds = declaration.min, declaration.max
-            declaration.min = declaration.max = None  # a bound written as text is not to be held against itself
+            declaration.min = declaration.max = None  # so that a bound written as text is not checked against itself
             declaration.min, declaration.max = (value_of_code(declaration, bound) for bound in bounds)
             if callable(declaration.default):
                 value.default, value.default_factory = MISSING, declaration.default
@@ -109,13 +109,13 @@ class Settings:
 
 
 def declarations(cls: type[Settings]) -> dict[str, Declaration]:
-    """The declarations of a settings class by field name: its own in their order, then those of each class above."""
+    """The declarations of a settings class by field name: its own in order, then those of each base class."""
     every = {f.name: f.metadata["declaration"] for f in fields(cls)}  # type: ignore[arg-type]
     return {name: every[name] for above in cls.__mro__ for name in get_annotations(above) if name in every}
 
 
 def file_keys(cls: type[Settings]) -> dict[str, str]:
-    """The file's key of each setting that a file may hold -> the field's name."""
+    """File key -> field name, for the settings that a file may contain."""
     return {d.key or name: name for name, d in declarations(cls).items() if d.file}
 
 
@@ -123,7 +123,7 @@ def file_keys(cls: type[Settings]) -> dict[str, str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse for types, usage and errors; the words it sees were put in order by ``_go_words``."""
+    """argparse for types, usage and errors; ``_go_words`` prepares its arguments."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n\n{self.format_usage()}")
@@ -166,8 +166,8 @@ def _flag_reader(declaration: Declaration) -> Callable[[str], Any]:
 
 
 def _numbers(declaration: Declaration, text: str) -> list[float]:
-    """The reference's list of numbers is split at commas, where its other lists take a word as it is, and what is none
-    ends the process with a line of its own form and exit status 1."""
+    """Split a list of numbers at commas, as nsqd does (it does not split its other lists). A part that is not a number
+    ends the process with nsqd's message and exit status 1."""
     values: list[float] = []
     for part in text.split(","):
         try:
@@ -180,10 +180,10 @@ def _numbers(declaration: Declaration, text: str) -> list[float]:
 
 
 def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str], *, refuse_words: bool) -> list[str]:
-    """Go's flag syntax as plain ``--name=value`` words.
+    """Convert Go's flag syntax to plain ``--name=value`` words.
 
-    ``-x`` is ``--x``; a boolean takes a value only after ``=``; any other flag takes the next word whatever it looks
-    like; the first word that is no flag ends it, and what follows is ignored, or ends the process with status 1.
+    ``-x`` is ``--x``. A boolean takes a value only after ``=``; any other flag takes the next word, even if that begins
+    with a dash. The first word that is not a flag ends the flags; the rest is ignored, or is an error with status 1.
     """
     by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
     words: list[str] = []
@@ -234,7 +234,7 @@ def _shown_default(declaration: Declaration) -> str:
     return shown_value(value_of_code(declaration, declaration.default))
 
 
-# --- putting the sources together ---
+# --- combining the sources ---
 
 
 def load(
@@ -247,13 +247,13 @@ def load(
     description: str | None = None,
     refuse_words: bool = False,
 ) -> S:
-    """Read the settings of a program, or end it as its users expect.
+    """Read the settings of a program.
 
-    ``description`` stands above the flags in the usage. Words that are no flags are ignored, as nsqd does, or with
+    ``description`` precedes the flags in the usage. Words that are not flags are ignored, as nsqd does, or with
     ``refuse_words`` end the program with status 1, as nsq_to_file does.
 
     Exits 0 after ``-h`` (usage on stderr) and ``--version`` (``version_text`` on stdout); 2, with a message and the
-    usage on stderr, for a flag or variable that cannot be taken; 1, with a FATAL log line, for a bad file.
+    usage on stderr, for an invalid flag or variable; 1, with a FATAL log line, for an invalid file.
     """
     parser = _parser(cls, prog, description)
     given = vars(parser.parse_args(_go_words(parser, cls, argv, refuse_words=refuse_words)))
@@ -269,8 +269,8 @@ def load(
 
 
 def _listed(declaration: Declaration, value: Any) -> Any:
-    """The value of a flag: a tuple for those that may be repeated, and numbers in falling order, as the reference has
-    them; in a file they stay as they are."""
+    """The value of a flag: a tuple if it may be repeated; numbers in descending order, as in nsqd. Numbers from a file
+    keep their order."""
     if not declaration.repeatable:
         return value
     return tuple(sorted(value, reverse=True)) if declaration.kind is float else tuple(value)
@@ -294,7 +294,7 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
 
 
 def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
-    """The file's values by field name. Keys that are not ours and tables are ignored, as the reference does."""
+    """The file's values by field name. Unknown keys and tables are ignored, as nsqd does."""
     import tomllib  # imported here because most programs start without a file
 
     try:
@@ -323,7 +323,7 @@ def _fatal(prog: str, message: str) -> NoReturn:
 
 
 def markdown(cls: type[Settings]) -> str:
-    """A Markdown table of all settings that have an effect; columns in which nothing would stand are left out."""
+    """A Markdown table of all settings that have an effect, without empty columns."""
     rows = [("flag", "file key", "environment", "value", "default", "meaning")]
     for name, declaration in declarations(cls).items():
         if declaration.hidden:
@@ -345,7 +345,7 @@ def markdown(cls: type[Settings]) -> str:
 
 
 def rewrite_page(page: Path, cls: type[Settings], heading: str = "") -> None:
-    """Put the table in the place of the first one below ``heading``, a line of ``page``; without it, of all."""
+    """Replace the first table of settings of ``page``, or the first below the line ``heading``."""
     text = page.read_text()
     below = text.index(f"\n{heading}\n") if heading else 0
     match = re.compile(r"^\| flag \| (file key|value) \|", re.MULTILINE).search(text, below)

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as nsqd and nsqlookupd speak it: the conversation, the routing rules, the answers' form.
+"""HTTP/1.1 as nsqd and nsqlookupd implement it: connections, routing rules, responses.
 
-``connection`` turns bytes into requests and responses into bytes, ``router`` holds NSQ's common rules, ``server`` puts
+``connection`` turns bytes into requests and responses into bytes, ``router`` has NSQ's common rules, ``server`` runs
 both on an asyncio transport. Handlers are plain functions, Request -> Response:
 
     router = Router()

@@ -1,4 +1,4 @@
-"""One client's HTTP/1.1 conversation, without a socket: bytes in, requests out; responses in, bytes out."""
+"""One HTTP/1.1 connection, without a socket: bytes in, requests out; responses in, bytes out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nsqdaemon.http.messages import TEXT_HEADER, Request, Response, Stream
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one connection may ask for; sizes in bytes."""
+    """The limits of one connection; sizes in bytes."""
 
     max_header_size: int = 64 * 1024
     max_body_size: int = 8 * 1024 * 1024
@@ -32,7 +32,7 @@ _DISCARDED_BYTES: Final = 256 * 1024  # as Go: a larger refused body is not read
 _BLANK_LINE: Final = b"\r\n\r\n"
 
 _METHODS: Final = {method.encode(): method for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS")}
-_CHUNKING: Final = 8  # one-byte chunks take six bytes each; more than this times the body is no honest request
+_CHUNKING: Final = 8  # largest ratio of chunked size to body; a chunk of one byte takes six
 _SMALL_PIECE_BYTES: Final = 1024
 _JOINED_BYTES: Final = 64 * 1024
 _NOT_ASCII: Final = re.compile(rb"[\x80-\xff]")
@@ -42,10 +42,10 @@ _KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
 
 
 class Connection:
-    """Requests come out one at a time and in order; each must be answered before the next is asked for.
+    """Parses requests in order; each must be answered before the next is taken.
 
-    No method raises on bad input: what cannot be parsed is answered 400, after the requests before it, and closes the
-    conversation. ``full`` asks the transport to stop reading until requests have been answered.
+    No method raises on bad input: input that cannot be parsed is answered with 400, after the requests before it, and
+    the connection closes. While ``full``, the transport must not read more.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Connection:
         plain_head: PlainHead = plain_head,
         body_limit: BodyLimit | None = None,
     ) -> None:
-        """``plain_head`` may be a compiled twin. ``body_limit`` gives a lower limit for the bodies of a method and
+        """``plain_head`` may be the compiled version. ``body_limit`` returns a lower limit for bodies of a method and
         target; a larger body is refused before it arrives."""
         self.closed = False
         self.has_large_output = False
-        """What is to be sent is better sent by its parts than put together."""
+        """True if the output is large, so that sending its parts is better than joining them."""
         self.stream: Stream | None = None
-        """What the conversation ended with, where that goes on after it."""
+        """The Stream that answered the last request and takes over the connection."""
         self.remote_address = remote_address
         self._max_header_size = limits.max_header_size
         self._max_body_size = limits.max_body_size
@@ -74,15 +74,15 @@ class Connection:
         self._answering: Request | None = None
         self._output: list[bytes] = []
         self._failure: Response | None = None
-        self._deaf = False  # nothing more is read: a failure, or a request that closes
-        self._unparsed = 0  # bytes received since a message was last complete
+        self._deaf = False  # input is ignored, after an error or a request that closes
+        self._unparsed = 0  # bytes received since the last complete message
         self._begun = False  # the parser is inside a message
         self._continue_due = False
         self._saw_connection = False
         self._is_new_body = True
         self._start_message()
 
-    # --- the transport's side ---
+    # --- called by the transport ---
 
     def drop(self) -> None:
         """Drop the received requests, after the client has disconnected."""
@@ -96,16 +96,16 @@ class Connection:
 
     @property
     def is_new_unfinished(self) -> bool:
-        """True on the first read of this property since that body began."""
+        """True the first time that this property is read for a body."""
         is_new, self._is_new_body = self._is_new_body, False
         return is_new
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the client; what comes after the end of the conversation is dropped."""
+        """Take bytes from the client; bytes after the end of the connection are dropped."""
         start, size = 0, len(data)
         while start < size and not self._deaf:
             if self._begun:
-                # Up to the end of the message, if known: the next one may be plain.
+                # Parse up to the end of the message, if known: the next head may be plain.
                 end = min(size, start + self._body_left) if self._body_left > 0 else size
             else:
                 if (found := self._plain_head(data, start)) is not None:
@@ -124,7 +124,7 @@ class Connection:
             start = end
 
     def _parse(self, data: bytes) -> None:
-        # In pieces no longer than a head may be, so that a head that begins inside one is never twice too long.
+        # Each piece is at most as long as a head may be, so that a head may exceed its limit by one piece at most.
         size = self._max_header_size
         if len(data) <= size:
             if not self._deaf:
@@ -136,7 +136,7 @@ class Connection:
             self._feed(data[start : start + size])
 
     def next_request(self) -> Request | None:
-        """The next request to answer; None while more bytes are needed, or when the conversation is over."""
+        """The next request to answer; None while more bytes are needed, or after the end of the connection."""
         if self._requests:
             self._answering = request = self._requests.popleft()
             return request
@@ -147,7 +147,7 @@ class Connection:
         return None
 
     def respond(self, response: Response) -> None:
-        """Answer the request that ``next_request`` gave last."""
+        """Answer the request that ``next_request`` returned last."""
         request = self._answering
         assert request is not None, "there is no request to answer"
         self._answering = None
@@ -176,7 +176,7 @@ class Connection:
         return output
 
     def take_parts(self) -> list[bytes]:
-        """The bytes to send now, in the pieces they came in."""
+        """The bytes to send now, in their parts."""
         parts, self._output, self.has_large_output = self._output, [], False
         return parts
 
@@ -187,7 +187,7 @@ class Connection:
 
     @property
     def full(self) -> bool:
-        """Whether as many requests wait, or as many bytes in their bodies, as one connection may pipeline."""
+        """Whether the waiting requests have reached the limit of number or of bytes for one connection."""
         waiting = self._requests
         if not waiting:
             return False
@@ -197,10 +197,10 @@ class Connection:
 
     @property
     def owes(self) -> bool:
-        """Whether an answer is still to be given for what was received."""
+        """Whether a received request is not answered yet."""
         return self._answering is not None or bool(self._requests) or self._failure is not None
 
-    # --- httptools' side ---
+    # --- called by httptools ---
 
     def on_message_begin(self) -> None:
         self._begun = True
@@ -209,7 +209,7 @@ class Connection:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._head_done:  # a trailer says nothing we use
+        if not self._head_done:  # trailers are ignored
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -239,7 +239,7 @@ class Connection:
             elif size == 17 and name.lower() == b"transfer-encoding":
                 chunked = True
         if (chunked or expectation is not None) and self._parser.get_http_version() == "1.0":
-            # HTTP/1.0 knows neither. A proxy of that version may see other messages here (RFC 9112, 6.1).
+            # HTTP/1.0 has neither. A proxy of that version may delimit these messages differently (RFC 9112, 6.1).
             self._is_faulty, expectation = chunked, None
         if host != 1 and (host > 1 or self._parser.get_http_version() != "1.0"):
             what = "missing required Host header" if host == 0 else "too many Host headers"
@@ -257,7 +257,7 @@ class Connection:
         self._body_size += len(body)
         if self._body_size > self._max_body_size:
             self._give_up_on_body()
-        if self._body and len(body) < _SMALL_PIECE_BYTES:  # an object each would take more memory
+        if self._body and len(body) < _SMALL_PIECE_BYTES:  # joined, because an object for each takes more memory
             last = self._body[-1]
             if isinstance(last, bytearray) and len(last) < _JOINED_BYTES:
                 last += body
@@ -297,7 +297,7 @@ class Connection:
         except httptools.HttpParserUpgrade as upgrade:
             self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            if not self._deaf:  # else the parser was stopped by one of our limits
+            if not self._deaf:  # otherwise one of our limits stopped the parser
                 self._fail(400, "400 Bad Request")
         if self._unparsed > self._max_header_size and not self._deaf:
             if not self._head_done:
@@ -326,11 +326,11 @@ class Connection:
         self._head_done = False
         self._saw_connection = False
         self._body_left = 0
-        """Bytes left of the Content-Length; at most 0 without one."""
+        """Bytes of the Content-Length that are not received yet; 0 or less without a Content-Length."""
         self._around_body = 0
-        """Bytes since the last ones of the head or the body: sizes and extensions of chunks, or a trailer."""
+        """Bytes received since the last byte of the head or body: chunk sizes and extensions, or a trailer."""
         self._is_faulty = False
-        """Its framing is faulty: it is answered, and the connection closed."""
+        """The framing is invalid: the request is answered, and the connection closes."""
         self._discards = False
         """The request was refused, and its body is discarded."""
         self._awaits_target = True
@@ -346,7 +346,7 @@ class Connection:
         if expectation != b"100-continue":
             self._stop(417, "417 Expectation Failed")
         if self._requests or self._answering is not None:
-            self._continue_due = True  # its turn comes after the answers before it
+            self._continue_due = True  # sent after the preceding responses
         else:
             self._output.append(_CONTINUE)
 
@@ -367,7 +367,7 @@ class Connection:
         self._discards = True
 
     def _give_up_on_body(self) -> None:
-        """Hand out the request without its body, so that the handler's own code for "too big" is what is answered."""
+        """Return the request without its body, so that the response has the route's own code for "too big"."""
         request = self._request(b"")
         request.oversized = request.closes = True
         self._requests.append(request)
@@ -375,9 +375,9 @@ class Connection:
         raise _Stopped
 
     def _decline_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1 with a request that offered another protocol (``curl --http2`` does).
+        """Continue in HTTP/1.1 with a request that offered another protocol, as ``curl --http2`` does.
 
-        The parser took the request to end with its head; it is parsed again without the offer, body and all.
+        The parser ended the request after its head; the request is parsed again without the offer, with its body.
         """
         request = self._requests.pop()
         if request.method == "CONNECT":
@@ -409,7 +409,7 @@ class Connection:
 
 
 class _Stopped(Exception):
-    """Raised inside the parser's callbacks to make it stop at once; ``received`` sees it as a parser error."""
+    """Raised inside the parser's callbacks to stop it at once; ``received`` gets it as a parser error."""
 
 
 _date_ends = 0.0
@@ -428,7 +428,7 @@ def _http_date(now: float) -> str:
 
 
 def _date_line() -> bytes:
-    """The Date header, which ends the head; made once a second."""
+    """The Date header, which ends the head; formatted once a second."""
     global _date, _date_ends
     now = time.time()
     if not _date_ends - 1 <= now < _date_ends:

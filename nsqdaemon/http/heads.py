@@ -2,7 +2,7 @@
 
 A plain head has GET or POST, HTTP/1.1, printable ASCII, one Host, at most one Content-Length, and no header that
 changes the framing or the connection. Nearly all requests have one; httptools parses the others, and tests require the
-same result from both. A server may pass a compiled twin; this module defines what it does.
+same result from both. A server may pass a compiled version; this module defines its behaviour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests, responses, and the answers' common form: nsqd's headers, ``{"message":"CODE"}`` for an error."""
+"""Requests and responses. Responses have nsqd's headers, errors the body ``{"message":"CODE"}``."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class HTTPError(Exception):
 
 
 class Request:
-    """One request, whole: ``target`` as sent, ``path`` and ``query`` its undecoded halves, ``body`` without chunking.
+    """One complete request: ``target`` as sent, ``path`` and ``query`` its undecoded parts, ``body`` without chunking.
 
-    ``oversized`` says that the body was over the connection's limit; it is then empty, and the connection closes after
-    the answer. ``remote_address`` is ``ip:port``, ``@`` on a Unix socket. ``path_value`` is what stood in place of a
-    route's ``:name``. ``quiet`` keeps the request out of the log.
+    ``oversized``: the body exceeded the connection's limit; ``body`` is then empty, and the connection closes after
+    the response. ``remote_address`` is ``ip:port``, ``@`` on a Unix socket. ``path_value`` is the part of the path that
+    matches a route's ``:name``. ``quiet`` keeps the request out of the log.
     """
 
-    # Defaults of the class: most requests are made without touching them.
+    # Class attributes as defaults: most requests do not set them.
     oversized = False
     closes = False
     wants_keep_alive_header = False
@@ -58,7 +58,7 @@ class Request:
 
     @classmethod
     def plain(cls, method: str, target: bytes, head: bytes, body: bytes, remote_address: str) -> Request:
-        """Make a request with a plain head, whose headers are parsed on first access."""
+        """Create a request with a plain head, whose headers are parsed on first access."""
         request = cls.__new__(cls)
         request.method = method
         request.target = target
@@ -83,7 +83,7 @@ class Request:
         return _parse_cached(query) if len(query) <= _CACHED_QUERY_BYTES else parse_query(query)
 
     def required(self, name: str, code: str) -> str:
-        """A parameter that must be there, if only empty. Raises HTTPError 400 with ``code``, or INVALID_REQUEST."""
+        """A required parameter, which may be empty. Raises HTTPError 400 with ``code``, or INVALID_REQUEST."""
         value = self.params.get(name)
         if value is None:
             raise HTTPError(400, code)
@@ -105,7 +105,7 @@ def parse_query(query: bytes) -> dict[str, str]:
     """Read a query string as Go's ``url.ParseQuery`` does; of a repeated parameter the first value counts.
 
     Raises HTTPError 400 INVALID_REQUEST for a ``;`` or an escape that is not two hex digits. Bytes that are not UTF-8
-    come back as surrogates, which no NSQ name may contain.
+    become surrogates, which no NSQ name may contain.
     """
     params: dict[str, str] = {}
     for part in query.split(b"&"):
@@ -119,7 +119,7 @@ def parse_query(query: bytes) -> dict[str, str]:
 
 
 _CACHED_QUERY_BYTES: Final = 256
-# Publishers send the same query again and again. Read only: the answer is shared.
+# Publishers repeat the same query. The result is shared and therefore read-only.
 _parse_cached: Final = lru_cache(maxsize=1024)(parse_query)
 
 
@@ -133,9 +133,9 @@ def _unescape(raw: bytes) -> str:
 
 
 class Response:
-    """A status, headers and a body. The wire form of all but the date is made once: reuse constant answers.
+    """A status, headers and a body. All but the date is encoded once, so constant responses should be reused.
 
-    A large body is better given as a list of its ``parts``: it is then sent as it is and never put together.
+    A large body should be given as a list of ``parts``, which are sent without joining them.
     """
 
     __slots__ = ("_wire", "_wire_end", "body", "closes", "head", "parts", "size", "status")
@@ -160,7 +160,7 @@ class Response:
         self._wire = self._wire_end = b""
 
     def wire(self, end: bytes) -> bytes:
-        """All of it, ``end`` being what ends the head: the same bytes as long as that is the same."""
+        """The encoded response; ``end`` is the end of the head. Returns the same object for the same ``end``."""
         if self._wire_end is not end:
             self._wire, self._wire_end = self.head + end + self.body, end
         return self._wire
@@ -170,9 +170,9 @@ class Response:
 
 
 class Stream(Response):
-    """An answer without an end: a head without Content-Length, after which the connection is the ``protocol``'s.
+    """A response of unlimited length: a head without Content-Length, then ``protocol`` takes over the connection.
 
-    What the client sends from then on is told to that. The conversation in HTTP is over: ``Connection: close``.
+    ``protocol`` receives what the client sends from then on. HTTP ends here: the head has ``Connection: close``.
     """
 
     __slots__ = ("protocol",)
@@ -184,8 +184,8 @@ class Stream(Response):
 
 
 class Later:
-    """An answer that is still to come, the same for all who wait for it. Cheaper than a future: who waits is told at
-    once, by a plain call."""
+    """A response that is not known yet, with callbacks that wait for it. Cheaper than a future: it calls them
+    directly."""
 
     __slots__ = ("_waiting",)
 
@@ -193,16 +193,16 @@ class Later:
         self._waiting: list[Callable[[Response], None]] = []
 
     def then(self, call: Callable[[Response], None]) -> None:
-        """Have ``call`` given the response when it has come."""
+        """Call ``call`` with the response once it is known."""
         self._waiting.append(call)
 
     def give(self, response: Response) -> None:
-        """The answer, once. One who fails to take it does not keep it from the others."""
+        """Pass the response to all callbacks; to be called once. A callback that raises does not affect the others."""
         for call in self._waiting:
             try:
                 call(response)
             except Exception:
-                log.exception("an answer could not be given")
+                log.exception("a callback for a response failed")
 
 
 @lru_cache(maxsize=64)
@@ -220,12 +220,12 @@ def text_response(body: bytes | str, status: int = 200, *, nsq: bool = True) -> 
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """``value`` as Go would encode it."""
+    """``value`` as JSON, as Go encodes it."""
     return Response(status, gojson.encode(value), (JSON_HEADER, NSQ_HEADER))
 
 
 def empty() -> Response:
-    """Success with nothing to say: no body, no Content-Type."""
+    """Success, without body and Content-Type."""
     return _EMPTY
 
 

@@ -1,6 +1,6 @@
-"""``/metrics`` for Prometheus, through its official client library.
+"""``/metrics`` for Prometheus, with its official client library.
 
-Import it where a scrape is answered, not at the top: the library costs a tenth of a start.
+Import this module when a scrape is answered, not at startup: the library takes a tenth of the startup time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from nsqwire.version import NSQ_VERSION, product_version
 _LINES_AT_ONCE: Final = 5000
 _HEADER: Final = (b"Content-Type", CONTENT_TYPE_PLAIN_0_0_4.encode())
 
-# Every second power of two of nanoseconds from 131 µs to 37 min. They are bounds of the exponential histogram too, so
+# Every second power of two of nanoseconds from 131 µs to 37 min. These are also bounds of the exponential histogram, so
 # the counts are exact.
 _LATENCY_EXPONENTS: Final = range(17, 42)
 _LATENCY_BOUNDS: Final = [(bucket_of(1 << exponent), repr((1 << exponent) / 1e9)) for exponent in _LATENCY_EXPONENTS]
 
 
 class Series:
-    """A family of many samples, written as text from the start: the library takes ten times as long for each.
+    """A family of many samples, which are written as text: the library takes ten times as long for each.
 
-    What stands above them is the library's. Label values are names of NSQ's, which need no escapes.
+    The library writes the family's HELP and TYPE lines. Label values are NSQ names, which need no escapes.
     """
 
     def __init__(self, family: Metric) -> None:
@@ -39,11 +39,11 @@ class Series:
         self._sample = f"{family.name}_total" if family.type == "counter" else family.name
 
     def add(self, labels: str, value: float) -> None:
-        """A sample of a counter or gauge; ``labels`` are what :func:`labels_text` gives."""
+        """Add a sample of a counter or gauge; ``labels`` is a result of :func:`labels_text`."""
         self.lines.append(f"{self._sample}{{{labels}}} {value:.16g}\n")
 
     def add_histogram(self, labels: str, buckets: list[tuple[str, float]], total: float) -> None:
-        """A histogram's samples, of what :func:`latency_buckets` gives."""
+        """Add a histogram's samples; ``buckets`` and ``total`` are a result of :func:`latency_buckets`."""
         for bound, count in buckets:
             self.lines.append(f'{self._sample}_bucket{{{labels},le="{bound}"}} {count:.16g}\n')
         self.lines.append(f"{self._sample}_count{{{labels}}} {buckets[-1][1]:.16g}\n")
@@ -51,12 +51,12 @@ class Series:
 
 
 def labels_text(**labels: str) -> str:
-    """Labels as they stand between the braces."""
+    """Labels in the text format, without the braces."""
     return ",".join([f'{label}="{value}"' for label, value in labels.items()])
 
 
 async def metrics_response(families: Iterable[Metric | Series]) -> Response:
-    """The families in Prometheus' text format, written in portions so that clients are served in between."""
+    """The families in Prometheus' text format. Written in portions, between which other clients are served."""
     parts: list[bytes] = []
     for family in families:
         if isinstance(family, Metric):
@@ -71,10 +71,12 @@ async def metrics_response(families: Iterable[Metric | Series]) -> Response:
 
 
 def process_metrics(product: str) -> list[Metric]:
-    """What there is to say of any process of ours: its build, and the library's own of process, platform and garbage
+    """The metrics that each of our processes has: its build, and the library's metrics of process, platform and garbage
     collector."""
     build = GaugeMetricFamily(
-        "nsq_build_info", "1, with what was built as labels.", labels=["program", "version", "nsq_version"]
+        "nsq_build_info",
+        "1, with the program and its versions as labels.",
+        labels=["program", "version", "nsq_version"],
     )
     build.add_metric([product, product_version(), NSQ_VERSION], 1)
     registry = CollectorRegistry()
@@ -87,7 +89,7 @@ def process_metrics(product: str) -> list[Metric]:
 def latency_buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
     """A latency histogram as Prometheus' classic one: ``(le in seconds, cumulative count)`` and the sum in seconds.
 
-    Buckets are exact. The sum is made of the buckets' midpoints, within 1.1 %; it only ever grows, as a sum must.
+    Buckets are exact. The sum uses the buckets' midpoints: it is within 1.1 % and never decreases.
     """
     counts = sorted(histogram.counts.items())
     seen, position = histogram.zero_count, 0
@@ -102,7 +104,7 @@ def latency_buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], floa
 
 
 class _One(Collector):
-    """What the library asks for when it has to write one family."""
+    """A collector of one family, for the library's writer."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family

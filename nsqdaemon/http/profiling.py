@@ -1,7 +1,7 @@
-"""``/debug/pprof``: where Go programs offer their profiles, these offer what there is to look into a Python process.
+"""``/debug/pprof``: profiles of a Python process, at the paths at which Go programs have theirs.
 
-The paths are Go's, the answers are text for people. Nothing here stops the service: what takes longer goes in
-portions, and every answer is bounded.
+The responses are text for people. Long work is done in portions, so that the service continues, and every response has
+a limited size.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MAX_DEPTH: Final = 64
 _OBJECTS_AT_ONCE: Final = 50_000
 
 _PAGES: Final = {
-    "goroutine": "what every task and thread is waiting for or doing",
+    "goroutine": "stacks of all tasks and threads",
     "profile": "CPU profile; ?seconds=30, and &format=folded for a flame graph",
-    "heap": "objects by type; ?seconds=10 traces allocations for that long (which slows the process down)",
+    "heap": "objects by type; ?seconds=10 traces allocations for 10 s, which slows the process down",
     "threadcreate": "the threads",
     "block": "nothing: Python has no profile of blocking",
     "cmdline": "the command line",
-    "symbol": "nothing: names are in the answers already",
+    "symbol": "nothing: the profiles contain names, not addresses",
 }
 
 
 def add_profiling(router: Router, *, index: str) -> None:
-    """Add the endpoints; ``index`` is the path of the list of them, ``/debug/pprof`` with or without a slash."""
+    """Add the endpoints; ``index`` is the path of their list, ``/debug/pprof`` with or without a slash."""
     profiling = _Profiling()
     router.add("GET", index, _index, quiet=True)
     pages: dict[str, Handler] = {
@@ -76,7 +76,7 @@ class _Profiling:
         self._measuring = False
 
     def goroutine(self, request: Request) -> Response:
-        """Every task and thread with its stack; the same stacks together, as Go's are."""
+        """All tasks and threads with their stacks; equal stacks are grouped, as Go does."""
         tasks = Counter("\n".join(_task_lines(task)) for task in asyncio.all_tasks())
         parts = [f"tasks: {tasks.total()}\n"]
         parts += [f"\n{count} x {stack}\n" for stack, count in tasks.most_common(_MAX_ROWS)]
@@ -85,11 +85,11 @@ class _Profiling:
         return text_response("".join(parts) + "\n" + _thread_stacks())
 
     def threads(self, request: Request) -> Response:
-        """Every thread with its stack."""
+        """All threads with their stacks."""
         return text_response(_thread_stacks())
 
     async def profile(self, request: Request) -> Response:
-        """What the event loop spent its processor time on while it went on working."""
+        """A CPU profile of the event loop, which continues to work."""
         seconds = _seconds(request, _DEFAULT_SECONDS)
         async with self._measurement():
             sampler = _Sampler()
@@ -101,7 +101,7 @@ class _Profiling:
         return text_response(sampler.folded() if request.params.get("format") == "folded" else sampler.table())
 
     async def heap(self, request: Request) -> Response:
-        """What the objects are that the garbage collector knows; with ``seconds``, where they were made as well."""
+        """The garbage collector's objects by type; with ``seconds``, also the lines that allocated memory meanwhile."""
         traced = ""
         if "seconds" in request.params:
             import tracemalloc  # imported here and below because it is slow and rarely needed
@@ -152,7 +152,7 @@ def _seconds(request: Request, default: float) -> float:
 
 
 def _task_lines(task: asyncio.Task[Any]) -> Iterator[str]:
-    """Where a task stands, outermost call first."""
+    """The stack of a task, outermost call first."""
     yield "task"
     awaiting: Any = task.get_coro()
     for _ in range(_MAX_DEPTH):
@@ -190,7 +190,7 @@ def _thread_stacks() -> str:
 def _allocations(seconds: float) -> str:
     import tracemalloc
 
-    lines = [f"allocated in {seconds:g} s and still there, by the line that did it\n"]
+    lines = [f"memory allocated within {seconds:g} s and not freed, by line of code\n"]
     for each in tracemalloc.take_snapshot().statistics("lineno")[:_MAX_ROWS]:
         frame = each.traceback[0]
         lines.append(f"{each.size:>12} bytes in {each.count:>8} blocks  {frame.filename}:{frame.lineno}")
@@ -198,11 +198,10 @@ def _allocations(seconds: float) -> str:
 
 
 class _Sampler:
-    """Notes the main thread's stack at every hundredth of a second of processor time, as Go's profiler does.
+    """Records the main thread's stack every 10 ms of processor time, as Go's profiler does.
 
-    A signal interrupts the thread wherever it is, between two bytecodes. (A thread that looks at another sees it only
-    where it waits: it gets its turn when the other has nothing to do.) The process is as fast as ever meanwhile, where
-    a tracing profiler would slow each call down.
+    A signal interrupts the thread between any two bytecodes. A second thread would mostly see the main thread where it
+    waits, because it runs only when the main thread is idle. A tracing profiler would slow down each call.
     """
 
     def __init__(self) -> None:
@@ -210,7 +209,7 @@ class _Sampler:
         self._started_at = self._elapsed = self._busy = 0.0
 
     def start(self) -> None:
-        """Begin; call it in the main thread."""
+        """Start the measurement. Call it in the main thread."""
         signal.signal(signal.SIGPROF, self._note)
         signal.siginterrupt(signal.SIGPROF, False)
         self._started_at, self._busy = time.monotonic(), time.process_time()
@@ -220,14 +219,14 @@ class _Sampler:
         """End the measurement."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         self._elapsed, self._busy = time.monotonic() - self._started_at, time.process_time() - self._busy
-        # A signal may still be on its way; SIGPROF's default would end the process.
+        # A signal may still be pending; SIGPROF's default action would end the process.
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._samples[_stack(frame)] += 1
 
     def table(self) -> str:
-        """Functions by the samples in themselves, and in what they called."""
+        """The functions, with their samples alone and including the functions they called."""
         own: Counter[CodeType] = Counter()
         total: Counter[CodeType] = Counter()
         for stack, count in self._samples.items():

@@ -1,7 +1,7 @@
-"""Which handler answers, and NSQ's rules for when none does.
+"""Routes requests to handlers, and answers those without a handler as NSQ does.
 
-The rules are those of the router the reference uses: 404 and 405 with nsqd's error body, OPTIONS answered from the
-table, and a redirect to the registered path where only a trailing slash, a doubled slash or the case is wrong.
+The rules are those of the router that nsqd uses: 404 and 405 with nsqd's error body, OPTIONS answered from the table,
+and a redirect to the registered path if only a trailing slash, a doubled slash or the case is wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BROKEN_ESCAPE: Final = re.compile(rb"%(?![0-9a-fA-F]{2})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """``too_big`` is the code of the 413 when the body is over the connection's limit; ``quiet`` routes are not
+    """``too_big`` is the code of the 413 response to a body above the connection's limit; ``quiet`` routes are not
     logged."""
 
     handler: Handler
@@ -52,12 +52,12 @@ class Route:
 
 
 class Router:
-    """A table (method, path) -> handler. A path may end in ``/:name``, one non-empty segment without a slash, or in
-    several of them; ``request.path_value`` is then all of them, with their slashes."""
+    """A table (method, path) -> handler. A path may end in one or more ``/:name``, each a non-empty segment without a
+    slash; ``request.path_value`` has all of them, with the slashes between them."""
 
     def __init__(self) -> None:
         self._exact: dict[bytes, dict[str, Route]] = {}
-        # "/config/" for "/config/:opt"; by how many segments are open: there are paths of one and of two.
+        # "/config/" for "/config/:opt", by the number of variable segments, 1 or 2.
         self._open: dict[int, dict[bytes, dict[str, Route]]] = {}
 
     def add(
@@ -70,8 +70,8 @@ class Router:
         quiet: bool = False,
         max_body_size: int | None = None,
     ) -> None:
-        """Register a handler. It returns the response, or a Later or something to await for it, and may raise HTTPError
-        or an NSQError that has an HTTP reply; anything else it raises is logged and answered 500 INTERNAL_ERROR.
+        """Register a handler. It returns the response, a Later or an awaitable, and may raise HTTPError or an NSQError
+        that has an HTTP reply; other exceptions are logged and answered with 500 INTERNAL_ERROR.
 
         A request with a Content-Length above ``max_body_size`` gets 413 with ``too_big`` at once."""
         prefix = path.partition(":")[0]
@@ -81,7 +81,7 @@ class Router:
         table.setdefault(prefix.encode(), {})[method] = route
 
     def routes(self) -> Iterator[tuple[str, str]]:
-        """Each method and path there is; what is open in a path is written as ``:1``, ``:1/:2``."""
+        """Yield each method and path, with variable segments as ``:1``, ``:1/:2``."""
         tables = {0: self._exact, **self._open}
         for segments, table in tables.items():
             for prefix, methods in table.items():
@@ -89,7 +89,7 @@ class Router:
                 yield from ((method, path) for method in methods)
 
     def body_limit(self, method: str, target: bytes) -> int | None:
-        """The largest body of a request, in bytes; None without a route or a limit of its own."""
+        """The largest body of a request, in bytes; None without a route, or if the route has no limit."""
         path = target.partition(b"?")[0]
         route = (self._exact.get(path) or self._lookup(path)[0]).get(method)
         return None if route is None else route.max_body_size
@@ -115,7 +115,7 @@ class Router:
         return answer if isinstance(answer, (Response, Later)) else _awaited(request, answer)
 
     def _find_slowly(self, request: Request) -> dict[str, Route] | Response:
-        """The routes of a path that is not in the table as it was sent."""
+        """The routes of a path that is not in the table exactly as sent."""
         raw = request.path
         if raw == b"*":
             return _SERVER_OPTIONS
@@ -145,7 +145,7 @@ class Router:
         return {}, ""
 
     def _fixed(self, path: bytes, method: str) -> bytes | None:
-        """The path this one was probably meant to be, if this method has a route there."""
+        """The registered path that ``path`` was probably meant to be, if it has a route for ``method``."""
         if method == "CONNECT" or path == b"/":
             return None
         clean = b"/" + posixpath.normpath(path).lstrip(b"/")
@@ -165,7 +165,7 @@ class Router:
 
 
 def _split(path: bytes, segments: int) -> tuple[bytes, bytes]:
-    """What stands before the last so many segments, slash included, and they; nothing where one of them is empty."""
+    """Split before the last ``segments`` segments; the first part ends with a slash. Empty if a segment is empty."""
     values = path.rsplit(b"/", segments)[1:]
     if len(values) < segments or not all(values):
         return path, b""
@@ -199,7 +199,7 @@ async def _awaited(request: Request, answer: Awaitable[Response]) -> Response:
 
 
 def refusal(request: Request, error: Exception) -> Response:
-    """The answer where a handler raised ``error``."""
+    """The response if a handler raised ``error``."""
     if isinstance(error, HTTPError):
         return error_response(error.status, error.code)
     if isinstance(error, NSQError) and (reply := REPLIES[type(error)].http) is not None:

@@ -1,4 +1,4 @@
-"""The HTTP conversation on an asyncio transport: the one file of this package that knows asyncio's callbacks."""
+"""HTTP connections on asyncio transports. The only file of this package with asyncio's callbacks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ OnAnswered = Callable[[Request, Response, int], None]
 _FLUSH_AT: Final = 64 * 1024
 _LINGER_S: Final = 0.5
 _PIECE_BYTES: Final = 32 * 1024
-"""Bytes of a read that are parsed before their requests are answered and the clock is read."""
+"""Bytes of a read that are parsed at a time, before their requests are answered and the clock is checked."""
 _SMALL_READ_BYTES: Final = 4 * 1024
-"""Reads of up to this size are handled at once, however long the turn of the event loop has lasted."""
+"""Reads of up to this size are handled at once, even if the time slice is used up."""
 _CHECKED_REQUESTS: Final = 8
 _LARGE_BODY_BYTES: Final = 16 * 1024
 
 
 class Slices(Protocol):
-    """Shares the event loop's time. A job is called with its deadline and queues its rest again."""
+    """Shares the event loop's time. A job is called with its deadline and queues the rest of its work again."""
 
     def later(self, job: Callable[[float], None]) -> None: ...
     def deadline(self) -> float: ...
@@ -49,11 +49,11 @@ def log_request(request: Request, response: Response, elapsed_ns: int) -> None:
 
 
 class HTTPServer:
-    """Makes the protocols of one listening face and closes those that have gone quiet.
+    """Creates the protocols of one listening socket and closes idle connections.
 
-    ``answer`` (usually ``Router.answer``) must not raise. ``on_answered`` hears of every request that is not quiet,
-    with the nanoseconds it took. A connection without any traffic for ``idle_timeout`` seconds is closed, be it
-    waiting for a request or stuck in the middle of one.
+    ``answer`` (usually ``Router.answer``) must not raise. ``on_answered`` is called for every request that is not
+    quiet, with its duration in nanoseconds. A connection without traffic for ``idle_timeout`` seconds is closed,
+    between requests or within one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class HTTPServer:
         return HTTPProtocol(self)
 
     async def close(self, grace: float = 1.0) -> None:
-        """Close idle connections now and the others after the answer they wait for, in at most ``grace`` seconds."""
+        """Close idle connections now and the others after their next response, or after ``grace`` seconds."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -105,8 +105,8 @@ class HTTPServer:
                 for connection in list(self.connections):
                     connection.abort()
 
-    def gone(self, connection: HTTPProtocol) -> None:
-        """A protocol's word that its connection has ended."""
+    def forget(self, connection: HTTPProtocol) -> None:
+        """Remove a connection that has ended or was taken over."""
         self.connections.discard(connection)
         if self._all_gone is not None and not self.connections:
             self._all_gone.set()
@@ -120,7 +120,7 @@ class HTTPServer:
 
 
 class HTTPProtocol(asyncio.Protocol):
-    """One connection. Requests are answered in order; reading stops while the client does not read its answers."""
+    """One connection. Requests are answered in order; reading stops while the client does not read the responses."""
 
     def __init__(self, server: HTTPServer) -> None:
         self._server = server
@@ -130,18 +130,18 @@ class HTTPProtocol(asyncio.Protocol):
         self._read_paused = False
         self._waits_for_memory = False
         self._waits_for_turn = False
-        self._unparsed = b""  # of the last read, while the connection waits for its turn
+        self._unparsed = b""  # rest of the last read, while the connection waits for its next time slice
         self._is_counted = False  # in the server's budget
         self._finishing = False
         self._lost = False
-        self._pending: Request | None = None  # what was taken last, while its answer is still to come
+        self._pending: Request | None = None  # the last request taken, until it is answered
         self._pending_since = 0
-        self._future: asyncio.Future[Response] | None = None  # held here, for asyncio itself forgets its tasks
+        self._future: asyncio.Future[Response] | None = None  # referenced here because asyncio has weak references only
         self._linger: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
         self._connection: Connection
 
-    # --- asyncio's side ---
+    # --- called by asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -153,7 +153,7 @@ class HTTPProtocol(asyncio.Protocol):
         if self._linger is not None:
             return
         slices = self._server.slices
-        if self._waits_for_turn:  # a layer below may deliver more after reading was paused
+        if self._waits_for_turn:  # a lower layer may deliver more after reading was paused
             self._unparsed += data
         elif slices is not None and len(data) > _SMALL_READ_BYTES and slices.is_spent():
             self._unparsed = data
@@ -164,7 +164,7 @@ class HTTPProtocol(asyncio.Protocol):
             self._count_unfinished()
 
     def eof_received(self) -> bool:
-        # A client may shut its side down and still wait for the answers it is owed.
+        # A client may shut down its side and still wait for responses.
         if self._connection.owes and self._linger is None:
             self._finishing = True
             return True
@@ -179,19 +179,19 @@ class HTTPProtocol(asyncio.Protocol):
         self._answer_requests()
 
     def connection_lost(self, error: Exception | None) -> None:
-        # An answer being made is left to finish: what it does, such as publishing, was asked for.
+        # A handler that is running continues: its action, such as publishing, was requested.
         self._lost = True
         if self._server.budget is not None:
             self._server.budget.forget(self)
         self._connection.drop()
-        self._server.gone(self)
+        self._server.forget(self)
         if self._linger is not None:
             self._linger.cancel()
 
-    # --- the server's side ---
+    # --- called by the server ---
 
     def finish(self) -> None:
-        """Close as soon as nothing is owed to the client."""
+        """Close as soon as all received requests are answered."""
         self._finishing = True
         if not self._connection.owes:
             self._transport.close()
@@ -201,7 +201,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def close_if_quiet(self, since: float) -> None:
         if self._last_traffic < since and self._pending is None and not self._waits_for_memory:
-            # abort: a client that does not read would keep a polite close waiting
+            # abort, because close would wait for a client that does not read
             self._transport.abort()
 
     # --- called by the budget ---
@@ -343,8 +343,8 @@ class HTTPProtocol(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _close_gently(self) -> None:
-        """Send the end of stream, then read on a moment: closing on unread bytes would reset the connection, and the
-        client would lose the answer that says why."""
+        """Send the end of the stream, then read for a moment. Closing with unread bytes would reset the connection, and
+        the client could lose the response that has the reason."""
         if self._linger is not None or self._transport.is_closing():
             return
         if self._connection.stream is not None:
@@ -359,8 +359,8 @@ class HTTPProtocol(asyncio.Protocol):
             self._transport.close()
 
     def _hand_over(self, protocol: asyncio.Protocol) -> None:
-        """The connection is somebody else's from now on, who closes it."""
-        self._server.gone(self)
+        """Give the connection to ``protocol``, which closes it."""
+        self._server.forget(self)
         if self._read_paused:
             self._transport.resume_reading()
         self._transport.set_protocol(protocol)

@@ -89,12 +89,12 @@ def test_allocations_are_traced_for_as_long_as_asked(broker):
     """With seconds= the lines that allocated are named; without, nothing is traced and only types are counted."""
     plain = broker.request("GET", "/debug/pprof/heap").text
     assert re.search(r"^ +\d+  builtins\.dict$", plain, re.MULTILINE)
-    assert "allocated in" not in plain
+    assert "memory allocated" not in plain
     with ThreadPoolExecutor(1) as pool:
         traced = pool.submit(broker.request, "GET", "/debug/pprof/heap?seconds=1")
         while not traced.done():
             broker.request("POST", f"/topic/create?topic=t{time.monotonic_ns()}")
-    assert traced.result().text.startswith("allocated in 1 s and still there")
+    assert traced.result().text.startswith("memory allocated within 1 s and not freed")
     assert re.search(r"^ +\d+ bytes in +\d+ blocks  \S+/brokerd/\S+\.py:\d+$", traced.result().text, re.MULTILINE)
 
 

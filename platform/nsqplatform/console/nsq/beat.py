@@ -1,4 +1,4 @@
-"""``nsq beat``: Celery beat, which asks for the reports that are due."""
+"""``nsq beat``: Celery beat, which starts the dispatcher's check for due reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nsqplatform.console.nsq.readiness import announce
 
 
 def main(argv: Sequence[str]) -> int:
-    argparse.ArgumentParser(prog="nsq beat", description="Ask for scheduled reports when they are due.").parse_args(
+    argparse.ArgumentParser(prog="nsq beat", description="Check regularly which scheduled reports are due.").parse_args(
         argv
     )
     load_django()

@@ -18,7 +18,7 @@ MARKS = {"ok": ("✓", "green"), "note": ("!", "yellow"), "missing": ("✗", "re
 def main(argv: Sequence[str]) -> int:
     """Print the findings. Exit 1 if something that the platform needs is missing."""
     parser = argparse.ArgumentParser(
-        prog="nsq doctor", description="Check this machine, and say what each missing thing costs."
+        prog="nsq doctor", description="Check this machine and report what is missing, with the consequences."
     )
     parser.add_argument("--json", action="store_true", help="print a list of {name, state, found, cost}")
     options = parser.parse_args(argv)
