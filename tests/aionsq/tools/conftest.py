@@ -108,12 +108,20 @@ def in_shell() -> Callable[[str], Awaitable[Ended]]:
 
 @pytest.fixture
 def channel_of() -> Callable[[Any, str, str], Awaitable[dict[str, Any]]]:
-    """A channel's row of a broker's /stats."""
+    """A channel's row of a broker's /stats, once the topic has no message left that its channels do not have.
+
+    A new topic waits for the registry's answer before it gives messages to its channels.
+    """
 
     async def ask(broker: Any, topic: str, channel: str) -> dict[str, Any]:
         async with Node(broker.http_address) as node:
-            topics = (await node.stats(topic, channel))["topics"] or []
-            return topics[0]["channels"][0] if topics and topics[0]["channels"] else {}
+
+            async def routed() -> dict[str, Any] | None:
+                topics = (await node.stats(topic, channel))["topics"] or [{"depth": 0, "channels": []}]
+                return None if topics[0]["depth"] else topics[0]
+
+            row = await until(routed, "the topic's messages are in its channels")
+            return row["channels"][0] if row["channels"] else {}
 
     return ask
 
