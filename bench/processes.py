@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, ParamSpec, TypeVar
@@ -102,11 +102,13 @@ def raise_on_sigterm() -> None:
 class LoadProcesses:
     """Separate processes for the load, so that a generator's work is not measured as the server's."""
 
-    def __init__(self, pool: ProcessPoolExecutor) -> None:
+    def __init__(self, pool: ProcessPoolExecutor, starter: ThreadPoolExecutor) -> None:
         self._pool = pool
+        self._starter = starter
 
     def start(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._pool.submit(load, *args, **kwargs)
+        # In another thread, which no signal interrupts: a process that is started halfway prints a traceback.
+        return self._starter.submit(self._pool.submit, load, *args, **kwargs).result()
 
     def run(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return self.start(load, *args, **kwargs).result()
@@ -116,5 +118,13 @@ class LoadProcesses:
 def load_processes(cores: Cores, count: int) -> Iterator[LoadProcesses]:
     """``count`` fresh interpreters pinned to the load's cores; they end with the block."""
     spawn = multiprocessing.get_context("spawn")  # forked ones would inherit the parent's sockets and buffers
-    with ProcessPoolExecutor(count, spawn, initializer=pin, initargs=(0, cores.load)) as pool:
-        yield LoadProcesses(pool)
+    with (
+        ProcessPoolExecutor(count, spawn, initializer=_begin, initargs=(cores.load,)) as pool,
+        ThreadPoolExecutor(1, "start load") as starter,
+    ):
+        yield LoadProcesses(pool, starter)
+
+
+def _begin(cores: frozenset[int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process too, and the parent ends it
+    pin(0, cores)
