@@ -160,8 +160,9 @@ class CompareParameters(Scope):
         """Raises BadParameter if the two periods would overlap."""
         if self.before < self.period:
             raise BadParameter(
-                f"before: {written(self.before)} is less than the period of {written(self.period)}, so that the two "
-                f"periods would overlap; at least {written(self.period)} fits"
+                f"{written(self.before)} is less than the period of {written(self.period)}, so that the two "
+                f"periods would overlap; at least {written(self.period)} fits",
+                "before",
             )
 
 

@@ -15,7 +15,11 @@ Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
 
 
 class BadParameter(Exception):
-    """A parameter that does not fit; the message names it, says why, and what would fit."""
+    """A parameter that does not fit. ``reason`` says why and what would fit; ``parameter`` is its name, or empty."""
+
+    def __init__(self, reason: str, parameter: str = "") -> None:
+        super().__init__(f"{parameter}: {reason}" if parameter else reason)
+        self.reason, self.parameter = reason, parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +112,7 @@ def _value(name: str, parameter: Parameter, text: str) -> Any:
             case "text":
                 return text
     except ValueError as error:
-        raise BadParameter(f"{name}: {error}") from None
+        raise BadParameter(str(error), name) from None
 
 
 def duration(text: str) -> timedelta:

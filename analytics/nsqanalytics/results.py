@@ -197,7 +197,7 @@ class Result:
         for name, bound in (("since", selection.since), ("until", selection.until)):
             if bound is not None:
                 if self.time is None:
-                    raise BadParameter(f"{name}: the rows of this result have no time")
+                    raise BadParameter("the rows of this result have no time", name)
                 limit = pa.scalar(bound, self.dataset.schema.field(self.time).type)
                 conditions.append(ds.field(self.time) >= limit if name == "since" else ds.field(self.time) < limit)
         texts = [ds.field(column.name) for column in self.columns if column.type == "string"]
@@ -210,7 +210,7 @@ class Result:
         """``column``, if the result has it. Raises BadParameter, naming ``parameter``, if not."""
         names = self.dataset.schema.names
         if column not in names:
-            raise BadParameter(f"{parameter}: there is no column {column!r}; there are {', '.join(names)}")
+            raise BadParameter(f"there is no column {column!r}; there are {', '.join(names)}", parameter)
         return column
 
     def page(

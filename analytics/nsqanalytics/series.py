@@ -52,12 +52,12 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     together over windows.
     """
     if result.time is None:
-        raise BadParameter("figures: the rows of this result have no time")
+        raise BadParameter("the rows of this result have no time", "figures")
     if not 1 <= most <= MOST_POINTS:
-        raise BadParameter(f"points: {most} is not between 1 and {MOST_POINTS}")
+        raise BadParameter(f"{most} is not between 1 and {MOST_POINTS}", "points")
     for figure in figures:
         if result.named("figures", figure) not in AGGREGATES:
-            raise BadParameter(f"figures: {figure!r} has no sum, mean or maximum over windows")
+            raise BadParameter(f"{figure!r} has no sum, mean or maximum over windows", "figures")
     weighted = [figure for figure in figures if AGGREGATES[figure] == "mean"]
     read = [*dict.fromkeys([result.time, *figures, *(["observed_s"] if weighted else [])])]
     table = result.dataset.to_table(columns=read, filter=result.matching(selection))

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { refusal } from './client';
+import { fieldErrorsIn, refusal } from './client';
 import { socketUrl } from './socket';
 
 test('a refusal is shown in the API’s own words, as a sentence', () => {
@@ -12,6 +12,14 @@ test('a refusal is shown in the API’s own words, as a sentence', () => {
 test('an answer that is not the API’s is named by its status', () => {
   expect(refusal(502, 'Bad Gateway', null)).toBe('The platform answered 502 Bad Gateway.');
   expect(refusal(500, '', '<html>')).toBe('The platform answered 500.');
+});
+
+test('errors by field are taken from the API’s answers, and from no other body', () => {
+  const errors = [{ field: 'name', message: 'a rule needs one' }];
+  expect(fieldErrorsIn({ message: 'name: a rule needs one', field_errors: errors })).toEqual(errors);
+  for (const body of [null, 'no', { message: 'no' }, { field_errors: 'no' }, { field_errors: [null, { field: 1 }] }]) {
+    expect(fieldErrorsIn(body)).toEqual([]);
+  }
 });
 
 test('the live feed is asked for where the page came from, encrypted if the page was', () => {

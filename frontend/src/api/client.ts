@@ -13,6 +13,7 @@ import type {
   BulkAction,
   BulkTarget,
   Delivery,
+  FieldError,
   FoundClients,
   Graphs,
   HourKept,
@@ -51,10 +52,11 @@ import type {
 } from './types';
 
 export class ApiError extends Error {
-  /** `status` is the HTTP status, or 0 when no answer came. */
+  /** `status` is the HTTP status, or 0 when no answer came; `fieldErrors` what a 422 says of the request's fields. */
   constructor(
     readonly status: number,
     message: string,
+    readonly fieldErrors: readonly FieldError[] = [],
   ) {
     super(message);
   }
@@ -92,6 +94,23 @@ export function refusal(status: number, statusText: string, body: unknown): stri
   return `${`The platform answered ${status} ${statusText}`.trim()}.`;
 }
 
+function isFieldError(value: unknown): value is FieldError {
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    'field' in value &&
+    typeof value.field === 'string' &&
+    'message' in value &&
+    typeof value.message === 'string'
+  );
+}
+
+/** The errors by field in the body of a refused request; none in a body that is not the API's. */
+export function fieldErrorsIn(body: unknown): FieldError[] {
+  if (typeof body !== 'object' || body === null || !('field_errors' in body) || !Array.isArray(body.field_errors)) return [];
+  return body.field_errors.filter(isFieldError);
+}
+
 async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
   const headers: Record<string, string> = { Accept: 'application/json' };
   if (body !== undefined) headers['Content-Type'] = 'application/json';
@@ -111,7 +130,7 @@ async function request<T>(method: string, path: string, body?: unknown): Promise
   const answer: unknown = await response.json().catch(() => null);
   if (!response.ok) {
     if (response.status === 401 && path !== 'session') onUnauthorized();
-    throw new ApiError(response.status, refusal(response.status, response.statusText, answer));
+    throw new ApiError(response.status, refusal(response.status, response.statusText, answer), fieldErrorsIn(answer));
   }
   return answer as T;
 }

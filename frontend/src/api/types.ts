@@ -37,6 +37,9 @@ export type PersonRequest = Required<Schemas['PersonIn']>;
 export type PersonChange = Schemas['PersonChange'];
 export type SignInLink = Schemas['LinkOut'];
 
+/** What is wrong with one field of a request. A field inside of another follows a dot: `bodies.3`. */
+export type FieldError = Schemas['FieldError'];
+
 export type Job = Schemas['JobOut'];
 /** One parameter of a job; `default` is in the form that is sent, null for none. */
 export type ParameterSpec = Schemas['ParameterOut'];

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { base64Of, bytesOf, delayMs, hexOf, messagesOf, shownBody, textOf } from './bodies';
+import { base64Of, bytesOf, delayMs, hexOf, messagesOf, publishFaults, shownBody, textOf } from './bodies';
+import { ApiError } from '../api/client';
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
@@ -40,5 +41,18 @@ describe('what is typed', () => {
   it('is a delay in several ways', () => {
     expect(['', '5', '1.5s', '1h30m', '250ms'].map(delayMs)).toEqual([0, 5000, 1500, 5_400_000, 250]);
     expect(['soon', '-1', '5 d'].map(delayMs)).toEqual([null, null, null]);
+  });
+});
+
+describe('a refused publish', () => {
+  const refused = new ApiError(422, 'no', [{ field: 'bodies.1', message: 'not JSON' }]);
+
+  it('names which of several messages is at fault', () => {
+    expect(publishFaults(refused, 2)).toEqual({ bodies: 'Message 2: not JSON.' });
+    expect(publishFaults(new ApiError(422, 'no', [{ field: 'defer_ms', message: 'too long' }]), 2)).toEqual({ defer_ms: 'Too long.' });
+  });
+
+  it('does not number a single one', () => {
+    expect(publishFaults(refused, 1)).toEqual({ bodies: 'Not JSON.' });
   });
 });

@@ -1,4 +1,6 @@
 /** Bodies of messages, as bytes and as what somebody can read. */
+import { ApiError } from '../api/client';
+import { faultsOf, type Faults } from './faults';
 
 export type Shown = 'auto' | 'text' | 'json' | 'hex';
 
@@ -85,4 +87,14 @@ export function delayMs(text: string): number | null {
   if (/^\d+(\.\d+)?$/.test(given)) return Math.round(Number(given) * 1000);
   if (!/^(\d+(\.\d+)?(ms|s|m|h))+$/.test(given)) return null;
   return Math.round([...given.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, n, unit]) => sum + Number(n) * (UNITS[unit ?? ''] ?? 0), 0));
+}
+
+/** The errors of a refused publish, by field. Of several messages, the one at fault is named by its number from 1. */
+export function publishFaults(error: unknown, number: number): Faults {
+  if (!(error instanceof ApiError) || number === 1) return faultsOf(error, ['bodies', 'defer_ms', 'node']);
+  const named = error.fieldErrors.map(({ field, message }) => {
+    const at = /^bodies\.(\d+)$/.exec(field)?.[1];
+    return { field, message: at === undefined ? message : `message ${Number(at) + 1}: ${message}` };
+  });
+  return faultsOf(new ApiError(error.status, error.message, named), ['bodies', 'defer_ms', 'node']);
 }

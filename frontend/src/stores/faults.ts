@@ -1,16 +1,18 @@
-/** What the API says is wrong with a form, by its fields: `name: a rule needs one; threshold: …`. */
-import { sentence } from '../api/client';
+/** The errors of a failed request, by the fields of the form that sent it. */
+import { ApiError, messageOf, sentence } from '../api/client';
 
-/** What names none of `fields` is of the form as a whole, under `form`. */
-export function faultsOf(message: string, fields: readonly string[]): Record<string, string> {
-  const faults: Record<string, string> = {};
-  const begins = new RegExp(`^(${fields.join('|')})(?:\\.\\w+)*: `, 'i');
-  let last = 'form';
-  for (const part of message.split('; ')) {
-    const found = begins.exec(part);
-    if (found?.[1]) last = found[1].toLowerCase();
-    const text = found ? part.slice(found[0].length) : part;
-    faults[last] = faults[last] ? `${faults[last]}; ${text}` : text;
+/** Texts by field; `form` is that of the form as a whole. */
+export type Faults = Record<string, string>;
+
+/** An error in a part of a field belongs to the field: `notifiers.0` to `notifiers`. All others belong to `form`. */
+export function faultsOf(error: unknown, fields: readonly string[]): Faults {
+  if (!(error instanceof ApiError) || error.fieldErrors.length === 0) return { form: messageOf(error) };
+  const faults: Faults = {};
+  for (const { field, message } of error.fieldErrors) {
+    const own = fields.find((name) => field === name || field.startsWith(`${name}.`));
+    const text = sentence(own === undefined ? `${field}: ${message}` : message);
+    const key = own ?? 'form';
+    faults[key] = key in faults ? `${faults[key]} ${text}` : text;
   }
-  return Object.fromEntries(Object.entries(faults).map(([field, text]) => [field, sentence(text)]));
+  return faults;
 }

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { ParameterSpec } from '../api/types';
-import { describe, formHref, parametersIn, parseTexts, textsOf } from './parameters';
+import { ApiError } from '../api/client';
+import { describe, formHref, parametersIn, parseTexts, requestFaults, textsOf } from './parameters';
 import { percentileName } from './percentiles';
 import { cronWords, formOf, requestOf, whenWords } from './schedule';
 
@@ -85,10 +86,10 @@ test('a form is an address, with the parameters that were given', () => {
 test.each([
   [{ retries: '11' }, 'retries'],
   [{ retries: '1.5' }, 'retries'],
-  [{ retryAfterS: '0' }, 'retryAfterS'],
-  [{ timeLimitMinutes: '' }, 'timeLimitMinutes'],
-  [{ keepDays: 'ever' }, 'keepDays'],
-  [{ notifyOn: 'failure' as const }, 'notifyOn'],
+  [{ retryAfterS: '0' }, 'retry_after_s'],
+  [{ timeLimitMinutes: '' }, 'time_limit_s'],
+  [{ keepDays: 'ever' }, 'keep_days'],
+  [{ notifyOn: 'failure' as const }, 'notify_on'],
 ])('the policy %o is refused at its field', (change, field) => {
   expect(requestOf({ ...formOf(null, 'latency', 'UTC'), name: 'n', ...change }, {})).toMatchObject({ fault: { field } });
 });
@@ -96,7 +97,7 @@ test.each([
 test('a schedule without a name, or every zero hours, is refused at that field', () => {
   const form = { ...formOf(null, 'latency', 'UTC'), name: 'n' };
   expect(requestOf({ ...form, name: ' ' }, {})).toMatchObject({ fault: { field: 'name' } });
-  expect(requestOf({ ...form, kind: 'every', every: '0' }, {})).toMatchObject({ fault: { field: 'every' } });
+  expect(requestOf({ ...form, kind: 'every', every: '0' }, {})).toMatchObject({ fault: { field: 'every_seconds' } });
   expect(requestOf({ ...form, cron: 'x' }, {})).toMatchObject({ fault: { field: 'cron' } });
 });
 
@@ -111,4 +112,16 @@ test('percentile columns are known by their names', () => {
     null,
     null,
   ]);
+});
+
+test('what the platform finds wrong with a parameter stands beside it, the rest beside the other fields', () => {
+  const refused = new ApiError(422, 'no', [
+    { field: 'parameters.window', message: "'7m' is not one of 5m, 1h" },
+    { field: 'cron', message: 'no such day' },
+    { field: 'parameters', message: "there is no parameter 'colour'" },
+  ]);
+  expect(requestFaults(refused, SPECS, ['cron'])).toEqual({
+    parameters: { window: "'7m' is not one of 5m, 1h." },
+    request: { cron: 'No such day.', form: "Parameters: there is no parameter 'colour'." },
+  });
 });

@@ -1,5 +1,6 @@
 /** A job's form: from what it says of its parameters to texts in fields, and back to values. */
 import type { Parameters, ParameterSpec } from '../api/types';
+import { faultsOf, type Faults } from './faults';
 
 export type Texts = Record<string, string>;
 
@@ -57,6 +58,20 @@ export function parseTexts(
     else values[name] = value;
   }
   return { values, faults };
+}
+
+/** The errors of a refused request with a job's parameters: those of parameters, and those of `fields`. */
+export function requestFaults(
+  error: unknown,
+  specs: Record<string, ParameterSpec>,
+  fields: readonly string[] = [],
+): { parameters: Faults; request: Faults } {
+  const prefix = 'parameters.';
+  const all = Object.entries(faultsOf(error, [...fields, ...Object.keys(specs).map((name) => prefix + name)]));
+  return {
+    parameters: Object.fromEntries(all.flatMap(([field, text]) => (field.startsWith(prefix) ? [[field.slice(prefix.length), text]] : []))),
+    request: Object.fromEntries(all.filter(([field]) => !field.startsWith(prefix))),
+  };
 }
 
 /** The form of a job with these parameters filled in, as an address: to look at, to change, to run again. */

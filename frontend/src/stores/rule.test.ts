@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AlertMetric, AlertRuleRequest } from '../api/types';
-import { faultsOf } from './faults';
-import { amountOf, FIELDS, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
+import { amountOf, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
 
 const metric = (scope: AlertMetric['scope'], name: string, unit: string, is_flag = false): AlertMetric => ({ scope, name, title: name, unit, is_flag, description: '' });
 const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true)];
@@ -51,14 +50,4 @@ test.each([
 ])('the rule with %o is refused at its field', (change, field) => {
   const asked = ruleRequestOf({ ...ruleFormOf(RULE, METRICS), ...change }, METRICS);
   expect('faults' in asked && Object.keys(asked.faults)).toEqual([field]);
-});
-
-test('what the platform finds wrong stands beside its fields', () => {
-  expect(faultsOf("Name: there is a rule 'Backlog' already.", FIELDS)).toEqual({ name: "There is a rule 'Backlog' already." });
-  expect(faultsOf('threshold: too large; topic_pattern: ‘x; y’ is no glob', FIELDS)).toEqual({
-    threshold: 'Too large.',
-    topic_pattern: '‘x; y’ is no glob.',
-  });
-  expect(faultsOf('notifiers.0: too long', FIELDS)).toEqual({ notifiers: 'Too long.' });
-  expect(faultsOf('The platform does not answer.', FIELDS)).toEqual({ form: 'The platform does not answer.' });
 });

@@ -94,12 +94,18 @@ export function formOf(schedule: Schedule | null, job: string, timeZone: string)
   };
 }
 
+/** The fields of the request, except for a job's parameters. */
+export const FIELDS = [
+  ...['name', 'job', 'cron', 'every_seconds', 'time_zone', 'enabled', 'overlap', 'retries', 'retry_after_s', 'time_limit_s'],
+  ...['keep_days', 'notify_on', 'notify_webhook', 'notify_email'],
+] as const;
+
 export type FormFault = {
-  field: 'name' | 'cron' | 'every' | 'retries' | 'retryAfterS' | 'timeLimitMinutes' | 'keepDays' | 'notifyOn';
+  field: 'name' | 'cron' | 'every_seconds' | 'retries' | 'retry_after_s' | 'time_limit_s' | 'keep_days' | 'notify_on';
   message: string;
 };
 
-/** The request the form stands for, or which field is wrong and why. */
+/** The request the form stands for, or which field of the request is wrong and why. */
 export function requestOf(
   form: ScheduleForm,
   parameters: Parameters,
@@ -122,17 +128,17 @@ export function requestOf(
   };
   for (const [field, value, least, most] of [
     ['retries', common.retries, 0, 10],
-    ['retryAfterS', common.retry_after_s, 1, 86_400],
-    ['timeLimitMinutes', common.time_limit_s / 60, 1 / 6, 10_080],
-    ['keepDays', common.keep_days, 1, 3650],
+    ['retry_after_s', common.retry_after_s, 1, 86_400],
+    ['time_limit_s', common.time_limit_s / 60, 1 / 6, 10_080],
+    ['keep_days', common.keep_days, 1, 3650],
   ] as const) {
-    const whole = field === 'timeLimitMinutes' || Number.isInteger(value);
+    const whole = field === 'time_limit_s' || Number.isInteger(value);
     if (!(value >= least && value <= most) || !whole) {
-      return { fault: { field, message: `A ${field === 'timeLimitMinutes' ? '' : 'whole '}number from ${Math.round(least)} to ${most} is needed.` } };
+      return { fault: { field, message: `A ${field === 'time_limit_s' ? '' : 'whole '}number from ${Math.round(least)} to ${most} is needed.` } };
     }
   }
   if (form.notifyOn !== 'never' && common.notify_webhook === '' && common.notify_email === '') {
-    return { fault: { field: 'notifyOn', message: 'Give a webhook or an e-mail address to notify.' } };
+    return { fault: { field: 'notify_on', message: 'Give a webhook or an e-mail address to notify.' } };
   }
   if (form.kind === 'cron') {
     const read = cronWords(form.cron);
@@ -141,7 +147,7 @@ export function requestOf(
   }
   const every = Number(form.every);
   if (!(every > 0) || !Number.isInteger(every * SECONDS[form.unit])) {
-    return { fault: { field: 'every', message: `A number of ${form.unit} above zero is needed.` } };
+    return { fault: { field: 'every_seconds', message: `A number of ${form.unit} above zero is needed.` } };
   }
   return { request: { ...common, cron: null, every_seconds: every * SECONDS[form.unit] } };
 }

@@ -16,6 +16,7 @@ from nsqplatform.accounts.models import ApiToken, Session
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.schemas import (
     EndedOut,
+    InvalidRequest,
     Message,
     NewTokenOut,
     PasswordChange,
@@ -29,7 +30,7 @@ from nsqplatform.accounts.sessions import end_session, end_sessions, open_sessio
 from nsqplatform.accounts.tokens import create_token, hashed
 
 router = Router(tags=["account"], auth=needs(Permission.VIEW, by_token=False))
-REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Message, 429: Message}
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest, 429: Message}
 
 
 @router.put("password", response={204: None, **REFUSALS}, throttle=AuthRateThrottle("10/m"))

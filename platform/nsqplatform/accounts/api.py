@@ -17,7 +17,7 @@ from nsqplatform.accounts import audit
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.roles import Permission, Role
-from nsqplatform.accounts.schemas import Credentials, Me, Message
+from nsqplatform.accounts.schemas import Credentials, InvalidRequest, Me, Message
 from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
 
 router = Router(tags=["accounts"])
@@ -45,7 +45,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
 @router.post(
     "session",
     auth=None,
-    response={200: Me, 401: Message, 403: Message, 415: Message, 422: Message, 429: Message},
+    response={200: Me, 401: Message, 403: Message, 415: Message, 422: InvalidRequest, 429: Message},
     throttle=AnonRateThrottle("60/m"),  # of one address, whatever names it tries
 )
 def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from pydantic import Field
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import AuditFacetsOut, AuditOut, Line, Message, ms
+from nsqplatform.accounts.schemas import AuditFacetsOut, AuditOut, InvalidRequest, Line, Message, ms
 
 router = Router(tags=["audit"], auth=needs(Permission.VIEW))
-REFUSALS: dict[int, Any] = {401: Message, 403: Message, 422: Message}
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 422: InvalidRequest}
 COLUMNS = ("id", "at", "user", "via", "action", "topic", "channel", "subject", "outcome", "detail", "remote_address")
 LATEST_MS = 253_402_300_799_000
 PIECE = 500

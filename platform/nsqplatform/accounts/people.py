@@ -27,10 +27,10 @@ def is_pattern(text: str) -> bool:
 def checked_patterns(patterns: Sequence[str]) -> list[str]:
     """The globs, each once, in their order. Raises ValidationError naming the one that can match no topic."""
     if len(patterns) > PATTERNS_MOST:
-        raise ValidationError(f"topic_patterns: at most {PATTERNS_MOST}")
+        raise ValidationError({"topic_patterns": f"at most {PATTERNS_MOST}"})
     for pattern in patterns:
         if not is_pattern(pattern):
-            raise ValidationError(f"topic_patterns: {pattern!r} is no glob of topic names, such as orders.*")
+            raise ValidationError({"topic_patterns": f"{pattern!r} is no glob of topic names, such as orders.*"})
     return list(dict.fromkeys(patterns))
 
 

@@ -39,9 +39,20 @@ class Me(Schema):
 
 
 class Message(Schema):
-    """The body of every error."""
+    """The body of an error."""
 
     message: str
+
+
+class FieldError(Schema):
+    field: str = Field(description="its name, below the body or the query; parts of it after dots, such as bodies.3")
+    message: str
+
+
+class InvalidRequest(Message):
+    """The body of a 422. ``message`` contains all of it, as text."""
+
+    field_errors: list[FieldError] = Field(description="empty if no single field is the cause")
 
 
 class PasswordChange(Schema):

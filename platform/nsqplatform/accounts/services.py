@@ -117,11 +117,11 @@ def change_password(request: HttpRequest, *, user: User, current: str, new: str)
     ``current`` is not asked of an account without a password. Raises ValidationError, naming the field.
     """
     if user.has_usable_password() and not user.check_password(current):
-        raise ValidationError("current_password: this is not your password")
+        raise ValidationError({"current_password": "this is not your password"})
     try:
         validate_password(new, user)
     except ValidationError as error:
-        raise ValidationError([f"new_password: {message}" for message in error.messages]) from None
+        raise ValidationError({"new_password": error.messages}) from None
     user.set_password(new)
     user.save(update_fields=["password"])
     update_session_auth_hash(request, user)  # under a new key

@@ -35,9 +35,9 @@ def create_token(
     """
     role = Role(user.role) if role is None else role
     if higher(role, Role(user.role)) != Role(user.role):
-        raise ValidationError(f"role: you are {user.role}; a token cannot be more")
+        raise ValidationError({"role": f"you are {user.role}; a token cannot be more"})
     if expires_at is not None and expires_at <= timezone.now():
-        raise ValidationError("expires_at: this time is past")
+        raise ValidationError({"expires_at": "this time is past"})
     secret = PREFIX + secrets.token_urlsafe(32)
     token = ApiToken(user=user, name=name.strip(), role=role, token_hash=hashed(secret), expires_at=expires_at)
     token.clean_fields(exclude=["user"])
@@ -49,7 +49,7 @@ def create_token(
                 raise ValidationError(f"an account has at most {MOST} tokens: revoke one first")
             token.save()
     except IntegrityError:
-        raise ValidationError(f"name: there is a token {token.name!r} already") from None
+        raise ValidationError({"name": f"there is a token {token.name!r} already"}) from None
     return secret
 
 

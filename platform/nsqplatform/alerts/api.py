@@ -14,7 +14,7 @@ from ninja.errors import HttpError
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission, allows
-from nsqplatform.accounts.schemas import Line, Message
+from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.alerts import live, selectors, services
 from nsqplatform.alerts import pending as pendings
 from nsqplatform.alerts.catalogue import METRICS
@@ -54,7 +54,7 @@ from nsqplatform.alerts.services import NotFiring
 from nsqplatform.alerts.suggested import SUGGESTED
 
 router = Router(tags=["alerts"])
-REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Message}
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest}
 
 
 # ---- alerts

@@ -102,11 +102,11 @@ def said(rule: Rule) -> str:
 def _checked(rule: Rule) -> Rule:
     rule.name = rule.name.strip()
     if not rule.name:
-        raise ValidationError("name: a rule needs one")
+        raise ValidationError({"name": "a rule needs one"})
     metric = METRICS.get((rule.scope, rule.metric))
     if metric is None:
         raise ValidationError(
-            f"metric: {rule.metric!r} is none of a {rule.scope}'s; there are {', '.join(names_of(rule.scope))}"
+            {"metric": f"{rule.metric!r} is none of a {rule.scope}'s; there are {', '.join(names_of(rule.scope))}"}
         )
     if metric.is_flag:
         rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
@@ -123,7 +123,7 @@ def _checked(rule: Rule) -> Rule:
 def _check_patterns(**patterns: str) -> None:
     for field, pattern in patterns.items():
         if pattern and not is_pattern(pattern):
-            raise ValidationError(f"{field}: {pattern!r} is no glob of names, such as orders.*")
+            raise ValidationError({field: f"{pattern!r} is no glob of names, such as orders.*"})
 
 
 def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
@@ -132,11 +132,11 @@ def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
         with transaction.atomic():
             rule.save()
     except IntegrityError:
-        raise ValidationError(f"name: there is a rule {rule.name!r} already") from None
+        raise ValidationError({"name": f"there is a rule {rule.name!r} already"}) from None
     if names is not None:
         found = {notifier.name: notifier for notifier in Notifier.objects.filter(name__in=names)}
         if unknown := [name for name in names if name not in found]:
-            raise ValidationError(f"notifiers: there is no {unknown[0]!r}")
+            raise ValidationError({"notifiers": f"there is no {unknown[0]!r}"})
         rule.notifiers.set(found.values())
 
 
@@ -199,24 +199,24 @@ def _record_notifier(action: str, notifier: Notifier, by: User, remote_address: 
 def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
     notifier.name = notifier.name.strip()
     if not notifier.name:
-        raise ValidationError("name: a notifier needs one")
+        raise ValidationError({"name": "a notifier needs one"})
     if notifier.kind == Notifier.Kind.WEBHOOK:
         try:
             URLValidator(schemes=["http", "https"])(notifier.url)
         except ValidationError:
-            raise ValidationError("url: an http or https address is needed") from None
+            raise ValidationError({"url": "an http or https address is needed"}) from None
     elif not notifier.recipients:
-        raise ValidationError("recipients: at least one address is needed")
+        raise ValidationError({"recipients": "at least one address is needed"})
     for address in notifier.recipients:
         try:
             validate_email(address)
         except ValidationError:
-            raise ValidationError(f"recipients: {address!r} is not an e-mail address") from None
+            raise ValidationError({"recipients": f"{address!r} is not an e-mail address"}) from None
     try:
         with transaction.atomic():
             notifier.save(update_fields=only)
     except IntegrityError:
-        raise ValidationError(f"name: there is a notifier {notifier.name!r} already") from None
+        raise ValidationError({"name": f"there is a notifier {notifier.name!r} already"}) from None
     return notifier
 
 
@@ -311,7 +311,7 @@ def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remot
     if not any(asked):
         raise ValidationError("a silence needs a rule or a pattern; * as node_pattern or topic_pattern is all of them")
     if ends_at <= timezone.now():
-        raise ValidationError("ends_at: this time is past")
+        raise ValidationError({"ends_at": "this time is past"})
     _check_patterns(topic_pattern=silence.topic_pattern, channel_pattern=silence.channel_pattern)
     if silence.rule_id is not None:
         selectors.rule(silence.rule_id)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as ModelInvalid
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
@@ -19,6 +20,7 @@ from nsqplatform.accounts.audit_api import router as audit_router
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.people_api import router as people_router
 from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import FieldError, InvalidRequest
 from nsqplatform.alerts.api import router as alerts_router
 from nsqplatform.cluster.actions.topic_nodes import NodeFailed
 from nsqplatform.cluster.api.bulk import router as bulk_router
@@ -53,7 +55,18 @@ api.add_router("alerts", alerts_router)
 
 
 def refuse(request: HttpRequest, status: int, message: str) -> HttpResponse:
+    if status == 422:
+        return api.create_response(request, InvalidRequest(message=message, field_errors=[]), status=422)
     return api.create_response(request, {"message": message}, status=status)
+
+
+def refuse_fields(request: HttpRequest, errors: Sequence[tuple[str, str]]) -> HttpResponse:
+    """Answer 422. ``errors`` are pairs of field and text; an empty field stands for the whole request."""
+    body = InvalidRequest(
+        message="; ".join(f"{field}: {text}" if field else text for field, text in errors),
+        field_errors=[FieldError(field=field, message=text) for field, text in errors if field],
+    )
+    return api.create_response(request, body, status=422)
 
 
 @api.exception_handler(HttpError)
@@ -95,23 +108,32 @@ def on_failed_node(request: HttpRequest, error: ClusterUnreachable | NodeFailed 
 
 @api.exception_handler(CannotPublish)
 def on_unpublishable(request: HttpRequest, error: CannotPublish) -> HttpResponse:
-    return refuse(request, 422, str(error))
+    return refuse_fields(request, [(error.field, error.text)])
 
 
 @api.exception_handler(ValidationError)
 def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpResponse:
     """Name each field: ``topic: Field required; action: Input should be …``."""
-    complaints = []
+    errors = []
     for problem in error.errors:
         source, *where = problem["loc"]
         field = ".".join(str(part) for part in (where[1:] if source == "body" else where))  # a body's first is our own
-        complaints.append(f"{field or source}: {problem['msg']}")
-    return refuse(request, 422, "; ".join(complaints))
+        errors.append((field, problem["msg"]) if field else ("", f"{source}: {problem['msg']}"))
+    return refuse_fields(request, errors)
 
 
 @api.exception_handler(ModelInvalid)
 def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
-    return refuse(request, 422, "; ".join(error.messages))
+    if not hasattr(error, "error_dict"):
+        return refuse(request, 422, "; ".join(error.messages))
+    return refuse_fields(
+        request,
+        [
+            ("" if field == NON_FIELD_ERRORS else field, text)
+            for field, texts in error.message_dict.items()
+            for text in texts
+        ],
+    )
 
 
 @api.exception_handler(RequestDataTooBig)

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.nsqadmin.graphite import Graphite
 
 router = Router(tags=["cluster"])
@@ -27,7 +27,9 @@ class GraphsOut(Schema):
     graphs: list[Graph] = Field(description="none without --graphite-url")
 
 
-@router.get("graphs", auth=needs(Permission.VIEW), response={200: GraphsOut, 401: Message, 403: Message, 422: Message})
+@router.get(
+    "graphs", auth=needs(Permission.VIEW), response={200: GraphsOut, 401: Message, 403: Message, 422: InvalidRequest}
+)
 def graphs(
     request: HttpRequest,
     topic: str = Query("", max_length=300),

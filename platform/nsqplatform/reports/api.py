@@ -9,13 +9,12 @@ from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from nsqanalytics.jobs import JOBS
-from nsqanalytics.parameters import BadParameter
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.reports import selectors, services
 from nsqplatform.reports.models import Report, WrongState
-from nsqplatform.reports.schedule import BadSchedule, check, next_runs
+from nsqplatform.reports.schedule import check, next_runs
 from nsqplatform.reports.schemas import (
     JobsOut,
     NextRunsOut,
@@ -34,7 +33,7 @@ from nsqplatform.reports.schemas import (
 )
 
 router = Router(tags=["reports"])
-REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Message}
+REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest}
 
 
 @router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
@@ -62,12 +61,7 @@ def schedules(request: HttpRequest) -> dict[str, Any]:
 @router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
 def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
     """Schedule a report, by cron or by interval."""
-    try:
-        report = services.create_schedule(
-            values=body.dict(), by=caller(request), remote_address=remote_address(request)
-        )
-    except (BadParameter, BadSchedule) as error:
-        raise HttpError(422, str(error)) from None
+    report = services.create_schedule(values=body.dict(), by=caller(request), remote_address=remote_address(request))
     return Status(201, _told(report, request))
 
 
@@ -75,12 +69,9 @@ def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
 def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> dict[str, Any]:
     """Change what the body names."""
     values = body.dict(exclude_unset=True)
-    try:
-        report = services.change_schedule(
-            report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
-        )
-    except (BadParameter, BadSchedule) as error:
-        raise HttpError(422, str(error)) from None
+    report = services.change_schedule(
+        report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
+    )
     return _told(report, request)
 
 
@@ -94,20 +85,14 @@ def delete_schedule(request: HttpRequest, schedule_id: int) -> Status:
 @router.post("schedules/{int:schedule_id}/run", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
 def run_schedule(request: HttpRequest, schedule_id: int) -> Status:
     """Run a schedule now, as if it were due."""
-    try:
-        run = services.run_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
-    except BadParameter as error:  # the job it is for is no more
-        raise HttpError(422, str(error)) from None
+    run = services.run_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
     return Status(201, run_detail(run))
 
 
 @router.get("schedules/preview", auth=needs(Permission.VIEW), response={200: NextRunsOut, **REFUSALS})
 def preview(request: HttpRequest, when: Query[WhenIn]) -> dict[str, Any]:
     """When a schedule would run next: five times, the soonest first."""
-    try:
-        check(**when.dict())
-    except BadSchedule as error:
-        raise HttpError(422, str(error)) from None
+    check(**when.dict())
     due = next_runs(Report(**when.dict()), count=5)
     return {"next_runs": [unix_ms(at) for at in due]}
 
@@ -137,10 +122,7 @@ def runs(
 @router.post("runs", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
 def create_run(request: HttpRequest, body: RunIn) -> Status:
     """Run a job now."""
-    try:
-        run = services.request_run(**body.dict(), by=caller(request), remote_address=remote_address(request))
-    except BadParameter as error:
-        raise HttpError(422, str(error)) from None
+    run = services.request_run(**body.dict(), by=caller(request), remote_address=remote_address(request))
     return Status(201, run_detail(run))
 
 

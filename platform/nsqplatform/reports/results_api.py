@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.core.exceptions import ValidationError
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
@@ -96,7 +97,7 @@ def _moment(name: str, at: int | None) -> datetime | None:
     try:
         return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise BadParameter(f"{name}: {at} is not a time in unix milliseconds") from None
+        raise BadParameter(f"{at} is not a time in unix milliseconds", name) from None
 
 
 @contextmanager
@@ -106,7 +107,7 @@ def _refusals() -> Iterator[None]:
     except NoResult as error:
         raise HttpError(404, str(error)) from None
     except BadParameter as error:
-        raise HttpError(422, str(error)) from None
+        raise ValidationError({error.parameter: error.reason} if error.parameter else error.reason) from None
 
 
 @router.get("runs/{int:run_id}/result.parquet", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})

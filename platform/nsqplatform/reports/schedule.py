@@ -18,39 +18,35 @@ from nsqplatform.reports.models import Report
 TASK = "reports.run_scheduled"
 
 
-class BadSchedule(Exception):
-    """A schedule that cannot be kept; the message names what is wrong with it."""
-
-
 def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> None:
-    """Raises BadSchedule."""
+    """Raises ValidationError, with the field."""
     if (cron is None) == (every_seconds is None):
-        raise BadSchedule("a schedule has either cron or every_seconds")
+        raise ValidationError("a schedule has either cron or every_seconds")
     try:
         ZoneInfo(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise BadSchedule(f"time_zone: {time_zone!r} is not a time zone such as UTC or Europe/Vienna") from None
+        raise ValidationError({"time_zone": f"{time_zone!r} is not a time zone such as UTC or Europe/Vienna"}) from None
     if cron is not None:
         try:
             Cron.parse(cron).next_after(timezone.now(), ZoneInfo(time_zone))
         except BadCron as error:
-            raise BadSchedule(f"cron: {cron!r}: {error}") from None
+            raise ValidationError({"cron": f"{cron!r}: {error}"}) from None
 
 
 def check_notification(*, on: str, webhook: str, email: str) -> None:
-    """Raises BadSchedule."""
+    """Raises ValidationError, with the field."""
     if webhook:
         try:
             URLValidator(schemes=["http", "https"])(webhook)
         except ValidationError:
-            raise BadSchedule("notify_webhook: an http or https address is needed") from None
+            raise ValidationError({"notify_webhook": "an http or https address is needed"}) from None
     for address in recipients(email):
         try:
             validate_email(address)
         except ValidationError:
-            raise BadSchedule(f"notify_email: {address!r} is not an e-mail address") from None
+            raise ValidationError({"notify_email": f"{address!r} is not an e-mail address"}) from None
     if on != "never" and not webhook and not recipients(email):
-        raise BadSchedule("notify_on: a webhook or an e-mail address is needed to notify anybody")
+        raise ValidationError({"notify_on": "a webhook or an e-mail address is needed to notify anybody"})
 
 
 def recipients(email: str) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from kombu.exceptions import OperationalError as QueueUnreachable
 
-from nsqanalytics.jobs import find_job
+from nsqanalytics.jobs import Job, find_job
+from nsqanalytics.parameters import BadParameter
 from nsqplatform.accounts.audit import record
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
@@ -17,7 +19,6 @@ from nsqplatform.reports import schedule, selectors, tasks
 from nsqplatform.reports.live import announce
 from nsqplatform.reports.models import Report, ReportRun, now
 from nsqplatform.reports.runner import changing
-from nsqplatform.reports.schedule import BadSchedule
 from nsqplatform.reports.schemas import Parameters
 
 
@@ -30,7 +31,7 @@ def request_run(
     time_limit_s: int = 7200,
     keep_days: int = 90,
 ) -> ReportRun:
-    """Queue a run. Raises PermissionDenied or BadParameter, having changed nothing."""
+    """Queue a run. Raises PermissionDenied or ValidationError, having changed nothing."""
     _may_run(job, by)
     run = ReportRun(
         job=job,
@@ -50,9 +51,9 @@ def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> Repor
 
 
 def _may_run(job: str, by: User) -> None:
-    """Raises PermissionDenied or BadParameter. What drops parts of the archive is not everybody's to run."""
+    """Raises PermissionDenied or ValidationError. What drops parts of the archive is not everybody's to run."""
     require(by, Permission.REPORT)
-    if find_job(job).kind == "maintenance":
+    if _job(job).kind == "maintenance":
         require(by, Permission.MAINTAIN)
 
 
@@ -89,7 +90,7 @@ def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
 
 
 def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
-    """Schedule a report. Raises PermissionDenied, BadParameter or BadSchedule, having changed nothing."""
+    """Schedule a report. Raises PermissionDenied or ValidationError, having changed nothing."""
     require(by, Permission.SCHEDULE)
     report = _saved(Report(created_by=by.username), values)
     record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
@@ -97,7 +98,7 @@ def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "
 
 
 def change_schedule(*, report_id: int, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
-    """Change what ``values`` names. Raises PermissionDenied, Http404, BadParameter or BadSchedule."""
+    """Change what ``values`` names. Raises PermissionDenied, Http404 or ValidationError."""
     require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
     for given, other in (("cron", "every_seconds"), ("every_seconds", "cron")):
@@ -125,7 +126,7 @@ def _saved(report: Report, values: dict[str, Any]) -> Report:
         setattr(report, name, value)
     report.name = report.name.strip()
     if not report.name:
-        raise BadSchedule("name: a schedule needs one")
+        raise ValidationError({"name": "a schedule needs one"})
     report.parameters = _checked(report.job, report.parameters)
     schedule.check(cron=report.cron, every_seconds=report.every_seconds, time_zone=report.time_zone)
     schedule.check_notification(on=report.notify_on, webhook=report.notify_webhook, email=report.notify_email)
@@ -135,11 +136,23 @@ def _saved(report: Report, values: dict[str, Any]) -> Report:
             schedule.apply(report)
             report.save()
     except IntegrityError:
-        raise BadSchedule(f"name: there is a schedule {report.name!r} already") from None
+        raise ValidationError({"name": f"there is a schedule {report.name!r} already"}) from None
     return report
 
 
 def _checked(job: str, parameters: Parameters) -> Parameters:
-    """Those that say something; raises BadParameter."""
-    find_job(job).checked(parameters)
+    """Those that say something; raises ValidationError."""
+    try:
+        _job(job).checked(parameters)
+    except BadParameter as error:
+        field = f"parameters.{error.parameter}" if error.parameter else "parameters"
+        raise ValidationError({field: error.reason}) from None
     return {name: value for name, value in parameters.items() if value not in (None, "")}
+
+
+def _job(name: str) -> Job:
+    """Raises ValidationError."""
+    try:
+        return find_job(name)
+    except BadParameter as error:
+        raise ValidationError({"job": error.reason}) from None

@@ -11,7 +11,7 @@ from pydantic import Field
 from nsqcluster import Action
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.actions.bulk import LARGEST, Target, TargetOutcome, act_on_each
 from nsqplatform.cluster.actions.notification import notify_all, origin_of
 from nsqplatform.cluster.api.schemas import Name
@@ -36,7 +36,7 @@ class BulkOut(Schema):
 @router.post(
     "actions/bulk",
     auth=needs(Permission.ACT),
-    response={200: BulkOut, 401: Message, 403: Message, 422: Message},
+    response={200: BulkOut, 401: Message, 403: Message, 422: InvalidRequest},
 )
 def bulk(request: HttpRequest, body: BulkIn) -> dict[str, list[TargetOutcome]]:
     """Pause, unpause, empty or delete up to 50 topics and channels; each has its own outcome and audit entry."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.clients.search import FoundClient, directory, matching
 
 router = Router(tags=["cluster"])
@@ -42,7 +42,7 @@ class ClientsOut(Schema):
 
 
 @router.get(
-    "clients", auth=needs(Permission.VIEW), response={200: ClientsOut, 401: Message, 422: Message, 503: Message}
+    "clients", auth=needs(Permission.VIEW), response={200: ClientsOut, 401: Message, 422: InvalidRequest, 503: Message}
 )
 def clients(
     request: HttpRequest,

@@ -10,7 +10,7 @@ from ninja.errors import HttpError
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster import selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import notify, notify_all, origin_of
@@ -33,7 +33,7 @@ def snapshot(request: HttpRequest) -> HttpResponse:
 @router.post(
     "actions",
     auth=needs(Permission.ACT),
-    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: Message},
 )
 def actions(request: HttpRequest, body: ActionIn) -> ActionOut:
     """Pause, unpause, empty, delete or create a topic or channel on every node that has it."""
@@ -51,7 +51,7 @@ def actions(request: HttpRequest, body: ActionIn) -> ActionOut:
 @router.post(
     "rewinds",
     auth=needs(Permission.ACT),
-    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: Message},
 )
 def rewind(request: HttpRequest, body: RewindIn) -> ActionOut:
     """Redeliver every message accepted since that time, on every node that still stores it."""
@@ -69,7 +69,7 @@ def rewind(request: HttpRequest, body: RewindIn) -> ActionOut:
 @router.post(
     "tombstones",
     auth=needs(Permission.ACT),
-    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: Message, 502: Message},
+    response={200: ActionOut, 401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: Message},
 )
 def tombstone(request: HttpRequest, body: TombstoneIn) -> ActionOut:
     """Remove a topic from one node: lookups no longer list the node for it, and the node deletes it."""

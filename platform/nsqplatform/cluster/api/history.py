@@ -11,7 +11,7 @@ from pydantic import Field
 
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster import store
 from nsqplatform.cluster.history import records
 from nsqwire.figures import Scope
@@ -28,7 +28,7 @@ class HistoryOut(Schema):
 @router.get(
     "history",
     auth=needs(Permission.VIEW),
-    response={200: HistoryOut, 401: Message, 403: Message, 422: Message, 503: Message},
+    response={200: HistoryOut, 401: Message, 403: Message, 422: InvalidRequest, 503: Message},
 )
 def last_hour(
     request: HttpRequest,

@@ -8,13 +8,13 @@ from pydantic import Field
 
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import Message
+from nsqplatform.accounts.schemas import InvalidRequest, Message
 from nsqplatform.cluster.api.schemas import Name
 from nsqplatform.cluster.messages import peeking, publishing
 
 router = Router(tags=["messages"])
 
-FAILURES = {401: Message, 403: Message, 404: Message, 422: Message, 502: Message}
+FAILURES = {401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: Message}
 
 
 class PublishIn(Schema):

@@ -52,6 +52,7 @@ class CannotPublish(Exception):
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")
+        self.field, self.text = field, text
 
 
 class NotTaken(Exception):
