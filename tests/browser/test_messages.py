@@ -153,7 +153,7 @@ def test_a_viewer_is_offered_no_messages(visit, stack, letters):
     expect(page.get_by_role("button", name=re.compile("^(Publish…|Tail)$"))).to_have_count(0)
     expect(page.get_by_role("dialog")).to_have_count(0)
     status, answer = visitor.call("GET", "messages?topic=letters&channel=post")
-    assert (status, answer["message"]) == (403, "your role, viewer, may not look into messages")
+    assert (status, answer["message"]) == (403, "your role, viewer, may not read messages")
 
 
 def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, letters):

@@ -168,7 +168,7 @@ def test_who_may_not_look_into_messages_is_told_so(cluster, watch):
     cluster.make_channel("orders", "billing")
     with watch("viewer") as viewer:
         viewer.send(type="start", topic="orders")
-        assert "may not look into messages" in viewer.next("error")["message"]
+        assert "may not read messages" in viewer.next("error")["message"]
     with watch(None) as stranger, pytest.raises(ConnectionClosed) as closed:
         stranger.next("started")
     assert closed.value.rcvd is not None

@@ -3,8 +3,8 @@ import { fieldErrorsIn, refusal } from './client';
 import { socketUrl } from './socket';
 
 test('a refusal is shown in the API’s own words, as a sentence', () => {
-  expect(refusal(401, 'Unauthorized', { message: 'this name and this password do not belong together' })).toBe(
-    'This name and this password do not belong together.',
+  expect(refusal(401, 'Unauthorized', { message: 'incorrect user name or password' })).toBe(
+    'Incorrect user name or password.',
   );
   expect(refusal(503, '', { message: 'Is the collector running?' })).toBe('Is the collector running?');
 });

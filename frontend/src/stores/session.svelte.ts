@@ -42,7 +42,7 @@ export class SessionStore {
     return this.isAdmin || (this.mayAct && this.me?.topic_patterns.length === 0);
   }
 
-  /** Whether this person may look into messages: the platform's `--message-role` says who may. */
+  /** Whether this person may read messages; `--message-role` sets the lowest role. */
   get mayRead(): boolean {
     return this.me?.reads_messages ?? false;
   }

@@ -1,4 +1,4 @@
-"""One's own account: password, tokens, sessions."""
+"""The caller's own account: password, tokens, sessions."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Inval
 
 @router.put("password", response={204: None, **REFUSALS}, throttle=AuthRateThrottle("10/m"))
 def put_password(request: HttpRequest, body: PasswordChange) -> Status[None]:
-    """Change one's password, or give oneself the first one. All other sessions end."""
+    """Change the caller's password, or set the first one. All other sessions end."""
     change_password(request, user=caller(request), current=body.current_password, new=body.new_password)
     return Status(204, None)
 
 
 @router.get("tokens", response={200: TokensOut, **REFUSALS})
 def tokens(request: HttpRequest) -> dict[str, Any]:
-    """One's tokens, without their secrets."""
+    """The caller's tokens, without their secrets."""
     return {"tokens": [described_token(token) for token in caller(request).api_tokens.order_by("name")]}
 
 
 @router.post("tokens", response={201: NewTokenOut, **REFUSALS}, throttle=AuthRateThrottle("30/m"))
 def make_token(request: HttpRequest, body: TokenIn) -> Status[dict[str, Any]]:
-    """Make a token for a script; the answer is the only one with its secret."""
+    """Create a token for a script. Only this response contains its secret."""
     user = caller(request)
     expires_at = None if body.expires_at is None else datetime.fromtimestamp(body.expires_at / 1000, UTC)
     secret = create_token(user=user, name=body.name, role=Role(body.role), expires_at=expires_at, replace=False)
@@ -66,7 +66,7 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[dict[str, Any]]:
 
 @router.delete("tokens/{int:token_id}", response={204: None, **REFUSALS})
 def revoke_token(request: HttpRequest, token_id: int) -> Status[None]:
-    """Make a token worthless at once."""
+    """Revoke a token, at once."""
     user = caller(request)
     token = user.api_tokens.filter(pk=token_id).first()
     if token is None:
@@ -77,7 +77,7 @@ def revoke_token(request: HttpRequest, token_id: int) -> Status[None]:
 
 @router.get("sessions", response={200: SessionsOut, **REFUSALS})
 def sessions(request: HttpRequest) -> dict[str, Any]:
-    """Where one is signed in."""
+    """The caller's sessions."""
     here = request.session.session_key
     return {"sessions": [described_session(each, here) for each in open_sessions(caller(request))]}
 
@@ -100,7 +100,7 @@ def sign_out_there(request: HttpRequest, session_id: str) -> Status[None]:
 
 @router.delete("sessions", response={200: EndedOut, **REFUSALS})
 def sign_out_everywhere(request: HttpRequest) -> dict[str, int]:
-    """End all of one's sessions but this one."""
+    """End all of the caller's sessions but this one."""
     user = caller(request)
     ended = end_sessions(user, but=request.session.session_key)
     audit.record(

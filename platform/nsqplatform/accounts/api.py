@@ -1,4 +1,4 @@
-"""Signing in and out, and who one is."""
+"""Signing in and out, and the caller's account."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def described(request: HttpRequest, user: User) -> dict[str, Any]:
 
 @router.get("me", auth=needs(Permission.VIEW), response={200: Me, 401: Message})
 def me(request: HttpRequest) -> dict[str, Any]:
-    """The account this request speaks for."""
+    """The account that the request is signed in as."""
     return described(request, caller(request))
 
 
@@ -46,15 +46,15 @@ def me(request: HttpRequest) -> dict[str, Any]:
     "session",
     auth=None,
     response={200: Me, 401: Message, 403: Message, 415: Message, 422: InvalidRequest, 429: Message},
-    throttle=AnonRateThrottle("60/m"),  # of one address, whatever names it tries
+    throttle=AnonRateThrottle("60/m"),  # per address, for all user names together
 )
 def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, Any]:
-    """Sign in by password. Needs no CSRF header, since there is no session yet to take it from."""
+    """Sign in by password. Needs no CSRF header, because there is no session yet that has a token."""
     forbid_other_sites(request)
     try:
         user = sign_in(request, username=credentials.username, password=credentials.password)
     except SignInFailed:
-        raise HttpError(401, "this name and this password do not belong together") from None
+        raise HttpError(401, "incorrect user name or password") from None
     except TooManyFailures:
         minutes = int(FAILURES_FORGOTTEN_AFTER.total_seconds() // 60)
         raise HttpError(429, f"too many failed attempts; try again in {minutes} minutes") from None
@@ -70,12 +70,12 @@ def delete_session(request: HttpRequest) -> Status[None]:
 
 
 def forbid_other_sites(request: HttpRequest) -> None:
-    """Keep another site's page from signing its visitor in as somebody else.
+    """Keep a page of another site from signing in its visitor under another account.
 
-    A form can post across sites without asking, but not as JSON; and a browser names the page's origin.
+    A form can post to another site, but not as JSON; and a browser sends the page's origin.
     """
     if request.content_type != "application/json":
         raise HttpError(415, "send the name and the password as application/json")
     origin = request.headers.get("Origin")
     if origin is not None and urlsplit(origin).netloc != request.get_host():
-        raise HttpError(403, f"sign-in from {origin} is refused: it is another site")
+        raise HttpError(403, f"sign-in from {origin} is refused: this is another site")

@@ -1,4 +1,4 @@
-"""The audit trail: who did what to what, from where, and how it went; and what was refused to whom."""
+"""The audit trail: who did what, from where, with what outcome. It includes refused requests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 REFUSED = "refused"
 REPEATED_WITHIN_S = 60
-"""The same refusal is written once in so long; each one is in the log."""
+"""Equal refusals are recorded once in this time; each one is logged."""
 STRANGERS_WITHIN_S, STRANGERS_MOST = 60, 100
-"""Of people nobody knows, so many refusals are written in so long, lest they fill the database."""
+"""Limit of recorded refusals of unknown callers within this time, so that they do not fill the database."""
 PURGED_EVERY_S = 3600
 BODY_LOOKED_AT = 64 * 1024
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -43,7 +43,7 @@ def record(
     results: Sequence[Any] = (),
     remote_address: str = "",
 ) -> AuditEntry:
-    """Add an entry, in the log too, and return it. ``user`` None: nobody who is known; texts too long are cut."""
+    """Add an entry, log it, and return it. ``user`` is None for an unknown caller; texts that are too long are cut."""
     entry = AuditEntry.objects.create(
         user=user.username if user else "",
         via=user.via if user else "",
@@ -73,10 +73,10 @@ def refused(
     channel: str | None = None,
     attempted: bool = True,
 ) -> None:
-    """Write down that ``user`` was refused something. Every refusal is logged; into the trail come those of known
-    people and those by which a stranger ``attempted`` to change something or to be somebody else.
+    """Record that a request of ``user`` was refused. Every refusal is logged. The audit trail has those of known users,
+    and those in which an unknown caller ``attempted`` to change something or to sign in.
 
-    Raises nothing: a refusal stays one when neither Redis nor the database answers.
+    Raises nothing, so that a request is refused even if neither Redis nor the database answers.
     """
     logger.warning(
         "refused",
@@ -104,11 +104,11 @@ def refused(
             remote_address=remote_address,
         )
     except (RedisError, DatabaseError) as error:
-        logger.error("a refusal could not be written down", extra={"error": str(error)})
+        logger.error("a refusal could not be recorded in the audit trail", extra={"error": str(error)})
 
 
 def repeated(what: str, *, stranger: bool) -> bool:
-    """Whether the trail has had enough of this for now."""
+    """Whether the limit of such refusals is reached for now."""
     if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
         return True
     if not stranger:
@@ -124,7 +124,7 @@ def hash_of(text: str) -> str:
 
 
 def purge_now_and_then() -> None:
-    """Drop entries that are older than ``--audit-retention``; an hour may pass between two looks."""
+    """Delete entries that are older than ``--audit-retention``, at most once an hour."""
     keep: timedelta = settings.NSQADMIN.audit_retention
     try:
         due = bool(keep) and cache.add("audit-purged", 1, timeout=PURGED_EVERY_S)
@@ -135,12 +135,12 @@ def purge_now_and_then() -> None:
 
 
 def printable(text: str) -> str:
-    """Without what PostgreSQL cannot keep and terminals act on."""
+    """``text`` without the characters that PostgreSQL cannot store or terminals interpret."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 class RefusalsWritten:
-    """Django's middleware: writes down each 401, 403 and 429, whoever decided it."""
+    """Django middleware that records every 401, 403 and 429 response."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -164,13 +164,13 @@ class RefusalsWritten:
 
 
 def subject_of(method: str, path: str) -> str:
-    """What was asked for, without the secret in a sign-in link."""
+    """Method and path of a request, without the secret in a sign-in link."""
     path = path.removeprefix(settings.NSQADMIN.base)
     return f"{method} {'/signin/…' if path.startswith('/signin/') else path}"
 
 
 def what_was_asked(request: HttpRequest) -> dict[str, str]:
-    """Action, topic and channel, where the body is JSON that names them."""
+    """Action, topic and channel, if the body is JSON that contains them."""
     if request.method in SAFE:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""The audit trail over HTTP: filtered and paged for the page, whole for a file."""
+"""The audit trail over HTTP: filtered and paged, or as a download."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PIECE = 500
 
 
 class Filters(Schema):
-    """All of what is given has to hold."""
+    """An entry matches if it satisfies all given filters."""
 
-    user: Line | None = Field(None, max_length=150, description="exactly; empty: nobody who is known")
+    user: Line | None = Field(None, max_length=150, description="the exact name; empty: unknown callers")
     action: Line | None = Field(None, max_length=32)
     object: Line = Field("", max_length=200, description="part of the topic, channel or subject, in any case")
     outcome: Literal["done", "partial", "failed", "refused"] | None = None
@@ -54,7 +54,7 @@ def audit(
 
 @router.get("facets", response={200: AuditFacetsOut, **REFUSALS})
 def facets(request: HttpRequest) -> dict[str, list[str]]:
-    """The people and actions that occur, to choose from."""
+    """The users and actions that occur in the audit trail."""
     told = AuditEntry.objects.order_by()
     return {
         "users": sorted(told.values_list("user", flat=True).distinct()),
@@ -105,7 +105,7 @@ def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
 
 
 def harmless(value: Any) -> Any:
-    """A spreadsheet would run a cell that begins like a formula."""
+    """Quote a text that begins like a formula, because a spreadsheet would execute it."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -126,7 +126,7 @@ def download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHt
 
 
 async def off_the_loop(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Read each piece off the event loop: Daphne would otherwise gather a plain iterator in memory first."""
+    """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
     following = sync_to_async(lambda: next(pieces, None))
     while (piece := await following()) is not None:
         yield piece

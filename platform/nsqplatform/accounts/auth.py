@@ -1,5 +1,5 @@
-"""How a request to the API says who it comes from (a bearer token, or a session cookie with its CSRF header), and what
-an endpoint asks of them: ``@router.get("things", auth=needs(Permission.VIEW))``."""
+"""Authentication of API requests, by bearer token or by session cookie with CSRF header, and the permission that an
+endpoint requires: ``@router.get("things", auth=needs(Permission.VIEW))``."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class Token(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> User:
         try:
             user = user_of_token(token)
-        except TokenRefused as error:  # not quietly somebody else, by a cookie that came along
+        except TokenRefused as error:  # do not fall back to a cookie, which may be another user's
             raise HttpError(401, str(error)) from None
         request.user = user
         if not self.enough:
-            raise HttpError(403, "a token cannot do this: sign in")
+            raise HttpError(403, "this cannot be done with a token: sign in")
         require(user, self.permission)
         return user
 
 
 class Session(APIKeyCookie):
-    """The session cookie; anything that changes something needs ``X-CSRFToken`` beside it."""
+    """The session cookie. Requests that change something also need ``X-CSRFToken``."""
 
     param_name = "sessionid"
 
     def __init__(self, permission: Permission) -> None:
-        super().__init__(csrf=False)  # checked below, after the sign-in: without one the answer is 401, not 403
+        super().__init__(csrf=False)  # checked below, after the session: without a session the response is 401, not 403
         self.permission = permission
 
     def authenticate(self, request: HttpRequest, key: str | None) -> User | None:
@@ -55,14 +55,15 @@ class Session(APIKeyCookie):
 
 
 def needs(permission: Permission, *, by_token: bool = True) -> list[Token | Session]:
-    """What an endpoint declares as its ``auth``. It is checked before the request's body is even read.
+    """The ``auth`` of an endpoint. It is checked before the request's body is read.
 
-    ``by_token`` false is for one's own credentials: a script's token must not outlive itself by making another one.
+    ``by_token`` is false for endpoints that manage the caller's credentials: a token must not be able to create a token
+    that outlives it.
     """
     return [Token(permission, enough=by_token), Session(permission)]
 
 
 def caller(request: HttpRequest) -> User:
-    """The account that one of the two found; for endpoints, which are never reached without."""
+    """The authenticated account. For endpoints, which always have one."""
     assert isinstance(request.user, User)
     return request.user

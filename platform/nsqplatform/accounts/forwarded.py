@@ -1,4 +1,4 @@
-"""Whose request it is that came through a proxy: ``X-Forwarded-For``, believed from ``--trusted-proxy-cidr`` alone."""
+"""The client's address behind a proxy: ``X-Forwarded-For``, which is trusted from ``--trusted-proxy-cidr`` only."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 HEADER = b"x-forwarded-for"
 PEER = "peer"
-"""In a scope, the IP address of the connection itself."""
+"""Key of a scope for the IP address of the connection itself."""
 _WITH_PORT = re.compile(r"\[([^\]]+)\](?::\d+)?|([0-9.]+):\d+")
 
 
 class Forwarded:
-    """Names in ``scope["client"]`` the client that trusted proxies speak for, everywhere: audit, log, sessions, limits.
+    """Sets ``scope["client"]`` to the client behind trusted proxies, for audit trail, log, sessions and limits.
 
-    Who may name a user in a header is asked of the connection, ``peer_of``.
+    Whether a user header is trusted depends on the connection's own address, ``peer_of``.
     """
 
     def __init__(self, application: Application) -> None:
@@ -40,11 +40,11 @@ class Forwarded:
 
 
 def client_of(peer: str, told: Iterable[str], trusted: Sequence[Network]) -> str:
-    """The last address, from the right, that no trusted proxy vouches to be a proxy's: ``peer`` itself, if that is
-    none, or where the one before it cannot be read.
+    """The rightmost address that is not a trusted proxy; ``peer`` if that is not a proxy itself, or if the next address
+    cannot be parsed.
 
-    ``told`` are the values of the header, each proxy having added to their end whom it heard. What stands further left
-    was written by whoever that was, and is never believed.
+    ``told`` are the values of the header. Each proxy appends the address of its client, so anything to the left of the
+    result was written by the client and is not trusted.
     """
     client = peer
     for hop in reversed([hop.strip() for value in told for hop in value.split(",")]):
@@ -61,11 +61,11 @@ def client_of(peer: str, told: Iterable[str], trusted: Sequence[Network]) -> str
 
 
 def peer_of_scope(scope: Scope) -> str:
-    """The IP address of the connection itself, whatever headers say."""
+    """The IP address of the connection itself, regardless of headers."""
     return str(scope.get(PEER) or (scope.get("client") or [""])[0])
 
 
 def peer_of_request(request: HttpRequest) -> str:
-    """The same of a request of Django's."""
+    """As peer_of_scope, for a Django request."""
     scope: Scope | None = getattr(request, "scope", None)
     return peer_of_scope(scope) if scope is not None else str(request.META.get("REMOTE_ADDR", ""))

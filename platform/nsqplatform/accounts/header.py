@@ -1,7 +1,7 @@
-"""Sign-in by a header that a proxy sets: ``--acl-http-header``, ``--admin-user`` and what belongs to them.
+"""Sign-in by a header that a proxy sets: ``--acl-http-header``, ``--admin-user`` and the related settings.
 
-The header is believed from the addresses of ``--trusted-proxy-cidr`` alone, and from nobody until an admin or operator
-is named, or ``--header-sign-in`` given: whoever can reach the platform past the proxy could otherwise be anyone.
+The header is trusted only from addresses in ``--trusted-proxy-cidr``, and only if an admin or operator is named or
+``--header-sign-in`` is given. Otherwise, anyone who reaches the platform past the proxy could use any account.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _valid_name = UnicodeUsernameValidator()
 
 
 def user_of_header(name: str | None, peer: str) -> User | None:
-    """The account that the header names; None where it names nobody, or is not to be believed from ``peer`` (an IP).
+    """The account that the header names; None without a name, or if ``peer`` (an IP) is not trusted.
 
-    An account is made at first sight. Its role is the higher one of its own and what the settings say; the latter is
-    never stored, so it ends with the setting.
+    The account is created if it does not exist. Its role is the higher one of its own and that in the settings; the
+    latter is never stored, so it ends with the setting.
     """
     told = settings.NSQADMIN
     if not told.believes_header or not name:
@@ -55,7 +55,7 @@ def user_of_header(name: str | None, peer: str) -> User | None:
 
 
 def role_of_name(name: str) -> Role | None:
-    """What the settings say of a user of the header."""
+    """The role that the settings give to a user of the header."""
     told = settings.NSQADMIN
     if name in told.admin_user:
         return Role.ADMIN
@@ -73,7 +73,7 @@ def usable(name: str) -> bool:
 
 
 class HeaderSignIn:
-    """Django's middleware: such a request speaks for that account, whatever session its cookies name."""
+    """Django middleware that signs in a request by its header, regardless of its session cookie."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -87,7 +87,7 @@ class HeaderSignIn:
 
 
 def user_of_scope(scope: dict[str, Any]) -> User | None:
-    """The same of an ASGI connection."""
+    """As user_of_header, for an ASGI connection."""
     wanted = settings.NSQADMIN.acl_http_header.lower().encode("latin-1")
     name = next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), None)
     return user_of_header(name, peer_of_scope(scope))

@@ -1,4 +1,4 @@
-"""Accounts, the one-time links and sessions that sign them in, the tokens of their scripts, and the audit trail."""
+"""Accounts, their one-time links, sessions and tokens, and the audit trail."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nsqplatform.accounts.roles import Permission, Role, allows, covers, least_r
 
 class UserManager(BaseUserManager["User"]):
     def create_user(self, username: str, password: str | None = None, role: Role = Role.VIEWER) -> User:
-        """Make an account without asking whether the password is a good one; no password: only links sign it in."""
+        """Create an account without checking the password's strength; without a password, only links sign it in."""
         user = self.model(username=username, role=role)
-        user.set_password(password)  # None is kept as a hash that nothing matches
+        user.set_password(password)  # None is stored as a hash that no password matches
         user.save(using=self._db)
         return user
 
 
 class User(AbstractBaseUser):
-    """An account. What it may do hangs on ``role``, and where it may do it on ``topic_patterns``, alone."""
+    """An account. Its ``role`` determines its permissions, and ``topic_patterns`` the topics on which it may act."""
 
     username = models.CharField(max_length=150, unique=True, validators=[UnicodeUsernameValidator()])
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
@@ -36,20 +36,20 @@ class User(AbstractBaseUser):
     USERNAME_FIELD = "username"
 
     via: str = ""
-    """How this request was signed in: ``session``, ``header``, ``token NAME`` or ``script``. Never stored."""
+    """How the current request was signed in: ``session``, ``header``, ``token NAME`` or ``script``. Not stored."""
 
     def may(self, permission: Permission, topic: str | None = None) -> bool:
-        """Tell whether the account is active and its role allows this; with ``topic``, whether there."""
+        """Return whether the account is active and its role allows ``permission``, with ``topic`` on that topic."""
         if not (self.is_active and allows(self.role, permission)):
             return False
-        # What every viewer may, an operator is not kept from by the topics they act on.
+        # Topic patterns do not restrict what every viewer may do.
         if topic is None or least_role(permission) is Role.VIEWER:
             return True
         return covers(self.role, self.topic_patterns, topic)
 
 
 class OneTimeLink(models.Model):
-    """A link that signs its account in, once. Only a hash of its token is kept."""
+    """A link that signs its account in once. Only a hash of its token is stored."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="one_time_links")
     token_hash = models.CharField(max_length=64, unique=True)
@@ -59,13 +59,13 @@ class OneTimeLink(models.Model):
 
 
 class ApiToken(models.Model):
-    """A script's bearer token. Only a hash of it is kept."""
+    """A script's bearer token. Only its hash is stored."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
     token_hash = models.CharField(max_length=64, unique=True)
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.ADMIN)
-    """The most it may, as long as its owner may as much."""
+    """The token's role; its owner's role applies if that is lower."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -75,7 +75,7 @@ class ApiToken(models.Model):
 
 
 class Session(AbstractBaseSession):
-    """A browser that is, or may yet be, signed in. Django keeps its data; the columns are for telling them apart."""
+    """A browser's session. Django stores its data; the columns here identify it to the account's owner."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, null=True, related_name="sessions")
     signed_in_at = models.DateTimeField(null=True)
@@ -85,18 +85,18 @@ class Session(AbstractBaseSession):
 
 
 class AuditEntry(models.Model):
-    """Something a person or script did, or was refused, and what became of it. Entries are only ever added, and dropped
+    """An action of a person or script, or a refused request, with its outcome. Entries are never changed, and deleted
     when they are older than ``--audit-retention``."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
-    # The name, not the account: an entry outlives whoever it speaks of.
+    # The name, not a foreign key: an entry outlives the account.
     user = models.CharField(max_length=150, db_index=True)
     via = models.CharField(max_length=120, blank=True)
     action = models.CharField(max_length=32)
     topic = models.CharField(max_length=200, blank=True)
     channel = models.CharField(max_length=200, null=True)
     subject = models.CharField(max_length=200, blank=True)
-    """What it was done to, where that is no topic: an account, a token, an address of the API."""
+    """The object, if it is not a topic: an account, a token, a path of the API."""
     outcome = models.CharField(max_length=16)
     detail = models.CharField(max_length=500, blank=True)
     results = models.JSONField(default=list)

@@ -1,4 +1,4 @@
-"""Networks of which a setting believes something, and whether a peer is in them."""
+"""Networks that a setting trusts, and whether an address is in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks(flag: str, cidrs: Sequence[str]) -> tuple[Network, ...]:
-    """Read ``10.0.0.0/8`` and the like, host bits allowed. Raises ValueError, naming the flag."""
+    """Parse CIDRs such as ``10.0.0.0/8``; host bits are allowed. Raises ValueError that names the flag."""
     try:
         return tuple(ipaddress.ip_network(cidr, strict=False) for cidr in cidrs)
     except ValueError as error:
@@ -20,7 +20,7 @@ def within(address: str, allowed: Sequence[Network]) -> bool:
     """Whether a peer's IP address is in one of the networks; an IPv4 peer of an IPv6 socket counts as IPv4."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # a Unix socket's peer has none
+    except ValueError:  # the peer of a Unix socket has no address
         return False
     mapped = getattr(ip, "ipv4_mapped", None)
     return any((mapped or ip) in network for network in allowed)

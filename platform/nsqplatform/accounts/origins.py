@@ -1,4 +1,4 @@
-"""Which pages may open our websockets: those that we served, and not another site's in the same browser."""
+"""Restricts websockets to pages that this platform served; pages of other sites are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqplatform.accounts import audit
 
 
 class OwnOrigin(OriginValidator):
-    """Channels' check of ``Origin`` against ALLOWED_HOSTS, which also writes down what it refuses."""
+    """Channels' check of ``Origin`` against ALLOWED_HOSTS, which also records refusals."""
 
     def __init__(self, application: Any) -> None:
         super().__init__(application, settings.ALLOWED_HOSTS)
@@ -24,7 +24,7 @@ class OwnOrigin(OriginValidator):
             await database_sync_to_async(audit.refused)(
                 user=None,
                 subject=f"websocket {scope['path']}",
-                detail=f"another site: {origin or 'it named none'}",
+                detail=f"another site: {origin or 'no Origin header'}",
                 remote_address=(scope.get("client") or [""])[0],
             )
         return await super().__call__(scope, receive, send)

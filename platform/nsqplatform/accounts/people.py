@@ -1,4 +1,4 @@
-"""What admins do to accounts: invite, change, close. Each change is in the audit trail."""
+"""Admins' management of accounts: invite, change, close. Each change is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _pattern = re.compile(r"[.a-zA-Z0-9_\-#*?\[\]!]{1,64}")
 
 
 def is_pattern(text: str) -> bool:
-    """Whether this glob can match the name of a topic or a channel."""
+    """Whether this glob can match the name of a topic or channel."""
     return _pattern.fullmatch(text) is not None
 
 
 def checked_patterns(patterns: Sequence[str]) -> list[str]:
-    """The globs, each once, in their order. Raises ValidationError naming the one that can match no topic."""
+    """The globs in order, without duplicates. Raises ValidationError naming one that can match no topic."""
     if len(patterns) > PATTERNS_MOST:
         raise ValidationError({"topic_patterns": f"at most {PATTERNS_MOST}"})
     for pattern in patterns:
@@ -37,9 +37,9 @@ def checked_patterns(patterns: Sequence[str]) -> list[str]:
 def invite(
     *, by: User, username: str, role: Role, topic_patterns: Sequence[str], remote_address: str
 ) -> tuple[User, str]:
-    """Make an account without a password, and the path of the link that signs it in, once.
+    """Create an account without a password, and the path of a link that signs it in once.
 
-    Raises PermissionDenied; ValidationError for a name that is taken or malformed, or a pattern.
+    Raises PermissionDenied; ValidationError for a name that is taken or malformed, or a malformed pattern.
     """
     require(by, Permission.ADMINISTER)
     patterns = checked_patterns(topic_patterns)
@@ -51,7 +51,7 @@ def invite(
 
 
 def new_link(*, by: User, user: User, remote_address: str) -> str:
-    """Another link for an account whose owner lost the first one, or the password."""
+    """Create another sign-in link, for an owner who lost the first one or the password."""
     require(by, Permission.ADMINISTER)
     if not user.is_active:
         raise ValidationError("this account is closed: open it first")
@@ -69,9 +69,9 @@ def change(
     is_active: bool | None = None,
     remote_address: str,
 ) -> User:
-    """Change what is given; closing an account ends its sessions and its links.
+    """Change the given values. Closing an account ends its sessions and links.
 
-    Raises PermissionDenied, User.DoesNotExist, and ValidationError where it would leave nobody to manage accounts.
+    Raises PermissionDenied, User.DoesNotExist, and ValidationError if no admin would remain.
     """
     require(by, Permission.ADMINISTER)
     with transaction.atomic():

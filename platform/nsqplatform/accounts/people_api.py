@@ -1,4 +1,4 @@
-"""Everybody's accounts, for admins."""
+"""All accounts, for admins."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ router = Router(tags=["people"], auth=needs(Permission.ADMINISTER))
 
 @router.get("", response={200: PeopleOut, **REFUSALS})
 def everybody(request: HttpRequest) -> dict[str, Any]:
-    """All accounts, the closed ones too."""
+    """All accounts, closed ones included."""
     return {"people": [described(user) for user in with_counts().order_by("username")]}
 
 
 @router.post("", response={201: InvitedOut, **REFUSALS})
 def invite(request: HttpRequest, body: PersonIn) -> Status[dict[str, Any]]:
-    """Make an account, and a link that signs its owner in once."""
+    """Create an account, and a link that signs its owner in once."""
     user, path = people.invite(
         by=caller(request),
         username=body.username,
@@ -53,7 +53,7 @@ def invite(request: HttpRequest, body: PersonIn) -> Status[dict[str, Any]]:
 
 @router.patch("{int:person_id}", response={200: PersonOut, **REFUSALS})
 def change(request: HttpRequest, person_id: int, body: PersonChange) -> dict[str, Any]:
-    """Change what the body names: role, topic patterns, or whether the account is open."""
+    """Change the given values: role, topic patterns, whether the account is open."""
     get_person(person_id)
     user = people.change(
         by=caller(request),
@@ -68,7 +68,7 @@ def change(request: HttpRequest, person_id: int, body: PersonChange) -> dict[str
 
 @router.post("{int:person_id}/link", response={201: LinkOut, **REFUSALS})
 def link(request: HttpRequest, person_id: int) -> Status[dict[str, Any]]:
-    """Another link, for an owner who lost the first one or the password."""
+    """Create another link, for an owner who lost the first one or the password."""
     user = get_person(person_id)
     path = people.new_link(by=caller(request), user=user, remote_address=request.META.get("REMOTE_ADDR", ""))
     return Status(201, link_out(user, path))
@@ -97,7 +97,7 @@ def tokens(request: HttpRequest, person_id: int) -> dict[str, Any]:
 
 @router.delete("{int:person_id}/tokens/{int:token_id}", response={204: None, **REFUSALS})
 def revoke_token(request: HttpRequest, person_id: int, token_id: int) -> Status[None]:
-    """Make a person's token worthless at once."""
+    """Revoke a person's token, at once."""
     token = get_person(person_id).api_tokens.filter(pk=token_id).first()
     if token is None:
         raise HttpError(404, "this person has no such token")
@@ -127,7 +127,7 @@ def with_counts() -> Any:
 
 
 def described(user: Any) -> dict[str, Any]:
-    """Of a row of :func:`with_counts`."""
+    """The response for a row of :func:`with_counts`."""
     seen = [at for at in (user.session_seen_at, user.token_used_at, user.last_login) if at is not None]
     return {
         "id": user.pk,

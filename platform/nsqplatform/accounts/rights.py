@@ -1,4 +1,4 @@
-"""May this person do this, to this topic? What every action asks before it begins, whichever door it came through."""
+"""The permission check that every action makes before it begins, through every interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqplatform.accounts.roles import Permission, allows
 
 
 def require(user: User, permission: Permission, *, topic: str | None = None) -> None:
-    """Raise PermissionDenied, in words, unless ``user`` may; with ``topic``, unless they may do it to that topic."""
+    """Raise PermissionDenied with a message unless ``user`` has the permission, with ``topic`` for that topic."""
     if user.may(permission, topic):
         return
     if user.is_active and allows(user.role, permission):

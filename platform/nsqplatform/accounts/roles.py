@@ -1,4 +1,4 @@
-"""Who may do what, and to which topics. The one place with the rule."""
+"""Roles, their permissions, and the topics to which these apply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import TextChoices
 
 
 class Role(TextChoices):
-    """From the least to the most."""
+    """In order of increasing permissions."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -19,12 +19,12 @@ class Role(TextChoices):
 
 
 class Permission(Enum):
-    """What a role allows; the value completes "may not …" in the message of a refusal."""
+    """A permission of roles; the value completes "may not …" in the message of a refusal."""
 
-    VIEW = "look at the cluster"
-    ACT = "pause, empty, delete or create anything"
+    VIEW = "view the cluster"
+    ACT = "act on topics and channels"
     PUBLISH = "publish messages"
-    READ = "look into messages"
+    READ = "read messages"
     REPORT = "run reports"
     SCHEDULE = "schedule reports"
     MAINTAIN = "compact, roll up or drop parts of the archive"
@@ -49,20 +49,20 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 
 
 def least_role(permission: Permission) -> Role:
-    """Who may; who may look into messages is for ``--message-role`` to say, since bodies can be confidential."""
+    """The lowest role with the permission. For READ it is ``--message-role``, because bodies can be confidential."""
     return Role(settings.NSQADMIN.message_role) if permission is Permission.READ else _LEAST_ROLE[permission]
 
 
 def allows(role: str, permission: Permission) -> bool:
-    """Tell whether ``role`` reaches what ``permission`` asks for; an unknown role reaches nothing."""
+    """Return whether ``role`` has ``permission``; an unknown role has none."""
     return role in Role.values and _RANK[Role(role)] >= _RANK[least_role(permission)]
 
 
 def covers(role: str, patterns: Sequence[str], topic: str) -> bool:
-    """Tell whether what ``role`` allows reaches ``topic``.
+    """Return whether the permissions of ``role`` apply to ``topic``.
 
-    An operator's patterns are globs as a shell has them (``orders.*``); without any, all topics are theirs. Viewers
-    change nothing anyway, and admins, who could lift the limit, have none.
+    An operator's patterns are shell globs (``orders.*``); without patterns, all topics match. Viewers cannot change
+    anything, and admins are not restricted.
     """
     if role != Role.OPERATOR or not patterns:
         return True

@@ -18,7 +18,7 @@ def _printable(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_printable)]
-"""A line of text, which every database can keep and every terminal show."""
+"""A line of text without control characters, which every database can store and every terminal show."""
 Patterns = Annotated[list[Annotated[Line, Field(max_length=64)]], Field(max_length=50)]
 
 
@@ -33,9 +33,9 @@ class Me(Schema):
     topic_patterns: list[str] = Field(description="globs of the topics an operator may act on; empty: all")
     via: str = Field(description="session, header, or token and its name")
     has_password: bool
-    sign_out_url: str = Field(description="where signing out leads; empty: to the sign-in page")
-    reads_messages: bool = Field(description="whether this role may look into messages, by --message-role")
-    csrf_token: str = Field(description="to be sent as X-CSRFToken with whatever changes something")
+    sign_out_url: str = Field(description="URL to open after signing out; empty: the sign-in page")
+    reads_messages: bool = Field(description="whether this role may read messages, by --message-role")
+    csrf_token: str = Field(description="value of the X-CSRFToken header in requests that change something")
 
 
 class Message(Schema):
@@ -56,14 +56,14 @@ class InvalidRequest(Message):
 
 
 class PasswordChange(Schema):
-    current_password: str = Field("", max_length=1024, description="left out where the account has none")
+    current_password: str = Field("", max_length=1024, description="omitted if the account has none")
     new_password: str = Field(max_length=1024)
 
 
 class TokenIn(Schema):
     name: Line = Field(min_length=1, max_length=100)
-    role: RoleName = Field(description="the most the token may; not more than its owner")
-    expires_at: int | None = Field(None, ge=0, le=253_402_300_799_000, description="null: when it is revoked")
+    role: RoleName = Field(description="role of the token; not above its owner's")
+    expires_at: int | None = Field(None, ge=0, le=253_402_300_799_000, description="null: valid until it is revoked")
 
 
 class TokenOut(Schema):
@@ -76,7 +76,7 @@ class TokenOut(Schema):
 
 
 class NewTokenOut(TokenOut):
-    secret: str = Field(description="the token itself, shown this once")
+    secret: str = Field(description="the token itself, shown only once")
 
 
 class TokensOut(Schema):
@@ -131,7 +131,7 @@ class PeopleOut(Schema):
 
 class LinkOut(Schema):
     username: str
-    path: str = Field(description="signs this account in, once; shown this once")
+    path: str = Field(description="signs this account in once; shown only once")
     expires_at: int
 
 
@@ -149,12 +149,12 @@ class NodeResultOut(Schema):
 class AuditEntryOut(Schema):
     id: int
     at: int
-    user: str = Field(description="empty: nobody who is known")
+    user: str = Field(description="empty: unknown caller")
     via: str
     action: str
     topic: str
     channel: str | None
-    subject: str = Field(description="what it was done to, where that is no topic")
+    subject: str = Field(description="the object, if it is not a topic")
     outcome: Literal["done", "partial", "failed", "refused"]
     detail: str
     results: list[NodeResultOut]
@@ -166,7 +166,7 @@ class AuditOut(Schema):
 
 
 class AuditFacetsOut(Schema):
-    """What the trail can be narrowed to."""
+    """The values to filter the audit trail by."""
 
     users: list[str]
     actions: list[str]

@@ -1,4 +1,4 @@
-"""Signing in, by password or link, and making accounts."""
+"""Signing in, by password or link, and creating accounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILURES_FORGOTTEN_AFTER = timedelta(minutes=5)
 
 
 class SignInFailed(Exception):
-    """The name and the password do not belong together, or the account is closed."""
+    """User name or password are incorrect, or the account is closed."""
 
 
 class TooManyFailures(Exception):
@@ -36,7 +36,7 @@ class TooManyFailures(Exception):
 
 
 def first_start() -> str | None:
-    """Make the first account, ``admin``, and return the path of a link that signs it in; None if accounts exist.
+    """Create the first account, ``admin``, and return the path of a link that signs it in; None if accounts exist.
 
     The account has no password until its owner sets one (``manage.py changepassword admin``).
     """
@@ -51,7 +51,7 @@ def first_start() -> str | None:
 
 
 def one_time_link(user: User, *, lifetime: timedelta = LINK_LIFETIME) -> str:
-    """Return the path ``/signin/<token>`` that signs ``user`` in, once, within ``lifetime``."""
+    """Return the path ``/signin/<token>``, which signs ``user`` in once, within ``lifetime``."""
     OneTimeLink.objects.filter(expires_at__lt=timezone.now()).delete()
     token = secrets.token_urlsafe(32)
     OneTimeLink.objects.create(
@@ -64,12 +64,12 @@ def one_time_link(user: User, *, lifetime: timedelta = LINK_LIFETIME) -> str:
 
 
 def use_link(*, token: str) -> OneTimeLink | None:
-    """Spend a link and return it; None if it is unknown, spent, too old, or the account is closed."""
+    """Use a link and return it; None if it is unknown, used, expired, or the account is closed."""
     now = timezone.now()
     usable = OneTimeLink.objects.filter(
         token_hash=hashed(token), used_at=None, expires_at__gt=now, user__is_active=True
     )
-    # One UPDATE decides, so that of two that come at once only one gets in.
+    # A single UPDATE, so that only one of two concurrent requests succeeds.
     spent = OneTimeLink.objects.filter(pk__in=usable.values("pk"), used_at=None).update(used_at=now)
     return OneTimeLink.objects.select_related("user").get(token_hash=hashed(token)) if spent else None
 
@@ -77,8 +77,8 @@ def use_link(*, token: str) -> OneTimeLink | None:
 def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
     """Open a session. Raises SignInFailed or TooManyFailures.
 
-    Failures are counted per name and address, so that one guesser locks out neither others nor the name's owner; how
-    often one address may try at all is the endpoint's own limit.
+    Failures are counted per name and address, so that an attacker locks out neither others nor the account's owner. The
+    endpoint limits the attempts per address.
     """
     address = request.META.get("REMOTE_ADDR", "")
     counter = "sign-in-failures:" + hashed(f"{username}\n{address}")
@@ -99,7 +99,7 @@ def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
 
 
 def written_as_refused(request: HttpRequest, username: str, why: str) -> None:
-    """A name that is nobody's is left out: people type their password there now and then."""
+    """Record a refused sign-in. An unknown name is left out, because users sometimes type their password there."""
     known = User.objects.filter(username=username).exists()
     audit.refused(
         user=None,
@@ -112,9 +112,9 @@ def written_as_refused(request: HttpRequest, username: str, why: str) -> None:
 
 
 def change_password(request: HttpRequest, *, user: User, current: str, new: str) -> None:
-    """Give the account another password and end its other sessions.
+    """Change the account's password and end its other sessions.
 
-    ``current`` is not asked of an account without a password. Raises ValidationError, naming the field.
+    ``current`` is ignored for an account without a password. Raises ValidationError that names the field.
     """
     if user.has_usable_password() and not user.check_password(current):
         raise ValidationError({"current_password": "this is not your password"})
@@ -124,7 +124,7 @@ def change_password(request: HttpRequest, *, user: User, current: str, new: str)
         raise ValidationError({"new_password": error.messages}) from None
     user.set_password(new)
     user.save(update_fields=["password"])
-    update_session_auth_hash(request, user)  # under a new key
+    update_session_auth_hash(request, user)  # gives the session a new key
     end_sessions(user, but=request.session.session_key)
     audit.record(user=user, action="change password", subject=user.username, remote_address=request.META["REMOTE_ADDR"])
 
@@ -132,7 +132,7 @@ def change_password(request: HttpRequest, *, user: User, current: str, new: str)
 def create_account(
     *, username: str, role: Role, password: str | None = None, topic_patterns: Sequence[str] = ()
 ) -> User:
-    """Make an account; without a password, only links sign it in.
+    """Create an account; without a password, only links sign it in.
 
     Raises Django's ValidationError on a taken or malformed name, or a weak password.
     """

@@ -1,4 +1,4 @@
-"""Sessions that know whose they are: Django's, in the database, with account, address and browser beside them."""
+"""Django's database sessions, with columns for account, address and browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEN_NOTED_EVERY = timedelta(minutes=1)
 
 
 class SessionStore(DatabaseSessions):
-    """Django's setting SESSION_ENGINE names this module, and Django looks for this class in it."""
+    """The session store. SESSION_ENGINE names this module, and Django requires this class name."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:
@@ -43,8 +43,8 @@ class SessionStore(DatabaseSessions):
 
 
 def open_session(request: HttpRequest, user: User) -> None:
-    """Sign ``user`` in under a new session key, so that one which somebody else may know is worth nothing."""
-    Session.objects.filter(expire_date__lt=timezone.now()).delete()  # those that nobody ended
+    """Sign ``user`` in with a new session key, so that a key known to an attacker is of no use."""
+    Session.objects.filter(expire_date__lt=timezone.now()).delete()  # expired sessions
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     request.session.cycle_key()
     request.session["signed_in_at"] = timezone.now().timestamp()
@@ -53,17 +53,17 @@ def open_session(request: HttpRequest, user: User) -> None:
 
 
 def public_id(session: Session) -> str:
-    """What a session is called in the API: nobody can sign in with it."""
+    """The session's id in the API, which cannot be used to sign in."""
     return hashed(session.session_key)[:16]
 
 
 def open_sessions(user: User) -> list[Session]:
-    """The account's sessions that have not ended, the last seen first."""
+    """The account's open sessions, the most recently seen first."""
     return list(user.sessions.filter(expire_date__gt=timezone.now()).order_by("-seen_at"))
 
 
 def end_session(user: User, identifier: str) -> Session | None:
-    """End one, and return what it was; None if there is none of that id."""
+    """End a session and return it; None if there is none with this id."""
     for session in open_sessions(user):
         if public_id(session) == identifier:
             Session.objects.filter(pk=session.pk).delete()
@@ -72,6 +72,6 @@ def end_session(user: User, identifier: str) -> Session | None:
 
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
-    """End all of the account's sessions, ``but`` the one of this key, and return how many."""
+    """End all of the account's sessions except that with the key ``but``, and return their number."""
     ended, _ = user.sessions.exclude(session_key=but or "").delete()
     return ended

@@ -1,4 +1,4 @@
-"""Bearer tokens: made by their owners for scripts, shown once, kept as hashes."""
+"""Bearer tokens for scripts. A token is shown once, and its hash is stored."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from nsqplatform.accounts.models import ApiToken, User
 from nsqplatform.accounts.roles import Role, higher, lower
 
 PREFIX = "nsq_"
-"""What a token begins with, so that scanners for leaked secrets know one when they see it."""
+"""Prefix of tokens, by which scanners for leaked secrets recognise them."""
 USE_NOTED_EVERY = timedelta(minutes=1)
 MOST = 50
-"""Tokens of one account."""
+"""Maximum number of tokens of an account."""
 
 
 class TokenRefused(Exception):
-    """Says which token is meant and what is wrong with it, without telling whose it was."""
+    """The token is invalid. The message has the reason, without the owner."""
 
 
 def create_token(
     *, user: User, name: str, role: Role | None = None, expires_at: datetime | None = None, replace: bool = True
 ) -> str:
-    """Return a new token; it is shown this once. ``role`` None: its owner's, as it is now.
+    """Create a token and return it; it cannot be read again. ``role`` None: its owner's current role.
 
-    A token of the same name is replaced, or, with ``replace`` false, refused.
-    Raises ValidationError for a name that is empty, too long or taken, a role above the owner's, a time that is past.
+    A token of the same name is replaced, or with ``replace`` false an error.
+    Raises ValidationError for a name that is empty, too long or taken, a role above the owner's, a time in the past.
     """
     role = Role(user.role) if role is None else role
     if higher(role, Role(user.role)) != Role(user.role):
@@ -54,10 +54,10 @@ def create_token(
 
 
 def user_of_token(secret: str) -> User:
-    """Return the account a token speaks for, with no more rights than the token has. Raises TokenRefused."""
+    """Return the token's account, with its role limited to the token's. Raises TokenRefused."""
     found = ApiToken.objects.select_related("user").filter(token_hash=hashed(secret)).first()
     if found is None:
-        raise TokenRefused("this token is not known here: it was revoked, or never made")
+        raise TokenRefused("unknown token: it was revoked or never existed")
     now = timezone.now()
     if found.expires_at is not None and found.expires_at <= now:
         raise TokenRefused(f"this token expired on {found.expires_at:%Y-%m-%d %H:%M} UTC")
@@ -72,7 +72,7 @@ def user_of_token(secret: str) -> User:
 
 
 def owners_role(user: User) -> Role:
-    """The stored role, or the higher one that the settings give to this name where a proxy signs people in."""
+    """The stored role, or the role that the settings give to this name for sign-in by header, if that is higher."""
     told = settings.NSQADMIN
     if told.believes_header:
         if user.username in told.admin_user:
@@ -83,5 +83,5 @@ def owners_role(user: User) -> Role:
 
 
 def hashed(secret: str) -> str:
-    """What is kept of a token or link. It is random and long, so a plain hash is as good as a slow one."""
+    """The stored hash of a token or link. The secret is random and long, so a fast hash is safe."""
     return hashlib.sha256(secret.encode()).hexdigest()

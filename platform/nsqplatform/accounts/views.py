@@ -16,7 +16,7 @@ from nsqplatform.accounts.sessions import open_session
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 def sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
-    """Ask first, sign in on POST: whatever fetches links to preview them spends nothing."""
+    """Show a confirmation on GET and sign in on POST, so that a link preview does not use up the link."""
     if request.method != "POST":
         return render(request, "accounts/link.html")
     link = use_link(token=token)
@@ -25,5 +25,5 @@ def sign_in_by_link(request: HttpRequest, token: str) -> HttpResponse:
     open_session(request, link.user)
     link.user.via = "link"
     audit.record(user=link.user, action="sign-in", remote_address=request.META.get("REMOTE_ADDR", ""))
-    # Whoever was invited has no password yet, and no way back in without one.
+    # Invited users have no password yet, and need one to sign in again.
     return HttpResponseRedirect(f"{settings.NSQADMIN.base}/{'account' if link.is_invitation else ''}")

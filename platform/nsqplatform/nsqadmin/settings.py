@@ -75,7 +75,7 @@ class AdminSettings(Settings, env="NSQADMIN_"):
         key="trusted_proxy_cidrs",
     )
     message_role: str = setting(
-        "operator", "Least role that may look into messages, whose bodies may be confidential.", choices=ROLES[1:]
+        "operator", "Lowest role that may read messages, whose bodies may be confidential.", choices=ROLES[1:]
     )
     script_role: str = setting(
         "none",

@@ -12,16 +12,16 @@ from nsqplatform.accounts.services import create_account
 
 
 class Command(BaseCommand):
-    help = "Make an account. Without a password, sign in by `manage.py nsq signin-link --user NAME`."
+    help = "Create an account. Without a password, sign in by `manage.py nsq signin-link --user NAME`."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("username")
         parser.add_argument("--role", choices=Role.values, default=Role.VIEWER.value, help="default: %(default)s")
-        parser.add_argument("--password", help="left out: only links sign the account in")
+        parser.add_argument("--password", help="without one, only links sign the account in")
 
     def handle(self, *, username: str, role: str, password: str | None, **_: Any) -> None:
         try:
             create_account(username=username, role=Role(role), password=password)
         except ValidationError as error:
             raise CommandError("; ".join(error.messages)) from None
-        self.stdout.write(f"made {username}, {role}")
+        self.stdout.write(f"created {username}, {role}")

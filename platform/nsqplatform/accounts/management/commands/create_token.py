@@ -11,7 +11,7 @@ from nsqplatform.accounts.tokens import create_token
 
 
 class Command(BaseCommand):
-    help = "Print a new bearer token for a script; it is shown this once. A token of the same purpose is replaced."
+    help = "Print a new bearer token for a script; it is shown only once. A token of the same purpose is replaced."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("username")
