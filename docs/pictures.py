@@ -180,7 +180,7 @@ RULES: tuple[dict[str, Any], ...] = (
         "scope": "channel",
         "metric": "oldest_age_s",
         "threshold": 30,
-        "description": "Look at the channel's consumers, what each holds, and whether messages time out.",
+        "description": "Check the channel's consumers, their messages in flight, and whether messages time out.",
         "notifiers": ["on call"],
     },
     {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold": 500, "hold_s": 10},

@@ -1,4 +1,4 @@
-"""``nsq doctor``: what each missing thing costs, in words, and an exit status for scripts."""
+"""``nsq doctor``: the consequences of each missing part, and an exit status for scripts."""
 
 from __future__ import annotations
 

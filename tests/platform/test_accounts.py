@@ -178,7 +178,7 @@ def test_a_token_that_is_none_is_refused(header, redis):
     """With 401 and the reason, whatever it looks like."""
     response = Client().get("/api/v1/me", headers={"Authorization": header})
     assert response.status_code == 401
-    expected = "this token is not known" if header.startswith("Bearer") else "sign in first"
+    expected = "unknown token" if header.startswith("Bearer") else "sign in first"
     assert response.json()["message"].startswith(expected)
 
 

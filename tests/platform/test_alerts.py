@@ -98,7 +98,7 @@ def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(go_cluster
     alpha.channel("orders", "billing", depth=5)
     over = wait_until(lambda: receiver.bodies[1:], "the webhook is told of the end")[0]
     assert over["event"] == "resolved"
-    assert over["text"].startswith("[critical] resolved: Backlog: orders/billing\norders/billing: over after")
+    assert over["text"].startswith("[critical] resolved: Backlog: orders/billing\norders/billing: resolved after")
     [past] = firing("resolved")
     assert (past["resolution"], past["value"]) == ("cleared", 500)
     assert firing() == []

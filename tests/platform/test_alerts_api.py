@@ -263,7 +263,7 @@ def test_a_test_by_e_mail_arrives(admin, mailoutbox):
     made = admin.request("POST", "alerts/notifiers", body)
     assert admin.request("POST", f"alerts/notifiers/{made.json()['id']}/test", {}).json()["delivered"] is True
     [mail] = mailoutbox
-    assert (mail.to, mail.subject) == (["a@example.org", "b@example.org"], "[test] Alerts of NSQ reach you here")
+    assert (mail.to, mail.subject) == (["a@example.org", "b@example.org"], "[test] NSQ alerts are delivered here")
     assert "Sent by admin" in mail.body
     assert Notifier.objects.get().last_sent_at
 
@@ -272,7 +272,7 @@ def test_a_test_by_e_mail_arrives(admin, mailoutbox):
 
 
 def test_an_alert_is_acknowledged_and_closed(signed_in):
-    """Everybody sees by whom and why; what is over can be neither."""
+    """Everybody sees by whom and why; a resolved alert can be neither."""
     alert = firing(new_rule(), topic="orders.eu", channel="billing")
     operator = signed_in("operator")
     assert operator.request("GET", "alerts/counts").json()["counts"]["warning"] == 1
@@ -285,7 +285,7 @@ def test_an_alert_is_acknowledged_and_closed(signed_in):
     told = operator.request("POST", f"alerts/{alert.pk}/close", {"note": "known"}).json()
     assert (told["state"], told["resolution"], told["resolved_by"]) == ("resolved", "closed", "operator")
     again = operator.request("POST", f"alerts/{alert.pk}/acknowledge", {})
-    assert (again.status_code, again.json()["message"]) == (409, f"alert {alert.pk} is over")
+    assert (again.status_code, again.json()["message"]) == (409, f"alert {alert.pk} is already resolved")
     trail = AuditEntry.objects.filter(topic="orders.eu").order_by("id")
     assert list(trail.values_list("action", "channel", "subject", "detail")) == [
         ("acknowledge alert", "billing", "Backlog: orders.eu/billing", "restarting billing"),

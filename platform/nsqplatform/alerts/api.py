@@ -1,4 +1,4 @@
-"""Alerts over HTTP: what fires and what did, the rules, whom they tell, what silences them."""
+"""Alerts over HTTP: firing and resolved alerts, rules, notifiers and silences."""
 
 from __future__ import annotations
 
@@ -66,37 +66,37 @@ def alerts(
     state: AlertState = "firing",
     severity: SeverityName | None = None,
     rule: int | None = Query(None, ge=1, lt=2**63),
-    subject: Line = Query("", max_length=300, description="parts of topic, channel or node"),
+    subject: Line = Query("", max_length=300, description="words that occur in topic, channel or node"),
     before: int | None = Query(None, ge=0, lt=2**63, description="the id of the last that was seen"),
     limit: int = Query(500, ge=1, le=2000),
 ) -> AlertsOut:
-    """Those that fire, or those that are over."""
-    version = live.version()  # first, so that what is told afterwards is newer
+    """Firing or resolved alerts."""
+    version = live.version()  # read first, so that later messages have a higher version
     found = selectors.alerts(state=state, severity=severity, rule_id=rule, subject=subject, before=before, limit=limit)
     return AlertsOut(version=version, counts=selectors.counts(), alerts=selectors.described(found))
 
 
 @router.get("counts", auth=needs(Permission.VIEW), response={200: AlertCountsOut, **REFUSALS})
 def counts(request: HttpRequest) -> AlertCountsOut:
-    """How many fire, by what people have done about them."""
+    """Number of firing alerts: unacknowledged by severity, acknowledged, silenced."""
     return AlertCountsOut(version=live.version(), counts=selectors.counts())
 
 
 @router.get("pending", auth=needs(Permission.VIEW), response={200: PendingsOut, **REFUSALS})
 def pending(request: HttpRequest, limit: int = Query(500, ge=1, le=2000)) -> PendingsOut:
-    """What is beyond its threshold, but not yet for the rule's hold time. Where no collector is at work, nothing."""
+    """Subjects beyond a threshold, but not yet for the rule's hold time. Empty if no collector runs."""
     return pendings.pending(limit=limit)
 
 
 @router.post("acknowledge", auth=needs(Permission.ATTEND), response={200: ManyOut, **REFUSALS})
 def acknowledge_many(request: HttpRequest, body: ManyNoteIn) -> ManyOut:
-    """Say of several that somebody sees to them; each as if it were asked alone."""
+    """Acknowledge several alerts, each independently of the others."""
     return _each(request, body, services.acknowledge)
 
 
 @router.post("close", auth=needs(Permission.ATTEND), response={200: ManyOut, **REFUSALS})
 def close_many(request: HttpRequest, body: ManyNoteIn) -> ManyOut:
-    """Declare several over; each as if it were asked alone."""
+    """Close several alerts, each independently of the others."""
     return _each(request, body, services.close)
 
 
@@ -122,7 +122,7 @@ def alert(request: HttpRequest, alert_id: int) -> AlertOut:
     "{int:alert_id}/acknowledge", auth=needs(Permission.ATTEND), response={200: AlertOut, 409: Message, **REFUSALS}
 )
 def acknowledge(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
-    """Say that somebody sees to it: it is not told again while it fires."""
+    """Acknowledge an alert: it sends no further notifications while it fires."""
     return _attended(services.acknowledge, alert_id=alert_id, note=body.note, **_by(request))
 
 
@@ -130,13 +130,14 @@ def acknowledge(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
     "{int:alert_id}/acknowledge", auth=needs(Permission.ATTEND), response={200: AlertOut, 409: Message, **REFUSALS}
 )
 def withdraw_acknowledgement(request: HttpRequest, alert_id: int) -> AlertOut:
-    """Nobody sees to it after all."""
+    """Withdraw the acknowledgement."""
     return _attended(services.withdraw_acknowledgement, alert_id=alert_id, **_by(request))
 
 
 @router.post("{int:alert_id}/close", auth=needs(Permission.ATTEND), response={200: AlertOut, 409: Message, **REFUSALS})
 def close(request: HttpRequest, alert_id: int, body: NoteIn) -> AlertOut:
-    """Declare it over, say of a node that will not come back. If it holds, it fires again after the hold time."""
+    """Close an alert, for example of a node that was removed. If its condition persists, it fires again after the hold
+    time."""
     return _attended(services.close, alert_id=alert_id, note=body.note, **_by(request))
 
 
@@ -156,31 +157,31 @@ def _described(alert: Alert) -> AlertOut:
 
 @router.get("metrics", auth=needs(Permission.VIEW), response={200: MetricsOut, **REFUSALS})
 def metrics(request: HttpRequest) -> MetricsOut:
-    """What a rule can watch."""
+    """The metrics that a rule can watch."""
     return MetricsOut(metrics=[MetricOut.model_validate(metric) for metric in METRICS.values()])
 
 
 @router.get("rules", auth=needs(Permission.VIEW), response={200: RulesOut, **REFUSALS})
 def rules(request: HttpRequest) -> RulesOut:
-    """Every rule."""
+    """All rules."""
     return RulesOut(rules=[_rule(rule) for rule in selectors.rules()])
 
 
 @router.post("rules", auth=needs(Permission.ALERT), response={201: RuleOut, **REFUSALS})
 def create_rule(request: HttpRequest, body: RuleIn) -> Status[RuleOut]:
-    """A new rule; the collector follows it within seconds."""
+    """Create a rule; the collector evaluates it within seconds."""
     return Status(201, _rule(services.create_rule(values=body.dict(), **_by(request))))
 
 
 @router.get("rules/suggested", auth=needs(Permission.VIEW), response={200: SuggestedOut, **REFUSALS})
 def suggested(request: HttpRequest) -> SuggestedOut:
-    """Rules to begin with: bodies for ``POST alerts/rules``."""
+    """Suggested rules: bodies for ``POST alerts/rules``."""
     return SuggestedOut(rules=[RuleIn(**each) for each in SUGGESTED])
 
 
 @router.post("rules/preview", auth=needs(Permission.ALERT), response={200: PreviewOut, 503: Message, **REFUSALS})
 def preview(request: HttpRequest, body: RuleIn) -> PreviewOut:
-    """What such a rule would say of the newest snapshot. Nothing is kept."""
+    """Evaluate a rule against the newest snapshot, without saving it."""
     try:
         return selectors.preview(services.unsaved_rule(body.dict()))
     except NoSnapshot as error:
@@ -195,19 +196,19 @@ def rule(request: HttpRequest, rule_id: int) -> RuleOut:
 
 @router.patch("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={200: RuleOut, **REFUSALS})
 def change_rule(request: HttpRequest, rule_id: int, body: RuleChange) -> RuleOut:
-    """Change what the body names."""
+    """Change the given values."""
     return _rule(services.change_rule(rule_id=rule_id, values=body.dict(exclude_unset=True), **_by(request)))
 
 
 @router.delete("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
 def delete_rule(request: HttpRequest, rule_id: int) -> Status[None]:
-    """Its alerts stay; those that fire are over."""
+    """Delete a rule. Its alerts stay; those that fire are resolved."""
     services.delete_rule(rule_id=rule_id, **_by(request))
     return Status(204, None)
 
 
 def _rule(rule: Rule) -> RuleOut:
-    """Of a row of selectors.rules."""
+    """The response for a row of selectors.rules."""
     return rule_detail(rule, firing=getattr(rule, "firing_count", 0))
 
 
@@ -216,39 +217,39 @@ def _rule(rule: Rule) -> RuleOut:
 
 @router.get("notifiers", auth=needs(Permission.VIEW), response={200: NotifiersOut, **REFUSALS})
 def notifiers(request: HttpRequest) -> NotifiersOut:
-    """Every notifier, and how its last delivery went."""
+    """All notifiers, with the outcome of the last delivery."""
     return NotifiersOut(notifiers=[_notifier(notifier, request) for notifier in selectors.notifiers()])
 
 
 @router.post("notifiers", auth=needs(Permission.ALERT), response={201: NotifierOut, **REFUSALS})
 def create_notifier(request: HttpRequest, body: NotifierIn) -> Status[NotifierOut]:
-    """A new notifier, for rules to name."""
+    """Create a notifier, which rules can refer to."""
     return Status(201, _notifier(services.create_notifier(values=body.dict(), **_by(request)), request))
 
 
 @router.patch("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={200: NotifierOut, **REFUSALS})
 def change_notifier(request: HttpRequest, notifier_id: int, body: NotifierChange) -> NotifierOut:
-    """Change what the body names."""
+    """Change the given values."""
     values = body.dict(exclude_unset=True)
     return _notifier(services.change_notifier(notifier_id=notifier_id, values=values, **_by(request)), request)
 
 
 @router.delete("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
 def delete_notifier(request: HttpRequest, notifier_id: int) -> Status[None]:
-    """Rules that told it tell it no more."""
+    """Delete a notifier and remove it from its rules."""
     services.delete_notifier(notifier_id=notifier_id, **_by(request))
     return Status(204, None)
 
 
 @router.post("notifiers/{int:notifier_id}/test", auth=needs(Permission.ALERT), response={200: TestOut, **REFUSALS})
 def test_notifier(request: HttpRequest, notifier_id: int) -> TestOut:
-    """Send it a message now, and say what became of it."""
+    """Send a test message now, and return the outcome."""
     error = services.test_notifier(notifier_id=notifier_id, **_by(request))
     return TestOut(delivered=not error, error=error)
 
 
 def _notifier(notifier: Notifier, request: HttpRequest) -> NotifierOut:
-    """Of a row of selectors.notifiers."""
+    """The response for a row of selectors.notifiers."""
     secrets = allows(caller(request).role, Permission.ALERT)
     return notifier_detail(notifier, rules=getattr(notifier, "rule_count", 0), secrets=secrets)
 
@@ -263,7 +264,7 @@ def silences(
     before: int | None = Query(None, ge=0, lt=2**63, description="the id of the last that was seen"),
     limit: int = Query(100, ge=1, le=500),
 ) -> SilencesOut:
-    """Those that hold, or those that no longer do."""
+    """Active or ended silences."""
     firing = list(Alert.objects.filter(state=Alert.State.FIRING))
     found = selectors.silences(ended=ended, before=before, limit=limit)
     return SilencesOut(silences=[_silence(silence, firing) for silence in found])
@@ -271,7 +272,7 @@ def silences(
 
 @router.post("silences", auth=needs(Permission.ATTEND), response={201: SilenceOut, **REFUSALS})
 def create_silence(request: HttpRequest, body: SilenceIn) -> Status[SilenceOut]:
-    """Tell nobody of some alerts until then."""
+    """Suppress notifications of some alerts until the given time."""
     values = body.dict(exclude={"ends_at"})
     ends_at = datetime.fromtimestamp(body.ends_at / 1000, UTC)
     silence = services.create_silence(values=values, ends_at=ends_at, **_by(request))
@@ -280,7 +281,7 @@ def create_silence(request: HttpRequest, body: SilenceIn) -> Status[SilenceOut]:
 
 @router.delete("silences/{int:silence_id}", auth=needs(Permission.ATTEND), response={200: SilenceOut, **REFUSALS})
 def end_silence(request: HttpRequest, silence_id: int) -> SilenceOut:
-    """End it now; it stays on record."""
+    """End a silence now; it stays in the list of ended silences."""
     return _silence(services.end_silence(silence_id=silence_id, **_by(request)), [])
 
 
@@ -291,5 +292,5 @@ def _silence(silence: Silence, firing: list[Alert]) -> SilenceOut:
 
 
 def _by(request: HttpRequest) -> dict[str, Any]:
-    """Who asks, and from where, for the services."""
+    """The caller and the remote address, as keyword arguments of the services."""
     return {"by": caller(request), "remote_address": request.META.get("REMOTE_ADDR", "")}

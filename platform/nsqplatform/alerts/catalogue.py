@@ -13,16 +13,16 @@ Scope: TypeAlias = Literal["channel", "topic", "node"]
 
 
 class Kind(Enum):
-    """What is known of a metric while some nodes do not answer."""
+    """How a metric is aggregated, which determines what is known of it while some nodes do not answer."""
 
     COUNT = "count"
-    """A sum over nodes of values that are not negative: without the share of a node it is a lower bound."""
+    """A sum over nodes of non-negative values: a lower bound if a node's share is missing."""
     RATE = "rate"
-    """The same. A node has no share until its process has been polled twice."""
+    """A sum of rates. A node has no share until its process has been polled twice."""
     AGE = "age"
-    """The largest over nodes."""
+    """The maximum over nodes."""
     FLAG = "flag"
-    """1 while the condition is true, else 0. Its threshold is always 0."""
+    """1 while the condition is true, otherwise 0. The threshold is always 0."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ _FLAGS: Iterable[Metric] = (
         "Missing",
         "",
         Kind.FLAG,
-        "The node does not answer; it counts as missing when registries have forgotten it too, until it answers again.",
+        "The node does not answer. It stays missing until it answers again, even if the registries have removed it.",
     ),
     Metric(
         "node",

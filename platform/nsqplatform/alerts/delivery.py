@@ -1,4 +1,4 @@
-"""Handing a message to a notifier, and keeping how that went."""
+"""Sends a message to a notifier, and stores the outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqplatform.outbound import Undelivered
 
 
 def send(notifier: Notifier, message: Message) -> None:
-    """Deliver, or raise Undelivered."""
+    """Send ``message``. Raises Undelivered."""
     if notifier.kind == Notifier.Kind.WEBHOOK:
         outbound.post(notifier.url, text=message.text, fields=message.fields)
     else:
@@ -20,7 +20,7 @@ def send(notifier: Notifier, message: Message) -> None:
 
 
 def send_test(notifier: Notifier, *, by: str) -> str:
-    """Deliver a message that says it is a test; return what went wrong, empty if nothing did."""
+    """Send a test message; return the error, or an empty string."""
     try:
         send(notifier, test_message(by))
     except Undelivered as error:
@@ -29,7 +29,7 @@ def send_test(notifier: Notifier, *, by: str) -> str:
 
 
 def note(notifier_id: int, error: str) -> None:
-    """Keep how a delivery went, for everybody to see."""
+    """Store the outcome of a delivery; an empty ``error`` is success."""
     now = timezone.now()
     found = Notifier.objects.filter(pk=notifier_id)
     if error:

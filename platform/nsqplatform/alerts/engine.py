@@ -1,4 +1,4 @@
-"""All rules against each snapshot. No clock and no I/O: times are unix seconds and come in as arguments."""
+"""Evaluates all rules against each snapshot. No clock and no I/O: times are arguments, in unix seconds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from nsqplatform.cluster.snapshots.table import Row, Table
 logger = logging.getLogger(__name__)
 
 SETTLING_S = 10.0
-"""Time after the start of the collector or of a node in which snapshots are incomplete and are not evaluated."""
+"""Time after the start of the collector or of a node in which snapshots are incomplete and not evaluated."""
 FIRING_MOST = 1000
-"""Alerts of one rule. What else is beyond its threshold waits until one of them is over."""
+"""Limit of firing alerts of one rule. Further subjects stay pending until one of them is resolved."""
 FORGOTTEN_S = 3600.0
-"""A subject that was not seen for so long, because no node that held it answers, is gone."""
+"""A subject is gone after this time if none of its nodes answers."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Resolved:
 
 
 @dataclass
-class Burning:
-    """What fires: what it is called, the nodes that held it when it fired, since when (unix seconds), and its row when
-    it was last seen."""
+class FiringAlert:
+    """A firing alert: subject, the subject's nodes when it fired, time of firing (unix seconds), the subject's last
+    row."""
 
     subject: Subject
     held_by: Sequence[str]
@@ -66,21 +66,21 @@ class Burning:
 
     @property
     def holders(self) -> Sequence[str]:
-        """The nodes that held it when it was last seen."""
+        """The subject's nodes when it was last seen."""
         return self.held_by if self.row is None else holders_of(self.row)
 
 
 @dataclass
 class Following:
-    """One rule at work: how it stands with each subject that is not well, by the snapshot's keys."""
+    """One enabled rule, with the state of its pending and firing subjects by the snapshot's keys."""
 
     rule: Rule
     matching: Matching
     standings: dict[str, Standing] = field(default_factory=dict)
-    burning: dict[str, Burning] = field(default_factory=dict)
+    burning: dict[str, FiringAlert] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     places: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    """Those that match, as of ``generation``, and their places among the snapshot's rows."""
+    """Indices of the matching rows (``keys``) in the snapshot's table, as of ``generation``."""
     generation: int = -1
     is_full: bool = False
 
@@ -94,7 +94,7 @@ def patterns_of(rule: Rule) -> tuple[str, str, str]:
 
 
 class Engine:
-    """Fed rules and snapshots; says what fired and what is over."""
+    """Takes rules and snapshots; returns the alerts that fired or were resolved."""
 
     def __init__(self, *, settling_s: float = SETTLING_S, firing_most: int = FIRING_MOST) -> None:
         self._settling_s = settling_s
@@ -102,15 +102,15 @@ class Engine:
         self._rules: dict[int, Following] = {}
         self._began: float | None = None
         self._lives: dict[str, tuple[int, float]] = {}
-        """Of each node, when its process started, as it says, and since when we know."""
+        """Start time of each node's process, as the node reports it, and the time of the first snapshot that has it."""
         self._generations: dict[str, int] = {}
         self._keys: dict[str, list[str]] = {}
 
     # ---- what to evaluate
 
     def follow(self, rules: Iterable[Rule], *, now: float) -> list[Resolved]:
-        """From now on these, of which the disabled ones are left out. What fires of a rule that is gone, or watches
-        something else now, is over."""
+        """Set the rules; disabled ones are ignored. Returns, as resolved, the firing alerts of rules that were deleted or
+        watch another metric now."""
         wanted = {rule.pk: rule for rule in rules if rule.enabled}
         over: list[Resolved] = []
         for number, following in list(self._rules.items()):
@@ -134,8 +134,9 @@ class Engine:
     def restore(
         self, firing: Iterable[Alert], pending: Mapping[int, Mapping[str, float]], *, now: float, known: float
     ) -> list[Resolved]:
-        """Take up what another collector left, after :meth:`follow`: alerts that fire, and when others, by rule and
-        key, went beyond their threshold, as it was ``known`` then. Return those whose rule is no more."""
+        """Restore the state of another collector, after :meth:`follow`: firing alerts, and by rule and key the times at
+        which pending subjects went beyond the threshold, as of ``known``. Return the alerts of rules that no longer
+        exist, as resolved."""
         over: list[Resolved] = []
         for alert in firing:
             subject = Subject(alert.topic, alert.channel, alert.node)
@@ -144,7 +145,7 @@ class Engine:
                 over.append(Resolved(alert.rule_id or 0, subject, Alert.Resolution.RULE, now))
                 continue
             following.standings[alert.subject] = Standing(alert.began_at.timestamp(), now, firing=True)
-            following.burning[alert.subject] = Burning(subject, alert.holders, alert.fired_at.timestamp())
+            following.burning[alert.subject] = FiringAlert(subject, alert.holders, alert.fired_at.timestamp())
         for number, standings in pending.items():
             if number in self._rules:
                 for key, began in standings.items():
@@ -152,16 +153,16 @@ class Engine:
         return over
 
     def close(self, closed: Iterable[tuple[int, str, float]]) -> None:
-        """People declared these over: rule, key, and when in unix seconds. What fired since then goes on."""
+        """Remove alerts that people closed: rule, key and time in unix seconds. Alerts that fired later stay."""
         for number, key, at in closed:
             following = self._rules.get(number)
             if following is not None and key in following.burning and following.burning[key].at <= at:
                 following.drop(key)
 
-    # ---- what to tell
+    # ---- results
 
     def pending(self) -> dict[int, dict[str, float]]:
-        """What is beyond its threshold and does not fire, for :meth:`restore`."""
+        """The pending subjects of each rule, with the times at which they went beyond the threshold."""
         found = {
             number: {key: standing.began for key, standing in following.standings.items() if not standing.firing}
             for number, following in self._rules.items()
@@ -169,7 +170,7 @@ class Engine:
         return {number: keys for number, keys in found.items() if keys}
 
     def firing(self) -> list[tuple[Rule, int]]:
-        """How much fires of each rule."""
+        """The number of firing alerts of each rule."""
         return [(following.rule, len(following.burning)) for following in self._rules.values()]
 
     def evaluate(self, snapshot: Snapshot, *, now: float) -> Iterator[list[Fired | Resolved]]:
@@ -187,11 +188,11 @@ class Engine:
         sight = Sight(snapshot, unsettled)
         columns: dict[Metric, np.ndarray] = {}
         for number, following in list(self._rules.items()):
-            if self._rules.get(number) is following:  # not gone since the last one was evaluated
+            if self._rules.get(number) is following:  # not removed during the evaluation
                 yield list(self._evaluate(following, sight, columns, now))
 
     def _unsettled(self, snapshot: Snapshot, now: float) -> set[str]:
-        """The nodes that started a moment ago, or were found a moment ago."""
+        """The nodes that started or were discovered less than ``settling_s`` ago."""
         lives: dict[str, tuple[int, float]] = {}
         for key, row in snapshot.nodes.items():
             known = self._lives.get(key)
@@ -233,8 +234,8 @@ class Engine:
 
     @staticmethod
     def _suspects(following: Following, column: np.ndarray) -> list[str]:
-        """Keys that may be beyond the threshold, by a look that costs little. What is beyond it is among them, for the
-        sums of a snapshot are never less than what the nodes that answer have."""
+        """A fast filter: the keys that may be beyond the threshold. It misses none, because a snapshot's sums are never
+        less than the shares of the nodes that answer."""
         values, threshold = column[following.places], following.rule.threshold
         beyond = values > threshold if following.rule.comparison == Rule.Comparison.ABOVE else values < threshold
         return [following.keys[place] for place in np.nonzero(beyond)[0].tolist()]
@@ -263,10 +264,10 @@ class Engine:
         following.is_full = is_full
 
     def _absent(self, following: Following, key: str, sight: Sight, now: float) -> Iterator[Fired | Resolved]:
-        """A subject that is not in the snapshot: gone for good, or out of sight with the nodes that held it."""
+        """Handle a subject that is not in the snapshot: it was removed, or all of its nodes are down."""
         standing = following.standings[key]
         if following.rule.metric == "down":
-            # Registries forget a node that is down; that does not bring it back.
+            # Registries remove a node that is down; the node is still missing.
             if self._step(following, key, True, now) is Event.FIRED:
                 yield self._fired(following, key, Subject("", "", key), (), None, "", now)
             return
@@ -280,7 +281,7 @@ class Engine:
             yield self._over(following, key, Alert.Resolution.GONE, now)
 
     def _drop_others(self, following: Following, rows: Table, now: float) -> Iterator[Resolved]:
-        """What the rule's patterns leave out by now, though it is there."""
+        """Resolve alerts of existing subjects that the rule's patterns no longer match."""
         matching = set(following.keys)
         for key in [key for key in following.standings if key in rows and key not in matching]:
             if key in following.burning:
@@ -297,7 +298,7 @@ class Engine:
         detail: str,
         now: float,
     ) -> Fired:
-        following.burning[key] = Burning(subject, holders, now)
+        following.burning[key] = FiringAlert(subject, holders, now)
         return Fired(following.rule, subject, value, detail, holders, following.standings[key].began, now)
 
     @staticmethod

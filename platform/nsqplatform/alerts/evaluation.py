@@ -17,7 +17,7 @@ import orjson
 from django.db import close_old_connections, connections
 from redis.asyncio import Redis
 
-from nsqplatform.alerts import delivery, ledger, live, metrics, telling
+from nsqplatform.alerts import delivery, ledger, live, metrics, notifications
 from nsqplatform.alerts.engine import SETTLING_S, Engine, Fired, Resolved
 from nsqplatform.alerts.pending import STANDINGS, Stored
 from nsqplatform.alerts.wording import message_of
@@ -29,25 +29,25 @@ from nsqplatform.outbound import Undelivered
 logger = logging.getLogger(__name__)
 
 KEPT_EVERY_S = 2.0
-"""How often it is kept in Redis what is pending."""
+"""Interval at which pending alerts are stored in Redis."""
 LOOK_EVERY_S = 5.0
-"""How often it is looked at who has to be told what, whether or not anything happened: repeats, ends of silences."""
+"""Interval at which due notifications are determined even without changes: repeats, ended silences."""
 REPEATED_EVERY_S = 10.0
-"""How often browsers are told though nothing changed."""
+"""Interval of messages to browsers without changes."""
 RULES_EVERY_S = 60.0
-"""How often rules are read though nobody said that they changed; a Redis that was away may have swallowed that."""
+"""Interval at which rules are read even without a notification of a change, which may be lost if Redis is down."""
 SWEPT_EVERY_S = 3600.0
 AWAY_S = 10.0
-"""After so long without a snapshot another collector may have been at work."""
+"""After this time without a snapshot, another collector may have run meanwhile."""
 DELIVERED_AT_ONCE = 4
 LONGEST_WAIT_S = 300.0
-"""Between two attempts at a notifier that does not take its messages."""
+"""Longest time between two attempts to deliver to a failing notifier."""
 
 T = TypeVar("T")
 
 
 class Alerting:
-    """A listener of the collector. ``asked``, in Redis, tells it that people changed something."""
+    """Evaluates alerts in the collector. The counter live.ASKED in Redis increases when people change something."""
 
     def __init__(self, *, settling_s: float | None = None) -> None:
         self._settling_s = SETTLING_S if settling_s is None else settling_s
@@ -59,18 +59,18 @@ class Alerting:
         self._asked: bytes | str | None = None
         self._unsaved: list[Fired | Resolved] = []
         self._saving = asyncio.Lock()
-        self._clerk: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._ending = False
         self._deliveries: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
-        """Of each notifier, attempts since something went through."""
+        """Failed attempts of each notifier since the last success."""
         self._not_before: dict[int, float] = {}
         self._repeated_at = self._sweep_at = 0.0
         self._kept_at = 0.0
         self._kept_some = True
 
-    # ---- each beat
+    # ---- for each snapshot
 
     async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
         now = time.time()
@@ -90,8 +90,8 @@ class Alerting:
         asked = await redis.get(live.ASKED)
         if self._unsaved or asked != self._asked:
             self._wake.set()
-        if self._clerk is None or self._clerk.done():
-            self._clerk = asyncio.create_task(self._work())
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
         if now - self._kept_at >= KEPT_EVERY_S:
             self._kept_at = now
             await self._keep(redis, now)
@@ -105,7 +105,7 @@ class Alerting:
         self._kept_some = bool(pending)
 
     async def _restored(self, now: float) -> Engine:
-        """An engine that goes on where the last one ended. Raises what the database raises."""
+        """An engine with the state of the previous one. Raises the database's errors."""
         await self._save()
         engine = Engine(settling_s=self._settling_s)
         redis = self._redis = self._redis or store.connect_async()
@@ -120,13 +120,13 @@ class Alerting:
         return engine
 
     async def finish(self) -> None:
-        """Write down what is not yet; what was not yet told, the next collector tells."""
-        # Told to end rather than cancelled: before Python 3.12 asyncio.wait_for, in which the Redis client waits, now
-        # and then returns where it was cancelled.
+        """Save all changes and end. The next collector sends the notifications that are still due."""
+        # The task ends by a flag rather than by cancellation: before Python 3.12, asyncio.wait_for, which the Redis
+        # client uses, sometimes loses a cancellation.
         self._ending = True
         self._wake.set()
-        if self._clerk is not None:
-            await asyncio.gather(self._clerk, return_exceptions=True)
+        if self._worker is not None:
+            await asyncio.gather(self._worker, return_exceptions=True)
         for delivering in self._deliveries.values():
             delivering.cancel()
         await asyncio.gather(*self._deliveries.values(), return_exceptions=True)
@@ -135,7 +135,7 @@ class Alerting:
             if self._engine is not None and self._redis is not None:
                 await self._keep(self._redis, self._beat_at)
         except Exception:
-            logger.exception("the last changes of alerts are lost")
+            logger.exception("the last changes of alerts could not be saved")
         finally:
             self._database.submit(connections.close_all)
             self._database.shutdown(wait=True)
@@ -143,28 +143,28 @@ class Alerting:
             if self._redis is not None:
                 await self._redis.aclose()
 
-    # ---- aside from the beats
+    # ---- in the background
 
     async def _work(self) -> None:
-        """Save what happened, follow what people changed, see who has to be told; again and again."""
+        """Save changes, read changed rules, and start due notifications, repeatedly."""
         failing = False
         rules_at = time.monotonic()
         while True:
             self._wake.clear()
             try:
                 await self._save()
-                if time.time() - self._beat_at <= AWAY_S:  # else another collector may be at work
+                if time.time() - self._beat_at <= AWAY_S:  # otherwise another collector may be running
                     rules_at = await self._follow(rules_at)
-                    self._deliver(await self._in_database(telling.due))
+                    self._deliver(await self._in_database(notifications.due))
                     await self._repeat()
                     await self._sweep()
                 failing = False
-            except Exception:  # the database or Redis is away: nothing is lost, and it is tried again
+            except Exception:  # the database or Redis is down: nothing is lost, and the next attempt follows
                 if not failing:
-                    logger.exception("alerts cannot be kept or told")
+                    logger.exception("alerts cannot be saved or sent")
                 failing = True
                 await asyncio.sleep(1.0)
-            if self._ending:  # since the wake was cleared
+            if self._ending:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):
@@ -187,7 +187,7 @@ class Alerting:
         await publish(redis, [(CLUSTER, message)])
 
     async def _repeat(self) -> None:
-        """Browsers are told now and then though nothing changed, but not where nobody uses alerts."""
+        """Send browsers a message every REPEATED_EVERY_S while alerts fire, in case they missed one."""
         assert self._engine is not None
         now = time.monotonic()
         if self._engine.firing() and now - self._repeated_at >= REPEATED_EVERY_S:
@@ -204,7 +204,7 @@ class Alerting:
         self._unsaved += self._engine.follow(standing.rules, now=time.time())
         self._engine.close(standing.closed)
         if asked != self._asked:
-            self._not_before.clear()  # a notifier that was put right is not kept waiting
+            self._not_before.clear()  # a notifier that was corrected is tried at once
         self._asked = asked
         await self._save()
         return time.monotonic()
@@ -214,9 +214,9 @@ class Alerting:
             await self._in_database(ledger.sweep)
             self._sweep_at = time.monotonic() + SWEPT_EVERY_S
 
-    def _deliver(self, due: list[telling.Due]) -> None:
-        """Begin what can be; a notifier has one delivery under way, and what comes meanwhile goes with its next."""
-        waiting: dict[int, list[telling.Due]] = {}
+    def _deliver(self, due: list[notifications.Due]) -> None:
+        """Start deliveries, at most one at a time for each notifier; later messages go with its next delivery."""
+        waiting: dict[int, list[notifications.Due]] = {}
         for each in due:
             waiting.setdefault(each.notifier.pk, []).append(each)
         for number, messages in waiting.items():
@@ -224,7 +224,7 @@ class Alerting:
             if not busy and time.monotonic() >= self._not_before.get(number, 0.0):
                 self._deliveries[number] = asyncio.create_task(self._tell(messages))
 
-    async def _tell(self, messages: list[telling.Due]) -> None:
+    async def _tell(self, messages: list[notifications.Due]) -> None:
         loop = asyncio.get_running_loop()
         for due in messages:
             notifier, error = due.notifier, ""
@@ -233,33 +233,33 @@ class Alerting:
                 await loop.run_in_executor(self._senders, delivery.send, notifier, message)
             except Undelivered as undelivered:
                 error = str(undelivered)
-            except Exception as defect:  # whatever it is, it is told beside the notifier, and others go on
+            except Exception as defect:  # shown with the notifier; other notifiers are not affected
                 logger.exception("a notification failed", extra={"notifier": notifier.name})
                 error = f"{type(defect).__name__}: {defect}"
             await self._told(due, error)
             if error:
                 return
-        self._wake.set()  # for what came meanwhile
+        self._wake.set()  # for messages that became due meanwhile
 
-    async def _told(self, due: telling.Due, error: str) -> None:
+    async def _told(self, due: notifications.Due, error: str) -> None:
         number, name = due.notifier.pk, due.notifier.name
         metrics.notifications.labels(name, "failed" if error else "delivered").inc()
         failures = self._failures.get(number, 0)
         if error:
             if not failures:
-                logger.warning("a notifier does not take its messages", extra={"notifier": name, "error": error})
+                logger.warning("notifications cannot be delivered", extra={"notifier": name, "error": error})
             self._failures[number] = failures + 1
             self._not_before[number] = time.monotonic() + min(2.0**failures, LONGEST_WAIT_S)
         elif failures:
-            logger.info("a notifier takes its messages again", extra={"notifier": name})
+            logger.info("notifications are delivered again", extra={"notifier": name})
             del self._failures[number]
         try:
             await self._in_database(lambda: delivery.note(number, error))
             if not error:
-                await self._in_database(lambda: telling.note(due))
+                await self._in_database(lambda: notifications.note(due))
                 await self._announce([alert.pk for alert in due.alerts])
         except Exception:
-            logger.exception("it could not be kept that a notifier was told", extra={"notifier": name})
+            logger.exception("the delivery of a notification could not be recorded", extra={"notifier": name})
 
     async def _in_database(self, do: Callable[[], T]) -> T:
         def work() -> T:

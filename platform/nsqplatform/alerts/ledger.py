@@ -1,5 +1,5 @@
-"""The collector's side of the database: what it writes of alerts, and what it reads to go by. It blocks; the collector
-calls it in a thread of its own."""
+"""The collector's reads and writes of alerts in the database. The functions block; the collector calls them in a
+thread."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nsqplatform.alerts.engine import Fired, Resolved
 from nsqplatform.alerts.models import Alert, Rule, Silence
 
 CLOSED_WITHIN = timedelta(minutes=10)
-"""How far back the collector looks for what people declared over."""
+"""Age up to which the collector reads alerts that people closed."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is in force. ``closed``: rule, key, and when it was declared over, in unix seconds."""
+    """The rules, and the alerts that people closed: rule, key, and time in unix seconds."""
 
     rules: Sequence[Rule]
     closed: Sequence[tuple[int, str, float]]
 
 
 def in_force() -> Standing:
-    """The rules, and what people closed lately."""
+    """The rules, and the recently closed alerts."""
     closed = Alert.objects.filter(
         state=Alert.State.RESOLVED,
         resolved_at__gt=timezone.now() - CLOSED_WITHIN,
@@ -49,7 +49,7 @@ def firing() -> list[Alert]:
 
 
 def sweep() -> None:
-    """Drop alerts and silences that were over for as long as the audit trail is kept (``--audit-retention``)."""
+    """Delete alerts and silences that ended longer ago than ``--audit-retention``."""
     keep: timedelta = settings.NSQADMIN.audit_retention
     if keep:
         Alert.objects.filter(state=Alert.State.RESOLVED, resolved_at__lt=timezone.now() - keep).delete()
@@ -57,7 +57,7 @@ def sweep() -> None:
 
 
 def save(events: Iterable[Fired | Resolved]) -> list[int]:
-    """Write down what fired and what is over, in its order, all or nothing; return the ids of these alerts."""
+    """Save fired and resolved alerts, in order and in one transaction; return their ids."""
     changed: list[int] = []
     with transaction.atomic():
         rules = set(Rule.objects.values_list("pk", flat=True))
@@ -79,7 +79,7 @@ def save(events: Iterable[Fired | Resolved]) -> list[int]:
 
 
 def _resolve(pk: int, event: Resolved) -> bool:
-    """False if a person was first."""
+    """Resolve the alert; return False if a person has closed it already."""
     over = {
         "state": Alert.State.RESOLVED,
         "resolved_at": at(event.at),
@@ -89,7 +89,7 @@ def _resolve(pk: int, event: Resolved) -> bool:
 
 
 def alert_of(event: Fired) -> Alert:
-    """Not saved; the rule is written down as it was."""
+    """The alert of an event, not saved, with a copy of the rule's values."""
     rule, subject = event.rule, event.subject
     return Alert(
         rule_id=rule.pk,

@@ -1,4 +1,4 @@
-"""The collector's figures of alerts, for Prometheus."""
+"""The collector's Prometheus metrics of alerts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from nsqplatform.cluster.metrics import collector
 
-firing = Gauge("nsq_alerts_firing", "Alerts that fire.", ["rule", "severity"], registry=collector)
+firing = Gauge("nsq_alerts_firing", "Firing alerts.", ["rule", "severity"], registry=collector)
 notifications = Counter(
     "nsq_alerts_notifications",
-    "Messages to notifiers, by what became of them.",
+    "Notifications, by notifier and outcome.",
     ["notifier", "outcome"],
     registry=collector,
 )
 evaluation_seconds = Histogram(
     "nsq_alerts_evaluation_seconds",
-    "What it took to evaluate all rules against a snapshot.",
+    "Time to evaluate all rules against a snapshot.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
     registry=collector,
 )

@@ -1,4 +1,4 @@
-"""Alerts: the rules they come from, whom they are told to, what silences them, and every one there was."""
+"""Alerts, and their rules, notifiers, notifications and silences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nsqplatform.alerts.catalogue import METRICS, Metric
 
 
 class Notifier(models.Model):
-    """Where alerts are told: a webhook's address, or people's e-mail."""
+    """A destination of notifications: the URL of a webhook, or e-mail addresses."""
 
     class Kind(models.TextChoices):
         WEBHOOK = "webhook"
@@ -26,7 +26,7 @@ class Notifier(models.Model):
     enabled = models.BooleanField(default=True)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
-    # How it went last; an error stays until something was delivered after it.
+    # The outcome of the last delivery; an error stays until a later delivery succeeds.
     last_sent_at = models.DateTimeField(null=True)
     last_error = models.CharField(max_length=500, blank=True, default="")
     last_error_at = models.DateTimeField(null=True)
@@ -54,24 +54,24 @@ class Rule(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     description = models.CharField(max_length=500, blank=True, default="")
-    """What to do about it; told with each alert."""
+    """What to do about the alert; part of each notification."""
     enabled = models.BooleanField(default=True)
     severity = models.CharField(max_length=8, choices=Severity.choices, default=Severity.WARNING)
     scope = models.CharField(max_length=8, choices=Scope.choices)
     metric = models.CharField(max_length=32)
     comparison = models.CharField(max_length=8, choices=Comparison.choices, default=Comparison.ABOVE)
     threshold = models.FloatField(default=0.0)
-    # Globs as a shell has them; those that do not belong to the scope are "*".
+    # Shell globs; patterns that do not apply to the scope are "*".
     topic_pattern = models.CharField(max_length=64, default="*")
     channel_pattern = models.CharField(max_length=64, default="*")
     node_pattern = models.CharField(max_length=300, default="*")
-    """Of a node's id, or of its hostname."""
+    """Matched with the node's id and with its hostname."""
     hold_s = models.PositiveIntegerField(default=60)
-    """How long it has to be beyond the threshold before the alert fires."""
+    """Time beyond the threshold after which the alert fires."""
     resolve_after_s = models.PositiveIntegerField(default=30)
-    """How long it has to be back before the alert is over."""
+    """Time within the threshold after which the alert is resolved."""
     repeat_s = models.PositiveIntegerField(null=True)
-    """How often it is told again while it fires and nobody has acknowledged it; null: never."""
+    """Interval of repeated notifications while the alert fires and is not acknowledged; null: none."""
     notifiers = models.ManyToManyField(Notifier, related_name="rules")
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -85,14 +85,14 @@ class Rule(models.Model):
 
 
 class Alert(models.Model):
-    """One time that a rule fired for one subject; what the rule said is kept as it was then."""
+    """One firing of a rule for one subject, with a copy of the rule's values."""
 
     class State(models.TextChoices):
         FIRING = "firing"
         RESOLVED = "resolved"
 
     class Resolution(models.TextChoices):
-        """Why it is over."""
+        """Why the alert was resolved."""
 
         CLEARED = "cleared"
         GONE = "gone"
@@ -108,20 +108,20 @@ class Alert(models.Model):
     comparison = models.CharField(max_length=8, choices=Rule.Comparison.choices)
     threshold = models.FloatField()
     hold_s = models.PositiveIntegerField()
-    # Empty where the scope has none.
+    # Empty if not part of the scope.
     topic = models.CharField(max_length=200, blank=True, default="")
     channel = models.CharField(max_length=200, blank=True, default="")
     node = models.CharField(max_length=300, blank=True, default="")
 
     state = models.CharField(max_length=8, choices=State.choices, default=State.FIRING)
     value = models.FloatField(null=True)
-    """When it fired; null where nothing is counted."""
+    """The metric's value when it fired; null for a metric without values."""
     detail = models.CharField(max_length=500, blank=True, default="")
     """What a node that is down or unhealthy says, or failed with."""
     holders = models.JSONField(default=list)
-    """The nodes that held the subject when it fired: while one of them is silent, the subject is not gone."""
+    """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()
-    """When it went beyond the threshold."""
+    """When the metric went beyond the threshold."""
     fired_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
     resolution = models.CharField(max_length=8, choices=Resolution.choices, blank=True, default="")
@@ -129,7 +129,7 @@ class Alert(models.Model):
     acknowledged_by = models.CharField(max_length=150, blank=True, default="")
     acknowledged_at = models.DateTimeField(null=True)
     note = models.CharField(max_length=500, blank=True, default="")
-    """Of whoever acknowledged or closed it."""
+    """Note of the person who acknowledged or closed it."""
 
     class Meta:
         ordering: ClassVar[list[str]] = ["-id"]
@@ -153,7 +153,7 @@ class Alert(models.Model):
 
 
 class Notice(models.Model):
-    """What one notifier was last told of one alert."""
+    """The last notification of one notifier about one alert."""
 
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="notices")
     notifier = models.ForeignKey(Notifier, on_delete=models.CASCADE, related_name="notices")
@@ -170,24 +170,24 @@ class Silence(models.Model):
     """For how long, and why, nobody is told of some alerts. They are evaluated and shown as ever."""
 
     rule = models.ForeignKey(Rule, on_delete=models.CASCADE, null=True, related_name="silences")
-    # Globs; an empty one asks for nothing. Alerts of nodes have no topic, all others no node.
+    # Globs; an empty one matches everything. Alerts of nodes have no topic, all others no node.
     topic_pattern = models.CharField(max_length=64, blank=True, default="")
     channel_pattern = models.CharField(max_length=64, blank=True, default="")
     node_pattern = models.CharField(max_length=300, blank=True, default="")
     within = models.JSONField(default=list)
-    """The topic patterns of the operator who made it: whatever it says, it reaches no further. Empty: everywhere."""
+    """The topic patterns of the operator who created it, which limit it further. Empty: no limit."""
     reason = models.CharField(max_length=500)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
     ends_at = models.DateTimeField()
     ended_by = models.CharField(max_length=150, blank=True, default="")
-    """Who ended it before its time."""
+    """The user who ended it early."""
 
     class Meta:
         ordering: ClassVar[list[str]] = ["-id"]
 
     def covers(self, alert: Alert, *, at: datetime) -> bool:
-        """Tell whether it holds at this time, for this alert."""
+        """Return whether the silence is active at this time and covers this alert."""
         return (
             at < self.ends_at
             and (self.rule_id is None or self.rule_id == alert.rule_id)
@@ -199,5 +199,5 @@ class Silence(models.Model):
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether what is asked for is there, and so called."""
+    """Whether ``name`` is not empty and matches ``pattern``; an empty pattern matches every name."""
     return not pattern or (bool(name) and fnmatchcase(name, pattern))

@@ -17,14 +17,14 @@ STANDINGS = "nsq:alerts:standings"
 
 
 class Stored(TypedDict):
-    """Times are unix seconds. ``pending``: by rule's id and row's key, when it went beyond its threshold."""
+    """Times are unix seconds. ``pending``: rule id -> row key -> time at which it went beyond the threshold."""
 
     at: float
     pending: dict[str, dict[str, float]]
 
 
 def pending(*, limit: int) -> PendingsOut:
-    """The pending alerts, those first that fire next. There are none if no collector has stored any for GAP_S."""
+    """The pending alerts, in the order in which they will fire. Empty if no collector has stored any for GAP_S."""
     with store.connect() as redis:
         kept = cast(bytes | None, redis.get(STANDINGS))
     stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}

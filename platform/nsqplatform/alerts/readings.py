@@ -1,7 +1,7 @@
-"""What a snapshot tells of a rule's subjects, and whether it tells enough to say that a threshold is passed.
+"""The values of a rule's metric in a snapshot, and whether they are beyond the threshold.
 
-A node that does not answer leaves its last counts in the sums, and nothing in the rates. What it has by now is unknown,
-so such a sum is taken without it, and as a lower bound: enough to be above a threshold, never enough to be below one.
+A snapshot's sums contain the last counts of nodes that do not answer; its rates do not. The current counts of such a
+node are unknown, so a sum is taken without it, as a lower bound, which can be above a threshold but never below one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nsqplatform.cluster.snapshots.table import Row, Table
 
 
 class Watch(Protocol):
-    """What a rule says of which subjects; :class:`alerts.models.Rule` is one."""
+    """A metric, a threshold and the subjects they apply to; :class:`alerts.models.Rule` is one."""
 
     topic_pattern: str
     channel_pattern: str
@@ -56,7 +56,7 @@ class Sight:
 
     @cached_property
     def backlogs(self) -> dict[str, int]:
-        """Of each topic, what waits in its channels."""
+        """The backlog of each topic in its channels."""
         found: dict[str, int] = {}
         columns = self.snapshot.channels.columns
         for topic, depth in zip(columns.get("topic", ()), columns.get("depth", ()), strict=True):
@@ -65,7 +65,7 @@ class Sight:
 
     @cached_property
     def heard_backlogs(self) -> dict[str, int]:
-        """The same, of the nodes that are not silent."""
+        """As backlogs, without the silent nodes."""
         found: dict[str, int] = {}
         for row in self.snapshot.channels.rows:
             depth = sum(share["depth"] for share in row["nodes"] if share["node"] not in self.silent)
@@ -73,7 +73,7 @@ class Sight:
         return found
 
     def column(self, metric: Metric) -> np.ndarray:
-        """What each row shows of the metric, in their order, with the shares of silent nodes; NaN: it shows nothing."""
+        """The metric's value in each row, in order, including the shares of silent nodes; NaN: no value."""
         rows = self.rows(metric.scope)
         values: Sequence[float | None]
         if metric.scope == "node":
@@ -91,12 +91,12 @@ class Sight:
         return np.array(values, dtype=np.float64)
 
     def read(self, metric: Metric, row: Row) -> Reading:
-        """What the row tells of the metric."""
+        """The reading of the metric in a row."""
         if metric.scope == "node":
             return self._of_node(metric, row)
         shares = row["nodes"]
         if not shares:
-            return UNKNOWN  # registries know it, and no node does
+            return UNKNOWN  # it is in the registries, but on no node
         blind = self.without_rates if metric.kind is Kind.RATE else self.silent
         if blind and any(share["node"] in blind for share in shares):
             return self._without(metric, row)
@@ -114,7 +114,7 @@ class Sight:
         return Reading(float(row["health"] != "OK") if metric.name == "unhealthy" else row[metric.field])
 
     def _without(self, metric: Metric, row: Row) -> Reading:
-        """The reading of a topic or channel of which some nodes are silent."""
+        """The reading of a topic or channel on nodes of which some are silent."""
         if metric.kind is Kind.RATE:
             return Reading(row[metric.field], at_least=True)
         heard = [share for share in row["nodes"] if share["node"] not in self.silent]
@@ -127,14 +127,14 @@ class Sight:
 
 
 def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> float | None:
-    """Of the oldest unfinished message, in seconds; zero where nothing waits, None of a node that does not tell."""
+    """Age of the oldest unfinished message in seconds; 0 if no message waits, None if a node does not report it."""
     if oldest_age_ms is not None:
         return oldest_age_ms / 1000
     return 0.0 if depth == in_flight_count == 0 else None
 
 
 def is_beyond(watch: Watch, reading: Reading) -> bool | None:
-    """Whether the reading is beyond the threshold; None where that cannot be told."""
+    """Whether the reading is beyond the threshold; None if that is unknown."""
     value, at_least = reading
     if value is None:
         return None
@@ -144,7 +144,7 @@ def is_beyond(watch: Watch, reading: Reading) -> bool | None:
 
 
 class Subject(NamedTuple):
-    """Of which ``topic``, ``channel`` and ``node`` those are empty that the scope does not have."""
+    """``topic``, ``channel`` and ``node``; empty if not part of the scope."""
 
     topic: str
     channel: str
@@ -152,12 +152,12 @@ class Subject(NamedTuple):
 
 
 def matcher(pattern: str) -> Callable[[str], object]:
-    """What tells whether a name matches the glob, by something true or false."""
+    """Return a function that returns a true value if a name matches the glob."""
     return (lambda name: True) if pattern == "*" else regular_expression(translate(pattern)).match
 
 
 class Matching:
-    """Which rows a rule is about. It remembers, since names change seldom and are looked at every second."""
+    """The rows that a rule's patterns match. Results are cached, because names rarely change between snapshots."""
 
     def __init__(self, watch: Watch) -> None:
         self._scope = watch.watched.scope
@@ -167,10 +167,10 @@ class Matching:
         self._known: dict[str, bool] = {}
 
     def subjects(self, rows: Table) -> Iterator[str]:
-        """Their keys."""
+        """Yield the keys of the matching rows."""
         known = self._known
         if len(known) > 2 * len(rows) + 1000:
-            known.clear()  # of names that are long gone
+            known.clear()  # drops removed names
         for place, key in enumerate(rows):
             matches = known.get(key)
             if matches is None:
@@ -193,7 +193,7 @@ def subject_of(scope: str, row: Row) -> Subject:
 
 
 def holders_of(row: Row) -> list[str]:
-    """The nodes that a topic or channel is on."""
+    """The nodes of a topic or channel."""
     return [share["node"] for share in row.get("nodes", ())]
 
 

@@ -1,4 +1,4 @@
-"""Bodies of the alerts' API; the web app's types are made from these. Times are unix milliseconds."""
+"""Bodies of the alerts' API, from which the web app's types are generated. Times are unix milliseconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MetricOut(Schema):
     name: str
     title: str
     unit: str = Field(description="of thresholds and values; empty for a flag")
-    is_flag: bool = Field(description="it holds or does not: the rule's comparison and threshold are above 0")
+    is_flag: bool = Field(description="true or false: the rule's comparison is above, its threshold 0")
     description: str
 
 
@@ -45,22 +45,26 @@ Names = Annotated[list[Annotated[Line, Field(min_length=1, max_length=100)]], Fi
 
 class RuleIn(_Closed):
     name: Line = Field(min_length=1, max_length=100)
-    description: Line = Field("", max_length=500, description="what to do about it; told with each alert")
+    description: Line = Field("", max_length=500, description="what to do about the alert; part of each notification")
     enabled: bool = True
     severity: SeverityName = "warning"
     scope: ScopeName
-    metric: Line = Field(max_length=32, description="one of the scope's, from GET alerts/metrics")
+    metric: Line = Field(max_length=32, description="a metric of the scope, from GET alerts/metrics")
     comparison: Comparison = "above"
     threshold: float = Field(0.0, ge=-1e15, le=1e15, allow_inf_nan=False)
-    topic_pattern: Line = Field("*", min_length=1, max_length=64, description="a glob, as in operators' rights")
+    topic_pattern: Line = Field("*", min_length=1, max_length=64, description="a glob, as in operators' topic patterns")
     channel_pattern: Line = Field("*", min_length=1, max_length=64)
-    node_pattern: Line = Field("*", min_length=1, max_length=300, description="of a node's id or hostname")
-    hold_s: int = Field(60, ge=0, le=LONGEST_S, description="how long it has to hold before the alert fires")
-    resolve_after_s: int = Field(30, ge=0, le=LONGEST_S, description="how long it has to be well before it is over")
-    repeat_s: int | None = Field(
-        None, ge=60, le=LONGEST_S, description="told again so often while nobody has acknowledged it; null: never"
+    node_pattern: Line = Field(
+        "*", min_length=1, max_length=300, description="a glob, matched with a node's id and hostname"
     )
-    notifiers: Names = Field([], description="names of those who are told; none: the page alone")
+    hold_s: int = Field(60, ge=0, le=LONGEST_S, description="time beyond the threshold after which the alert fires")
+    resolve_after_s: int = Field(
+        30, ge=0, le=LONGEST_S, description="time within the threshold after which it is resolved"
+    )
+    repeat_s: int | None = Field(
+        None, ge=60, le=LONGEST_S, description="interval of repeated notifications until it is acknowledged; null: none"
+    )
+    notifiers: Names = Field([], description="names of notifiers; empty: shown on the page only")
 
 
 class RuleChange(RuleIn):
@@ -88,7 +92,7 @@ class RuleOut(Schema):
     resolve_after_s: int
     repeat_s: int | None
     notifiers: list[str]
-    firing: int = Field(description="alerts of it that fire now")
+    firing: int = Field(description="number of its firing alerts")
     created_by: str
     created_at: int
 
@@ -98,7 +102,7 @@ class RulesOut(Schema):
 
 
 class SuggestedOut(Schema):
-    rules: list[RuleIn] = Field(description="to begin with; none of them is there until it is posted")
+    rules: list[RuleIn] = Field(description="suggestions, which do not exist until they are created")
 
 
 class PreviewRow(Schema):
@@ -106,17 +110,17 @@ class PreviewRow(Schema):
     channel: str
     node: str
     value: float | None
-    beyond: bool | None = Field(description="null: some node does not answer, or nothing is known yet")
+    beyond: bool | None = Field(description="null: unknown, because a node does not answer or there is no value yet")
 
 
 class PreviewOut(Schema):
-    """What the rule says of the newest snapshot, hold time aside."""
+    """The rule evaluated against the newest snapshot, regardless of the hold time."""
 
     taken_at: int
-    matched: int = Field(description="subjects that the patterns fit")
-    beyond: int = Field(description="of these, beyond the threshold now")
-    unknown: int = Field(description="of these, of which it cannot be told")
-    rows: list[PreviewRow] = Field(description="those beyond the threshold first, at most 100")
+    matched: int = Field(description="number of subjects that match the patterns")
+    beyond: int = Field(description="number of these that are beyond the threshold now")
+    unknown: int = Field(description="number of these for which this is unknown")
+    rows: list[PreviewRow] = Field(description="subjects beyond the threshold first, at most 100")
 
 
 # ---- notifiers
@@ -128,7 +132,9 @@ Recipient = Annotated[Line, Field(min_length=3, max_length=254)]
 class NotifierIn(_Closed):
     name: Line = Field(min_length=1, max_length=100)
     kind: Literal["webhook", "email"]
-    url: Line = Field("", max_length=500, description="of a webhook: http or https; administrators alone read it whole")
+    url: Line = Field(
+        "", max_length=500, description="a webhook's http or https URL; only administrators can read it in full"
+    )
     recipients: list[Recipient] = Field([], max_length=20, description="of e-mail")
     enabled: bool = True
 
@@ -144,12 +150,12 @@ class NotifierOut(Schema):
     id: int
     name: str
     kind: Literal["webhook", "email"]
-    url: str = Field(description="its host alone, unless an administrator asks")
+    url: str = Field(description="the host only, except for administrators")
     recipients: list[str]
     enabled: bool
-    rules: int = Field(description="rules that tell it")
+    rules: int = Field(description="number of rules that use it")
     last_sent_at: int | None
-    last_error: str = Field(description="empty: the last delivery went through")
+    last_error: str = Field(description="empty if the last delivery succeeded")
     last_error_at: int | None
     created_by: str
     created_at: int
@@ -161,7 +167,7 @@ class NotifiersOut(Schema):
 
 class TestOut(Schema):
     delivered: bool
-    error: str = Field(description="empty where it was delivered")
+    error: str = Field(description="empty if it was delivered")
 
 
 # ---- alerts
@@ -169,13 +175,13 @@ class TestOut(Schema):
 
 class NoticeOut(Schema):
     notifier: str
-    state: AlertState = Field(description="what it was told last")
+    state: AlertState = Field(description="state in the last notification")
     sent_at: int
 
 
 class AlertOut(Schema):
     id: int
-    rule_id: int | None = Field(description="null once the rule is deleted")
+    rule_id: int | None = Field(description="null if the rule was deleted")
     rule: str
     description: str
     severity: SeverityName
@@ -195,19 +201,19 @@ class AlertOut(Schema):
     fired_at: int
     resolved_at: int | None
     resolution: Literal["", "cleared", "gone", "closed", "rule"] = Field(
-        description="why it is over: back within the threshold, the subject is no more, a person closed it, "
-        "the rule was changed, disabled or deleted"
+        description="cleared: back within the threshold; gone: the subject no longer exists; closed: by a person; "
+        "rule: the rule was changed, disabled or deleted"
     )
     resolved_by: str
     acknowledged_by: str
     acknowledged_at: int | None
-    note: str = Field(description="of whoever acknowledged or closed it")
-    silenced_until: int | None = Field(description="null: no silence covers it")
+    note: str = Field(description="note of the person who acknowledged or closed it")
+    silenced_until: int | None = Field(description="null if no silence covers it")
     notices: list[NoticeOut]
 
 
 class CountsOut(Schema):
-    """Of the alerts that fire; the first two are those that nobody has acknowledged and nothing silences."""
+    """Numbers of firing alerts. The first two count alerts that are neither acknowledged nor silenced."""
 
     critical: int
     warning: int
@@ -216,7 +222,7 @@ class CountsOut(Schema):
 
 
 class AlertCountsOut(Schema):
-    version: int = Field(description="as in the websocket's messages: one that is larger tells of something newer")
+    version: int = Field(description="as in the websocket's messages; a higher version is newer")
     counts: CountsOut
 
 
@@ -230,7 +236,7 @@ class PendingOut(Schema):
     severity: SeverityName
     scope: ScopeName
     metric: str
-    unit: str = Field(description="of the threshold; empty for a flag")
+    unit: str = Field(description="unit of the threshold; empty for a flag")
     comparison: Comparison
     threshold: float
     hold_s: int
@@ -238,12 +244,12 @@ class PendingOut(Schema):
     channel: str
     node: str
     began_at: int = Field(description="when it went beyond the threshold")
-    fires_at: int = Field(description="when it fires if it stays so; past: the rule has 1,000 alerts that fire already")
+    fires_at: int = Field(description="when it fires if this continues; in the past: the rule has 1,000 firing alerts")
 
 
 class PendingsOut(Schema):
     total: int
-    pending: list[PendingOut] = Field(description="those first that fire next; some two seconds old")
+    pending: list[PendingOut] = Field(description="in the order in which they will fire; up to two seconds old")
 
 
 class NoteIn(_Closed):
@@ -255,7 +261,7 @@ class ManyNoteIn(NoteIn):
 
 
 class ManyOut(Schema):
-    """``alerts`` are those it was done to; ``refused`` why not, of the others."""
+    """``alerts``: the changed alerts; ``refused``: reason by id, for the others."""
 
     alerts: list[AlertOut]
     refused: dict[int, str]
@@ -265,7 +271,7 @@ class ManyOut(Schema):
 
 
 class SilenceIn(_Closed):
-    """What is left out asks for nothing; at least one of the first four is needed."""
+    """An omitted field matches everything; at least one of the first four is required."""
 
     rule_id: int | None = Field(None, ge=1, lt=2**63)
     topic_pattern: Line = Field("", max_length=64)
@@ -278,18 +284,18 @@ class SilenceIn(_Closed):
 class SilenceOut(Schema):
     id: int
     rule_id: int | None
-    rule: str = Field(description="its name; empty: of any rule")
+    rule: str = Field(description="the rule's name; empty: any rule")
     topic_pattern: str
     channel_pattern: str
     node_pattern: str
     within: list[str] = Field(
-        description="topics of the operator who made it: it reaches no further; empty: everywhere"
+        description="topic patterns of the operator who created it, which limit it; empty: no limit"
     )
     reason: str
     created_by: str
     created_at: int
     ends_at: int
-    ended_by: str = Field(description="who ended it early; empty: nobody")
+    ended_by: str = Field(description="the user who ended it early; empty: not ended early")
     active: bool
     alerts: int = Field(description="firing alerts that it covers now")
 

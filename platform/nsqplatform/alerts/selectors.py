@@ -53,7 +53,7 @@ def alerts(
     before: int | None = None,
     limit: int = 500,
 ) -> QuerySet[Alert]:
-    """Newest first; ``subject`` are parts of topic, channel or node; ``before`` is the id of the last already seen."""
+    """Newest first; ``subject``: words in topic, channel or node; ``before``: id of the last alert already seen."""
     found = Alert.objects.filter(state=state)
     if severity is not None:
         found = found.filter(severity=severity)
@@ -89,14 +89,14 @@ def active_silences(*, at: datetime) -> QuerySet[Silence]:
 
 
 def silenced_until(alert: Alert, silences: Iterable[Silence], *, at: datetime) -> datetime | None:
-    """When the last of the silences that cover it ends; None where none does, or it no longer fires."""
+    """When the last silence that covers the alert ends; None if none does, or the alert does not fire."""
     if alert.state != Alert.State.FIRING:
         return None
     return max((silence.ends_at for silence in silences if silence.covers(alert, at=at)), default=None)
 
 
 def counts() -> CountsOut:
-    """Firing alerts: ``critical`` and ``warning`` that nobody attends to, ``acknowledged``, ``silenced``."""
+    """Numbers of firing alerts: unattended ``critical`` and ``warning``, ``acknowledged``, ``silenced``."""
     now = timezone.now()
     active = list(active_silences(at=now))
     found = CountsOut(critical=0, warning=0, acknowledged=0, silenced=0)
@@ -113,7 +113,7 @@ def counts() -> CountsOut:
 
 
 def silences(*, ended: bool, before: int | None, limit: int) -> QuerySet[Silence]:
-    """Newest first: those that hold, or with ``ended`` those that no longer do."""
+    """Active silences, or with ``ended`` the ended ones, newest first."""
     now = timezone.now()
     found = Silence.objects.filter(ends_at__lte=now) if ended else active_silences(at=now)
     if before is not None:
@@ -130,11 +130,11 @@ def silence(silence_id: int) -> Silence:
 
 
 class NoSnapshot(Exception):
-    """There is none yet."""
+    """The collector has not stored a snapshot yet."""
 
 
 def preview(watch: Watch) -> PreviewOut:
-    """What the rule would say of the newest snapshot. Raises NoSnapshot."""
+    """Evaluate the rule against the newest snapshot. Raises NoSnapshot."""
     snapshot = cluster_selectors.snapshot()
     if snapshot is None:
         raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")

@@ -1,4 +1,4 @@
-"""What people may have done with alerts. Each is permitted, checked and written down here."""
+"""People's actions on alerts. Each checks permissions and values, and is recorded in the audit trail."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 
 
 class NotFiring(Exception):
-    """The alert is over; the message says so."""
+    """The alert is resolved."""
 
 
 def _changed(*alert_ids: int) -> None:
-    """After commit, so that whoever hears of it reads what is then true."""
+    """Announce the change after commit, so that receivers read the new state."""
     transaction.on_commit(partial(announce, alert_ids, asked=True))
 
 
@@ -36,7 +36,7 @@ def _changed(*alert_ids: int) -> None:
 
 
 def unsaved_rule(values: dict[str, Any]) -> Rule:
-    """A rule of these values, checked and not saved. Raises ValidationError, naming the field."""
+    """A checked rule of these values, not saved. Raises ValidationError that names the field."""
     rule = Rule(**{name: value for name, value in values.items() if name != "notifiers"})
     return _checked(rule)
 
@@ -72,7 +72,7 @@ def change_rule(*, rule_id: int, values: dict[str, Any], by: User, remote_addres
 
 
 def delete_rule(*, rule_id: int, by: User, remote_address: str) -> None:
-    """Its alerts stay; those that fire are over. Raises PermissionDenied or Http404."""
+    """Delete a rule. Its alerts stay; those that fire are resolved. Raises PermissionDenied or Http404."""
     require(by, Permission.ALERT)
     rule = selectors.rule(rule_id)
     with transaction.atomic():
@@ -89,7 +89,7 @@ def delete_rule(*, rule_id: int, by: User, remote_address: str) -> None:
 
 
 def said(rule: Rule) -> str:
-    """The rule in a line, for the audit trail."""
+    """The rule in one line, for the audit trail."""
     what = rule.metric if rule.watched.is_flag else f"{rule.metric} {rule.comparison} {rule.threshold:g}"
     where = {
         Rule.Scope.CHANNEL: f"{rule.topic_pattern}/{rule.channel_pattern}",
@@ -127,7 +127,7 @@ def _check_patterns(**patterns: str) -> None:
 
 
 def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
-    """With the notifiers of these names; None leaves those it has."""
+    """Save the rule with the notifiers of these names; None keeps its notifiers."""
     try:
         with transaction.atomic():
             rule.save()
@@ -163,16 +163,16 @@ def change_notifier(*, notifier_id: int, values: dict[str, Any], by: User, remot
 
 
 def delete_notifier(*, notifier_id: int, by: User, remote_address: str) -> None:
-    """Rules that told it tell it no more. Raises PermissionDenied or Http404."""
+    """Delete a notifier and remove it from its rules. Raises PermissionDenied or Http404."""
     require(by, Permission.ALERT)
     notifier = selectors.notifier(notifier_id)
     told = ", ".join(notifier.rules.values_list("name", flat=True))
     notifier.delete()
-    _record_notifier("delete notifier", notifier, by, remote_address, detail=f"was told by: {told}" if told else "")
+    _record_notifier("delete notifier", notifier, by, remote_address, detail=f"used by: {told}" if told else "")
 
 
 def test_notifier(*, notifier_id: int, by: User, remote_address: str) -> str:
-    """Send it a message now, enabled or not, and return what went wrong, empty if nothing did.
+    """Send a test message now, even if the notifier is disabled, and return the error, or an empty string.
 
     Raises PermissionDenied or Http404.
     """
@@ -231,12 +231,12 @@ def _require_attending(by: User, *, topic: str) -> None:
 
 
 def limits_of(user: User) -> list[str]:
-    """The globs outside of which they may do nothing; empty: everywhere."""
+    """The topic patterns that limit the user; empty: no limit."""
     return list(user.topic_patterns) if user.role == Role.OPERATOR else []
 
 
 def acknowledge(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
-    """Somebody sees to it: it is not told again while it fires. Raises PermissionDenied, Http404 or NotFiring."""
+    """Acknowledge: no further notifications while it fires. Raises PermissionDenied, Http404 or NotFiring."""
     alert = _attended(alert_id, by)
     return _written(
         alert,
@@ -260,8 +260,8 @@ def withdraw_acknowledgement(*, alert_id: int, by: User, remote_address: str) ->
 
 
 def close(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
-    """It is over because somebody says so: of a node that will not come back, say. Should it still be beyond its
-    threshold, it fires again after its hold time. Raises PermissionDenied, Http404 or NotFiring."""
+    """Resolve an alert, for example of a node that was removed. If the metric is still beyond the threshold, it fires
+    again after the hold time. Raises PermissionDenied, Http404 or NotFiring."""
     alert = _attended(alert_id, by)
     over = {
         "state": Alert.State.RESOLVED,
@@ -280,10 +280,10 @@ def _attended(alert_id: int, by: User) -> Alert:
 
 
 def _written(alert: Alert, values: dict[str, Any], told: tuple[str, str], by: User, remote_address: str) -> Alert:
-    """Change it while it fires, whatever the collector does to it at the same time."""
+    """Change the alert if it fires, safe against concurrent changes by the collector."""
     with transaction.atomic():
         if not Alert.objects.filter(pk=alert.pk, state=Alert.State.FIRING).update(**values):
-            raise NotFiring(f"alert {alert.pk} is over")
+            raise NotFiring(f"alert {alert.pk} is already resolved")
         action, detail = told
         record(
             user=by,
@@ -303,8 +303,8 @@ def _written(alert: Alert, values: dict[str, Any], told: tuple[str, str], by: Us
 
 
 def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remote_address: str) -> Silence:
-    """Tell nobody of some alerts for a while. An operator who is limited to topics silences no others, whatever the
-    patterns say. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+    """Suppress notifications of some alerts for a time. For an operator with topic patterns, the silence is limited to
+    these topics. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ATTEND)
     silence = Silence(**values, ends_at=ends_at, created_by=by.username, within=limits_of(by))
     asked = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
@@ -336,9 +336,9 @@ def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remot
 
 
 def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
-    """Before its time. A limited operator ends their own, and those that reach no further than they may.
+    """End a silence early. An operator with topic patterns can end those that are limited to these topics.
 
-    Raises PermissionDenied or Http404; one that is over stays as it is.
+    Raises PermissionDenied or Http404. A silence that has ended is not changed.
     """
     require(by, Permission.ATTEND)
     silence = selectors.silence(silence_id)
@@ -357,14 +357,14 @@ def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
 
 
 def _covered(silence: Silence) -> list[int]:
-    """Ids of the alerts that fire and that it covers now."""
+    """Ids of the firing alerts that the silence covers."""
     now = timezone.now()
     firing = Alert.objects.filter(state=Alert.State.FIRING)
     return [alert.pk for alert in firing if silence.covers(alert, at=now)]
 
 
 def described(silence: Silence) -> str:
-    """In a line, for the audit trail."""
+    """The silence in one line, for the audit trail."""
     asked = {
         "rule": silence.rule.name if silence.rule else "",
         "topic": silence.topic_pattern,

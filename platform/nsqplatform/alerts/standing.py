@@ -1,6 +1,6 @@
-"""How a rule stands with one of its subjects: well, beyond its threshold for a while (pending), firing.
+"""The state of one subject of a rule: within the threshold, pending (beyond it, but not for long enough), or firing.
 
-No clock and no I/O: times are unix seconds and come in as arguments.
+No clock and no I/O: times are arguments, in unix seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 GAP_S = 30.0
-"""After so long without word of a subject, nobody knows what it was like in between: hold times begin anew."""
+"""After this time without a known value of a subject, hold times start again."""
 
 
 class Event(Enum):
@@ -19,8 +19,8 @@ class Event(Enum):
 
 @dataclass(slots=True)
 class Standing:
-    """Of a subject that is not well. ``began``: when it went beyond the threshold; ``known``: when it was last known
-    how it is; ``well_since``: while it fires, since when it is back."""
+    """State of a pending or firing subject. ``began``: when it went beyond the threshold; ``known``: time of the last
+    known value; ``well_since``: while firing, the time since which it is within the threshold."""
 
     began: float
     known: float
@@ -37,9 +37,9 @@ def step(
     resolve_after_s: float,
     may_fire: bool = True,
 ) -> tuple[Standing | None, Event | None]:
-    """What becomes of it now that it is ``beyond`` its threshold, or is not, or (None) nobody can tell.
+    """Return the next state, given whether the value is ``beyond`` the threshold (None: unknown).
 
-    Without knowledge nothing changes. ``may_fire`` false leaves it pending, however long it holds.
+    An unknown value changes nothing. If ``may_fire`` is false, the subject stays pending.
     """
     if beyond is None:
         return standing, None

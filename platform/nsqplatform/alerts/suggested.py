@@ -1,4 +1,4 @@
-"""Rules to begin with. None of them is there by itself: whoever runs a cluster knows what is usual in it."""
+"""Suggested rules. None is created automatically, because thresholds depend on the cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 SUGGESTED: tuple[dict[str, Any], ...] = (
     {
         "name": "Node missing",
-        "description": "The broker does not answer. What it holds is kept on its disk; start it again there.",
+        "description": "The broker does not answer. Its messages are on its disk; restart it there.",
         "severity": "critical",
         "scope": "node",
         "metric": "down",
@@ -15,7 +15,7 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "Disk",
-        "description": "The broker cannot write to its disk and refuses publishes: make room.",
+        "description": "The broker cannot write to its disk and refuses publishes: free disk space.",
         "severity": "critical",
         "scope": "node",
         "metric": "unhealthy",
@@ -33,8 +33,8 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "Nobody finishes",
-        "description": "The oldest message is five minutes old: look at the channel's consumers, what each holds, and "
-        "whether messages time out.",
+        "description": "The oldest message is five minutes old: check the channel's consumers, their messages in "
+        "flight, and whether messages time out.",
         "severity": "critical",
         "scope": "channel",
         "metric": "oldest_age_s",
@@ -43,7 +43,7 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "Backlog",
-        "description": "Consumers are too few or too slow for what is published.",
+        "description": "There are too few consumers, or they are too slow for the publish rate.",
         "scope": "channel",
         "metric": "depth",
         "threshold": 100_000.0,
@@ -51,7 +51,7 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "No consumers",
-        "description": "Nobody consumes this channel, and its messages add up: start its consumers, or delete it.",
+        "description": "The channel has no consumers, and its backlog grows: start consumers, or delete the channel.",
         "scope": "channel",
         "metric": "client_count",
         "comparison": "below",
@@ -60,7 +60,7 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "Timeouts",
-        "description": "Consumers take longer than the message timeout, so that messages are handled again and again.",
+        "description": "Consumers take longer than the message timeout, so messages are redelivered repeatedly.",
         "scope": "channel",
         "metric": "timeout_rate",
         "threshold": 1.0,
@@ -68,7 +68,7 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
     },
     {
         "name": "Topic without a channel",
-        "description": "What is published waits for a first channel, and fills the disk meanwhile.",
+        "description": "Published messages wait for the first channel and fill the disk.",
         "scope": "topic",
         "metric": "channel_count",
         "comparison": "below",

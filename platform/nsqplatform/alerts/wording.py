@@ -1,4 +1,4 @@
-"""What is said of alerts, to people in text and to machines in fields."""
+"""Notification messages of alerts: text for people, fields for programs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAMED_MOST = 20
 """Alerts in one message; the others are counted."""
 RESOLUTIONS: dict[str, str] = {
     Alert.Resolution.CLEARED: "",
-    Alert.Resolution.GONE: " It is no longer there.",
-    Alert.Resolution.RULE: " The rule was changed or is gone.",
+    Alert.Resolution.GONE: " It no longer exists.",
+    Alert.Resolution.RULE: " The rule was changed or deleted.",
 }
 
 
 @dataclass(frozen=True)
 class Message:
-    """``title`` is one line; ``text`` is for people; ``fields`` are JSON for machines."""
+    """``title`` is one line; ``text`` is for people; ``fields`` are JSON for programs."""
 
     title: str
     text: str
@@ -31,7 +31,7 @@ class Message:
 
 
 def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
-    """One message for all of them; the worst first."""
+    """One message for all alerts, critical ones first."""
     ordered = sorted(alerts, key=lambda alert: (alert.severity != "critical", alert.rule_name, alert.subject))
     first, more = ordered[0], len(ordered) - 1
     title = f"[{first.severity}] {event}: {first.rule_name}: {first.subject}{f' and {more} more' if more else ''}"
@@ -54,10 +54,10 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
 
 
 def test_message(by: str) -> Message:
-    title = "[test] Alerts of NSQ reach you here"
+    title = "[test] NSQ alerts are delivered here"
     return Message(
         title=title,
-        text="\n".join([title, f"Sent by {by}, to try this notifier.", address_of("/alerts")]),
+        text="\n".join([title, f"{by} sent this message to test the notifier.", address_of("/alerts")]),
         fields={"event": "test", "total": 0, "alerts": []},
     )
 
@@ -76,11 +76,11 @@ def line_of(alert: Alert) -> str:
         return f"{alert.subject}: {told}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))
     by = f" Closed by {alert.resolved_by}." if alert.resolution == Alert.Resolution.CLOSED else ""
-    return f"{alert.subject}: over after {took}; it was: {told}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
+    return f"{alert.subject}: resolved after {took}; condition: {told}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
 
 
 def number(value: float) -> str:
-    """With thousands set apart and no more decimals than mean something."""
+    """Format with thousands separators, and three significant digits below 1,000."""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
 
 

@@ -1,5 +1,5 @@
-"""Who has to be told what. It follows from what the database holds: what fires, whom its rule names, and what they
-were told already. So a message that a crash or a deaf webhook swallowed is sent yet, and nothing waits in a queue."""
+"""Determines the due notifications from the database: firing alerts, their rules' notifiers, and the notifications
+already sent. So a notification lost in a crash or by a failing webhook is sent later, without a queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsqplatform.alerts.models import Alert, Notice, Notifier
 from nsqplatform.alerts.wording import Event
 
 NEWS_FOR = timedelta(days=1)
-"""That an alert is over is no news later on."""
+"""No notification is sent of an alert that was resolved longer ago than this."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Due:
 
 
 def due() -> list[Due]:
-    """What is to be told now: all that a notifier is to hear of one kind is one message."""
+    """The notifications that are due: one message for each notifier and event, with all its alerts."""
     now = timezone.now()
     told = Prefetch("notices", Notice.objects.select_related("notifier"))
     groups: dict[tuple[int, Event], list[Alert]] = defaultdict(list)
@@ -67,7 +67,7 @@ def _of_firing(repeat_s: int | None, sent_at: datetime | None, now: datetime) ->
 
 
 def note(told: Due) -> None:
-    """Keep that it was told."""
+    """Record that the message was sent."""
     state = Alert.State.RESOLVED if told.event == "resolved" else Alert.State.FIRING
     _keep(told.notifier.pk, told.alerts, state)
 
