@@ -278,7 +278,7 @@ def test_a_worker_killed_in_the_middle_leaves_a_failed_run_and_nothing_else(call
         "it is closed",
         within_s=60,
     )
-    assert closed["error"] == "the worker died in the middle of the run"
+    assert closed["error"] == "the worker died during the run"
     assert list((tmp_path / "reports").iterdir()) == []
 
 
@@ -292,7 +292,7 @@ def test_a_worker_told_to_stop_does_not_wait_for_its_report(caller, worker, arch
     stopped.end(signal.SIGTERM)
 
     run = operator("GET", f"reports/runs/{run['id']}")[1]
-    assert (run["state"], run["error"]) == ("failed", "the worker was stopped in the middle of the run")
+    assert (run["state"], run["error"]) == ("failed", "the worker was stopped during the run")
     assert list((tmp_path / "reports").glob("*")) == []
 
 
@@ -391,7 +391,7 @@ def test_due_times_that_waited_for_a_dispatcher_make_one_run(caller, worker, red
     )
     assert states_of(report_id) == ["queued"]
     found = schedule()
-    assert found["last_skip_reason"] == "it waited for the dispatcher, and a later run stands for it"
+    assert found["last_skip_reason"] == "it waited for the dispatcher, and a later run replaces it"
     assert found["last_skipped_at"] < began * 1000 <= found["last_run_at"] + 1
     tasks.run_scheduled(report_id, asked_at=time.time())  # the next one is in time
     assert states_of(report_id) == ["cancelled", "queued"]
@@ -412,7 +412,7 @@ def test_a_run_whose_worker_was_killed_is_closed_without_a_worker(caller, worker
     operator = caller("operator")
     path = f"reports/runs/{run.pk}"
     wait_until(lambda: operator("GET", path)[1]["state"] == "failed", "it is closed", within_s=60)
-    assert operator("GET", path)[1]["error"] == "the worker died in the middle of the run"
+    assert operator("GET", path)[1]["error"] == "the worker died during the run"
     assert list((tmp_path / "reports").iterdir()) == []
 
 
@@ -426,7 +426,7 @@ def test_a_due_report_is_left_out_while_its_last_run_is_not_over(caller, redis):
     [run] = runs_of(report_id)
     assert (run.requested_by, run.parameters, run.state) == ("schedule hourly", PARAMETERS, "queued")
     [schedule] = caller("viewer")("GET", "reports/schedules")[1]["schedules"]
-    assert (schedule["skipped_count"], schedule["last_skip_reason"]) == (1, "the last run was not over")
+    assert (schedule["skipped_count"], schedule["last_skip_reason"]) == (1, "the previous run had not finished")
     assert schedule["last_run_at"] <= schedule["last_skipped_at"]
 
     tasks.run_report(run.pk)  # there is no archive: it fails
@@ -570,7 +570,7 @@ def test_results_go_when_they_were_kept_long_enough(caller, redis, tmp_path: Pat
     status, answer = viewer("GET", f"reports/runs/{old}/result")
     assert (status, answer["message"]) == (
         404,
-        f"the result of run {old} is gone: results of it are kept for 7 days",
+        f"the result of run {old} was removed: its results are kept for 7 days",
     )
     assert viewer("GET", f"reports/runs/{failed}")[1]["result_kept_until"] is None
 

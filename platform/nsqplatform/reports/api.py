@@ -1,4 +1,4 @@
-"""Reports over HTTP: the jobs there are, schedules and runs. Their results: :mod:`reports.results_api`."""
+"""Reports over HTTP: jobs, schedules and runs. Results are in :mod:`reports.results_api`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Inval
 
 @router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
 def jobs(request: HttpRequest) -> dict[str, Any]:
-    """The jobs there are, and their parameters."""
+    """The jobs and their parameters."""
     told = [
         {
             "name": job.name,
@@ -54,7 +54,7 @@ def jobs(request: HttpRequest) -> dict[str, Any]:
 
 @router.get("schedules", auth=needs(Permission.VIEW), response={200: SchedulesOut, **REFUSALS})
 def schedules(request: HttpRequest) -> dict[str, Any]:
-    """Every scheduled report."""
+    """All scheduled reports."""
     return {"schedules": [_told(report, request) for report in selectors.schedules()]}
 
 
@@ -67,7 +67,7 @@ def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
 
 @router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
 def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> dict[str, Any]:
-    """Change what the body names."""
+    """Change the given values."""
     values = body.dict(exclude_unset=True)
     report = services.change_schedule(
         report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
@@ -77,7 +77,7 @@ def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange
 
 @router.delete("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={204: None, **REFUSALS})
 def delete_schedule(request: HttpRequest, schedule_id: int) -> Status:
-    """Drop a schedule; its runs stay."""
+    """Delete a schedule; its runs stay."""
     services.delete_schedule(report_id=schedule_id, by=caller(request), remote_address=remote_address(request))
     return Status(204, None)
 
@@ -136,7 +136,7 @@ def run(request: HttpRequest, run_id: int) -> dict[str, Any]:
     "runs/{int:run_id}/cancel", auth=needs(Permission.REPORT), response={200: RunOut, 409: Message, **REFUSALS}
 )
 def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    """Stop a run; a running one answers ``cancelling`` and is ``cancelled`` a moment later."""
+    """Cancel a run. A running one is ``cancelling`` in the response and ``cancelled`` soon after."""
     try:
         return run_detail(
             services.cancel_run(run_id=run_id, by=caller(request), remote_address=remote_address(request))

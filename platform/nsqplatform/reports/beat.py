@@ -1,4 +1,4 @@
-"""Celery beat, for reports: it reads cron lines as :mod:`reports.cron` does and says when it asked for each run."""
+"""Celery beat for reports, with cron lines as in :mod:`reports.cron`. Each request has the time of sending."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsqplatform.reports.schedule import TASK
 
 
 class CronSchedule(BaseSchedule):
-    """A cron line on the wall clock of a zone, as beat asks a schedule."""
+    """A cron line in a time zone, with the interface of beat's schedules."""
 
     def __init__(self, line: str, zone: ZoneInfo, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -29,7 +29,7 @@ class CronSchedule(BaseSchedule):
         return self._cron.next_after(last_run_at, self.zone) - self.now().astimezone(UTC)
 
     def is_due(self, last_run_at: datetime) -> tuple[bool, float]:
-        """Whether it was due since ``last_run_at``, be it once or often, and the seconds until it is due again."""
+        """Whether it was due at least once since ``last_run_at``, and the seconds until it is due again."""
         remaining = self.remaining_estimate(last_run_at)
         if remaining > timedelta(0):
             return schedstate(False, remaining.total_seconds())
@@ -46,7 +46,7 @@ class CronSchedule(BaseSchedule):
 
 
 class Entry(ModelEntry):
-    """A row of beat's table. A report's task is told when it was asked for, so that a late one can be recognised."""
+    """A row of beat's table. A report's task gets the time of the request, so that late ones can be recognised."""
 
     def __init__(self, model: PeriodicTask, app: Any = None) -> None:
         super().__init__(model, app=app)
@@ -62,6 +62,6 @@ class Scheduler(DatabaseScheduler):
     Entry = Entry
 
     def _get_crontab_exclude_query(self) -> Q:
-        """Leave out none. By default a line is looked at only near its hour: what was due while beat was down would be
-        asked for a day later, two hours early."""
+        """Exclude no entries. By default, beat reads an entry only near its hour: a report that was due while beat was
+        down would be requested a day later, two hours early."""
         return Q(pk__in=())

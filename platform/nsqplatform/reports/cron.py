@@ -1,11 +1,11 @@
-"""Cron lines: what they mean, and when they are due on the wall clock of a time zone.
+"""Cron lines: parsing, and the times at which they are due in a time zone.
 
 Five fields, ``minute hour day-of-month month day-of-week``, or ``@hourly``, ``@daily`` and the like. Sunday is 0 or 7.
-As in Celery, and unlike crontab(5), a day has to match both day fields.
+As in Celery, and unlike in crontab(5), a day must match both day fields.
 
-Where clocks change, as in Debian's cron: a line that begins its minute or hour with ``*`` follows the clock, so that
-``*/30 * * * *`` is due each half hour, in the repeated hour too. Other lines name a time of day and are due once a day:
-in a repeated hour the first time, in a skipped hour as much later as the clock was put forward.
+When clocks change, the rules are those of Debian's cron. A line whose minute or hour begins with ``*`` follows the
+clock: ``*/30 * * * *`` is due each half hour, also in the repeated hour. Other lines are due once a day: in a repeated
+hour the first time; in a skipped hour, later by as much as the clock was set forward.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ MACROS = {
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LONGEST_WAIT_DAYS = 366 * 41
-"""29 February on a given day of the week comes at least so often."""
+"""Within this time, 29 February occurs on each day of the week."""
 
 
 class BadCron(ValueError):
-    """A line that is none, or is never due; the message says why."""
+    """A line that is invalid or never due; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Cron:
-    """A cron line, read. Days of the week are 0 (Sunday) to 6."""
+    """A parsed cron line. Days of the week are 0 (Sunday) to 6."""
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -44,7 +44,7 @@ class Cron:
     months: frozenset[int]
     days_of_week: frozenset[int]
     follows_clock: bool
-    """Due at each reading of the clock; otherwise once a day at each time."""
+    """True: due whenever the clock shows a matching time; false: once a day at each time."""
 
     @classmethod
     def parse(cls, line: str) -> Cron:
@@ -70,7 +70,7 @@ class Cron:
         )
 
     def next_after(self, moment: datetime, zone: tzinfo) -> datetime:
-        """The first time it is due later than ``moment``, in UTC. Raises BadCron if there is none."""
+        """The first due time after ``moment``, in UTC. Raises BadCron if there is none."""
         day = moment.astimezone(zone).date()
         for _ in range(_LONGEST_WAIT_DAYS):
             if self._is_on(day):
@@ -96,7 +96,7 @@ class Cron:
                     yield first.astimezone(UTC)
 
     def fields(self) -> dict[str, str]:
-        """The line in the fields of django-celery-beat's table, which knows neither 7 nor names such as ``@daily``."""
+        """The line as fields of django-celery-beat's table, which supports neither 7 nor names such as ``@daily``."""
         return {
             "minute": _listed(self.minutes, 60),
             "hour": _listed(self.hours, 24),
@@ -107,7 +107,7 @@ class Cron:
 
 
 def _values(field: str, text: str, least: int, most: int, names: tuple[str, ...] = ()) -> frozenset[int]:
-    """The numbers that a field stands for. A range may run past the end: ``22-2`` is 22, 23, 0, 1, 2."""
+    """The numbers that a field matches. A range may wrap around: ``22-2`` is 22, 23, 0, 1, 2."""
     found: set[int] = set()
     for part in text.lower().split(","):
         grammar = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", part)
@@ -119,7 +119,7 @@ def _values(field: str, text: str, least: int, most: int, names: tuple[str, ...]
         if steps is not None and (int(steps) == 0 or (star is None and high is None)):
             raise BadCron(f"{field}: {part!r}: steps need * or a range, and at least 1")
         if star:
-            # 7 is another name of Sunday, and no day of its own.
+            # 7 is Sunday, like 0.
             numbers = list(range(least, 7 if field == "day of week" else most + 1))
         else:
             first = _number(field, low, least, most, names)

@@ -1,4 +1,4 @@
-"""Telling the open browsers how a run is going."""
+"""Sends the state of runs to the open browsers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def announce(run: ReportRun) -> None:
-    """Send RUN to every browser. A run goes on without an audience: a Redis that is away is only logged."""
+    """Send RUN to every browser. If Redis cannot be reached, that is logged, and the run continues."""
     try:
         broadcast(CLUSTER, {"type": "run", "run": run_detail(run)})
     except (RedisError, OSError) as error:
-        logger.warning("nobody was told of a run's progress", extra={"run": run.pk, "error": str(error)})
+        logger.warning("cannot announce a run's progress", extra={"run": run.pk, "error": str(error)})

@@ -1,4 +1,4 @@
-"""Reports: what is to be run and when, and every run there was."""
+"""Scheduled reports and runs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from django_celery_beat.models import PeriodicTask
 
 LOG_TAIL_CHARACTERS = 16_384
 ABANDONED_AFTER = timedelta(seconds=45)
-"""A worker says every few seconds that it is still at a run; after so long a silence it has died."""
+"""A worker updates its run every few seconds; without an update for this time it counts as dead."""
 
 
 TIME_LIMIT = timedelta(hours=2)
-"""A run that takes longer is stopped, unless it was given another limit."""
+"""Default time limit of a run; a run that takes longer is stopped."""
 KEEP_DAYS = 90
-"""How long a result is kept, unless told otherwise; what is known of its run stays."""
+"""Default time for which a result is kept; the run itself is kept longer."""
 
 
 class WrongState(Exception):
-    """The run is not in a state where this can be done to it; the message says in which it is."""
+    """The run's state does not permit the change; the message has the state."""
 
 
 class Report(models.Model):
-    """A job with its parameters, run when its schedule says so: by ``cron`` or every ``every_seconds``."""
+    """A scheduled report: a job with parameters, and ``cron`` or ``every_seconds``."""
 
     class Overlap(models.TextChoices):
-        """What becomes of a run that is due while the one before it is not over."""
+        """What happens if a run is due while the previous one has not finished."""
 
         SKIP = "skip"
         QUEUE = "queue"
@@ -51,22 +51,22 @@ class Report(models.Model):
     overlap = models.CharField(max_length=8, choices=Overlap.choices, default=Overlap.SKIP)
     retries = models.PositiveSmallIntegerField(default=0)
     retry_after_s = models.PositiveIntegerField(default=60)
-    """The wait before the first retry; each next one is twice as long."""
+    """Delay before the first retry; it doubles with each further retry."""
     time_limit_s = models.PositiveIntegerField(default=int(TIME_LIMIT.total_seconds()))
     keep_days = models.PositiveSmallIntegerField(default=KEEP_DAYS)
     notify_on = models.CharField(max_length=12, choices=NotifyOn.choices, default=NotifyOn.NEVER)
     notify_webhook = models.CharField(max_length=500, blank=True, default="")
     notify_email = models.CharField(max_length=500, blank=True, default="")
-    """Addresses, with commas between."""
+    """Addresses, separated by commas."""
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
     last_run_at = models.DateTimeField(null=True)
-    """When it last made a run because it was due."""
+    """When the schedule last created a run."""
     skipped_count = models.PositiveIntegerField(default=0)
-    """How often it was due and made no run."""
+    """Number of times that it was due and created no run."""
     last_skipped_at = models.DateTimeField(null=True)
     last_skip_reason = models.CharField(max_length=200, blank=True, default="")
-    # What Celery beat reads; written from the fields above, by reports.services alone.
+    # Celery beat's entry, which reports.services derives from the fields above.
     periodic_task = models.OneToOneField(PeriodicTask, on_delete=models.SET_NULL, null=True, related_name="report")
 
     class Meta:
@@ -78,13 +78,13 @@ class Report(models.Model):
         ]
 
     def skip(self, *, reason: str, at: datetime) -> None:
-        """It was due at about ``at`` and makes no run. The caller holds its row locked and saves it."""
+        """Record that no run is created for the due time ``at``. The caller locks and saves the row."""
         self.skipped_count += 1
         self.last_skipped_at, self.last_skip_reason = at, reason
 
 
 class ReportRun(models.Model):
-    """One run of a job. Its methods hold the rules of its state; callers hold its row locked and save it."""
+    """One run of a job. The methods change its state; callers lock and save the row."""
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -102,13 +102,13 @@ class ReportRun(models.Model):
     progress = models.FloatField(default=0.0)
     stage = models.CharField(max_length=200, default="")
     stages = models.JSONField(default=list)
-    """What it has been at, in order: ``{"name", "started_at" (unix ms), "fraction" (of the run, 0 to 1)}``."""
+    """The stages so far: ``{"name", "started_at" (unix ms), "fraction" (of the run, 0 to 1)}``."""
     left_s = models.PositiveIntegerField(null=True)
-    """About how many seconds it will still take; null while that is not known, and once it is over."""
+    """Estimated seconds until the run ends; null if unknown, and after the end."""
     requested_by = models.CharField(max_length=150)
     attempt = models.PositiveSmallIntegerField(default=1)
     not_before = models.DateTimeField(null=True)
-    """A retry waits until then."""
+    """The earliest start of a retry."""
     time_limit_s = models.PositiveIntegerField(default=int(TIME_LIMIT.total_seconds()))
     keep_days = models.PositiveSmallIntegerField(default=KEEP_DAYS)
     result_dropped_at = models.DateTimeField(null=True)
@@ -119,7 +119,7 @@ class ReportRun(models.Model):
     error = models.TextField(null=True)
     log_tail = models.TextField(default="")
     cancel_requested = models.BooleanField(default=False)
-    # host:pid of the worker at it, and when it last said so.
+    # host:pid of its worker, and the time of the worker's last update.
     worker = models.CharField(max_length=300, default="")
     worker_seen_at = models.DateTimeField(null=True)
 
@@ -133,13 +133,13 @@ class ReportRun(models.Model):
 
     @property
     def result_kept_until(self) -> datetime | None:
-        """When its result goes; None while there is none."""
+        """When its result will be removed; None without a result."""
         if self.state != self.State.SUCCEEDED or self.finished_at is None:
             return None
         return self.finished_at + timedelta(days=self.keep_days)
 
     def must_wait(self, *, at: datetime) -> bool:
-        """Tell whether it may not start yet: a retry before its time, or behind an older run of the same schedule."""
+        """Return whether it may not start yet: a retry before its time, or after an older run of its schedule."""
         if self.not_before is not None and at < self.not_before:
             return True
         if self.report_id is None:
@@ -148,16 +148,16 @@ class ReportRun(models.Model):
         return older.exists()
 
     def start(self, *, at: datetime) -> None:
-        """This process begins to work on it. Raises WrongState unless it is queued."""
+        """Set the state to running in this process. Raises WrongState unless it is queued."""
         self._be(self.State.QUEUED, to="start")
         self.state, self.started_at = self.State.RUNNING, at
         self.worker, self.worker_seen_at = this_worker(), at
 
     def advance(self, *, progress: float, stage: str, log_tail: str, at: datetime) -> None:
-        """Take what the job says of itself. Raises WrongState unless it is running."""
+        """Store the job's progress. Raises WrongState unless it is running."""
         self._be(self.State.RUNNING, to="advance")
         self.progress, self.stage, self.worker_seen_at = progress, stage[:200], at
-        name = stage.partition(" (")[0][:200]  # without the counts of tasks behind it
+        name = stage.partition(" (")[0][:200]  # without the counts of tasks
         if name and (not self.stages or self.stages[-1]["name"] != name):
             self.stages = [*self.stages, {"name": name, "started_at": int(at.timestamp() * 1000), "fraction": progress}]
         self.log_tail = log_tail[-LOG_TAIL_CHARACTERS:]
@@ -168,13 +168,13 @@ class ReportRun(models.Model):
         self.rows, self.progress, self.stage = rows, 1.0, ""
 
     def fail(self, *, error: str, at: datetime) -> None:
-        """Raises WrongState if it is over."""
+        """Raises WrongState if it has ended."""
         self._be(*self.UNFINISHED, to="fail")
         self._finish(self.State.FAILED, at)
         self.error = error
 
     def request_cancel(self, *, at: datetime) -> None:
-        """A queued run is cancelled at once, a running one when its worker has stopped it. Raises WrongState."""
+        """Cancel a queued run; ask the worker to stop a running one. Raises WrongState."""
         self._be(*self.UNFINISHED, to="be cancelled")
         self.cancel_requested = True
         if self.state == self.State.QUEUED:
@@ -183,12 +183,12 @@ class ReportRun(models.Model):
             self.stage = "cancelling"
 
     def cancelled(self, *, at: datetime) -> None:
-        """Its worker has stopped it."""
+        """Set the state to cancelled, after its worker has stopped it."""
         self._be(self.State.RUNNING, to="be cancelled")
         self._finish(self.State.CANCELLED, at)
 
     def is_abandoned(self, *, at: datetime) -> bool:
-        """Tell whether its worker has died: a process of this machine that is gone, or a long silence."""
+        """Return whether its worker died: its process on this machine has ended, or its last update is too old."""
         if self.state != self.State.RUNNING:
             return False
         host, _, pid = self.worker.rpartition(":")

@@ -1,4 +1,4 @@
-"""Word of a run's end, by webhook and by e-mail."""
+"""Notifications of a run's end, by webhook and e-mail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Way = Literal["webhook", "email"]
 
 
 def ways(report: Report) -> list[Way]:
-    """How its people want to hear of it. Each is gone by itself, so that none waits for another that fails."""
+    """The ways of notification of a schedule. Each is sent by its own task, so that a failing one delays no other."""
     found: list[Way] = ["webhook"] if report.notify_webhook else []
     return [*found, "email"] if recipients(report.notify_email) else found
 
@@ -28,7 +28,7 @@ def send(report: Report, run: ReportRun, way: Way) -> None:
 
 
 def fields_of(report: Report, run: ReportRun) -> dict[str, object]:
-    """What a webhook is posted beside the text; times are unix milliseconds."""
+    """The JSON fields for webhooks, in addition to the text; times are unix milliseconds."""
     return {
         "schedule": report.name,
         "run": run.pk,
@@ -49,10 +49,10 @@ def title_of(report: Report, run: ReportRun) -> str:
 
 
 def text_of(report: Report, run: ReportRun) -> str:
-    """For people: its state, what came of it, and where to look."""
+    """The text for people: state, outcome, and link."""
     if run.state == ReportRun.State.FAILED:
         attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
-        what = f"Run {run.pk} ({run.job}{attempt}): {run.error or 'it gave no reason; its log may'}"
+        what = f"Run {run.pk} ({run.job}{attempt}): {run.error or 'no reason was given; see its log'}"
     else:
         rows = "no row" if not run.rows else "1 row" if run.rows == 1 else f"{run.rows:,} rows"
         what = f"Run {run.pk} ({run.job}) has {rows}."

@@ -1,4 +1,4 @@
-"""Results of runs over HTTP: a page of the rows that match, charts over all of them, downloads."""
+"""Results of runs over HTTP: pages of matching rows, data of charts over all matching rows, downloads."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def result(
     limit: int = Query(1000, ge=1, le=10_000),
     offset: int = Query(0, ge=0),
     sort: str = Query("", max_length=100, description="a column, with a leading - for descending"),
-    columns: str = Query("", max_length=1000, description="names with commas between; all if empty"),
+    columns: str = Query("", max_length=1000, description="names, separated by commas; empty: all"),
 ) -> dict[str, Any]:
-    """A page of the rows that match, each a list in the order of ``columns``."""
+    """A page of the matching rows, each a list in the order of ``columns``."""
     with _refusals():
         found, selection = selectors.result(run_id), _selection(rows)
         wanted = columns.split(",") if columns else [column.name for column in found.columns]
@@ -55,7 +55,7 @@ def result(
 
 @router.get("runs/{int:run_id}/result/groups", auth=needs(Permission.VIEW), response={200: GroupsOut, **REFUSALS})
 def result_groups(request: HttpRequest, run_id: int) -> dict[str, Any]:
-    """Each topic and channel that the result has rows of."""
+    """The topics and channels in the result."""
     with _refusals():
         found = groups(selectors.result(run_id))
     return {"groups": [{"topic": topic, "channel": channel} for topic, channel in found]}
@@ -66,7 +66,7 @@ def result_series(
     request: HttpRequest,
     run_id: int,
     rows: Query[RowsIn],
-    figures: str = Query(..., max_length=1000, description="names of columns with commas between"),
+    figures: str = Query(..., max_length=1000, description="names of columns, separated by commas"),
     points: int = Query(1000, ge=1, le=MOST_POINTS, description="at most so many"),
 ) -> dict[str, Any]:
     """Figures over time, of all the rows that match, for a chart; neighbouring windows share a point if need be."""
@@ -77,7 +77,7 @@ def result_series(
 
 @router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})
 def result_calendar(request: HttpRequest, run_id: int, rows: Query[RowsIn], objective: ObjectiveName) -> dict[str, Any]:
-    """How much of an objective held on each UTC day, over all the topics and channels that match."""
+    """For each UTC day, how much of the objective was met, over all matching topics and channels."""
     with _refusals():
         days = calendar(selectors.result(run_id), objective, _selection(rows))
     return {"days": [{"at": at, "held": held, "total": total} for at, held, total in days]}
@@ -112,7 +112,7 @@ def _refusals() -> Iterator[None]:
 
 @router.get("runs/{int:run_id}/result.parquet", auth=needs(Permission.VIEW), response={200: None, **REFUSALS})
 def result_parquet(request: HttpRequest, run_id: int) -> FileResponse:
-    """The whole result as Parquet, units among its metadata."""
+    """The whole result as Parquet, with units in its metadata."""
     job = selectors.run(run_id).job
     with _refusals():
         file = selectors.parquet(run_id)
@@ -134,7 +134,7 @@ def result_csv(request: HttpRequest, run_id: int) -> HttpResponse | StreamingHtt
 
 
 async def _as_async(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Read each piece off the event loop: Daphne would otherwise gather a plain iterator in memory first."""
+    """Read each piece outside of the event loop. Daphne would collect a plain iterator in memory first."""
     following = sync_to_async(lambda: next(pieces, None))
     while (piece := await following()) is not None:
         yield piece

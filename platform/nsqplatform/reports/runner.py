@@ -1,7 +1,7 @@
-"""One run, from its start to its end: the job is a process of its own, and what it says goes into the run's row.
+"""Executes a run: the job is a separate process, whose progress is stored in the run's row.
 
-A worker thread watches it: progress and log, a request to cancel, the time limit, the worker's own shutdown. If the
-worker is killed, the job sees its standard input end and dies too; :func:`fail_abandoned` then closes the run.
+A thread of the worker handles progress, log, cancellation, time limit and the worker's shutdown. If the worker is
+killed, the job ends at the end of its standard input, and :func:`fail_abandoned` closes the run.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from nsqplatform.reports.time_left import earlier_run, seconds_left
 logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S = 0.5
-"""A browser sees progress at most this often, and the database no more writes than that."""
+"""Shortest interval at which progress is written to the database and sent to browsers."""
 HEARTBEAT_S = 5.0
 KILL_AFTER_S = 5.0
 
 stopping = threading.Event()
-"""Set when this worker is told to stop; its runs are then ended, to be asked for again."""
+"""Set when this worker has to stop, which ends its runs; they can be requested again."""
 
 
 def result_folder(run_id: int) -> str:
-    """Where the run's result is, once it has succeeded."""
+    """The folder of the result of a run that succeeded."""
     return f"{settings.NSQ_REPORTS}/{run_id}"
 
 
 @contextmanager
 def changing(run_id: int) -> Iterator[ReportRun]:
-    """The run, locked; saved and told to the browsers at the end. Raises ReportRun.DoesNotExist."""
+    """The locked run, which is saved and announced at the end. Raises ReportRun.DoesNotExist."""
     with transaction.atomic():
         run = ReportRun.objects.select_for_update().get(pk=run_id)
         yield run
@@ -58,14 +58,14 @@ def changing(run_id: int) -> Iterator[ReportRun]:
 
 
 def execute(run_id: int) -> ReportRun | None:
-    """Run a queued run to its end, and return it as it then is.
+    """Execute a queued run, and return it after its end.
 
-    A run that is not queued (cancelled, or delivered twice), or has to wait, is left alone: None.
+    Returns None for a run that is not queued (cancelled, or delivered twice) or must wait; it is not changed.
     """
     try:
         with changing(run_id) as run:
             if run.must_wait(at=now()):
-                raise WrongState(f"run {run_id} has to wait")
+                raise WrongState(f"run {run_id} must wait")
             run.start(at=now())
     except (WrongState, ReportRun.DoesNotExist) as error:
         logger.info("not run", extra={"run": run_id, "reason": str(error)})
@@ -79,7 +79,7 @@ def execute(run_id: int) -> ReportRun | None:
         end = _watch(run_id, process, timedelta(seconds=run.time_limit_s))
     except BaseException:
         process.kill()
-        _end(run_id, lambda run: run.fail(error="the worker failed; its log says why", at=now()))
+        _end(run_id, lambda run: run.fail(error="the worker failed; its log has the reason", at=now()))
         raise
     return _end(run_id, end)
 
@@ -91,9 +91,9 @@ def fail_abandoned() -> list[ReportRun]:
         try:
             with changing(run_id) as run:
                 if not run.is_abandoned(at=now()):
-                    raise WrongState("its worker is at it")
-                run.fail(error="the worker died in the middle of the run", at=now())
-                _tidy(run_id, keep_result=False)  # before anybody is told that it is over
+                    raise WrongState("its worker is alive")
+                run.fail(error="the worker died during the run", at=now())
+                _tidy(run_id, keep_result=False)  # before its end is announced
         except (WrongState, ReportRun.DoesNotExist):
             continue
         closed.append(run)
@@ -101,8 +101,8 @@ def fail_abandoned() -> list[ReportRun]:
 
 
 def drop_expired_results() -> list[int]:
-    """Remove the results that have been kept long enough, whatever runs without a result left, and what no run is
-    writing any more; return the ids of the runs whose results were removed."""
+    """Remove expired results, files of runs without a result, and files that no run is writing any more; return the ids
+    of the runs whose results were removed."""
     dropped = []
     for run in ReportRun.objects.filter(state=ReportRun.State.SUCCEEDED, result_dropped_at=None).iterator():
         kept_until = run.result_kept_until
@@ -116,7 +116,7 @@ def drop_expired_results() -> list[int]:
     resultless = (ReportRun.State.FAILED, ReportRun.State.CANCELLED)
     for run_id in ReportRun.objects.filter(pk__in=left, state__in=resultless).values_list("pk", flat=True):
         shutil.rmtree(left[run_id], ignore_errors=True)
-    # A job that outlived its worker may have begun to write after its run was closed.
+    # A job that outlived its worker may have written after its run was closed.
     unfinished = {*ReportRun.objects.filter(state__in=ReportRun.UNFINISHED).values_list("pk", flat=True)}
     for aside in root.glob("[0-9]*.writing*"):
         number = aside.name.partition(".")[0]
@@ -129,7 +129,7 @@ End = Callable[[ReportRun], None]
 
 
 def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
-    """Follow the process until it is over or has to be stopped, and return how the run ends."""
+    """Watch the process until it ends or must be stopped, and return the function that ends the run."""
     deadline = time.monotonic() + time_limit.total_seconds()
     told_at, told = time.monotonic(), process.told
     earlier = earlier_run(ReportRun.objects.get(pk=run_id))
@@ -140,7 +140,7 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
             return lambda run: run.cancelled(at=now())
         if stopping.is_set():
             process.kill()
-            return lambda run: run.fail(error="the worker was stopped in the middle of the run", at=now())
+            return lambda run: run.fail(error="the worker was stopped during the run", at=now())
         if moment > deadline:
             process.kill()
             return lambda run: run.fail(
@@ -149,7 +149,7 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
         if process.told != told or moment - told_at > HEARTBEAT_S:
             told_at, told = moment, process.told
             with changing(run_id) as run:
-                if not run.cancel_requested:  # "cancelling" stays on the page until it is done
+                if not run.cancel_requested:  # "cancelling" stays on the page until the end
                     run.advance(progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=now())
                     run.left_s = seconds_left(run, earlier, at=now())
     rows, error, log_tail = process.rows, process.error, process.log_tail()
@@ -159,19 +159,19 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
         if rows is not None and error is None:
             run.succeed(rows=rows, at=now())
         else:
-            run.fail(error=error or "the job ended without a word; its log may say why", at=now())
+            run.fail(error=error or "the job ended without a result; see its log", at=now())
 
     return end
 
 
 def _end(run_id: int, end: End) -> ReportRun | None:
-    """The run as it ended; None if somebody else had closed it before."""
+    """End the run and return it; None if it was closed already."""
     try:
         with changing(run_id) as run:
             end(run)
-            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before anybody is told that it is over
-    except WrongState as error:  # declared dead meanwhile, after a long pause of this worker
-        logger.warning("a run's end came too late", extra={"run": run_id, "reason": str(error)})
+            _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)  # before its end is announced
+    except WrongState as error:  # closed as abandoned, after a long pause of this worker
+        logger.warning("a run ended after it was closed as abandoned", extra={"run": run_id, "reason": str(error)})
         _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
         return None
     logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
@@ -179,14 +179,14 @@ def _end(run_id: int, end: End) -> ReportRun | None:
 
 
 def _tidy(run_id: int, *, keep_result: bool) -> None:
-    """Remove what was being written beside the result, and the scratch files; a run that failed keeps no result."""
+    """Remove unfinished and scratch files, and the result unless ``keep_result``."""
     folder = Path(result_folder(run_id))
     for leftover in (*folder.parent.glob(f"{run_id}.*"), *(() if keep_result else (folder,))):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
 class JobProcess:
-    """``python -m nsqanalytics run …`` and what it has said so far. It leads a process group, JVM included."""
+    """A process ``python -m nsqanalytics run …`` and its output so far. It leads a process group with its JVM."""
 
     def __init__(self, run: ReportRun) -> None:
         """Raises OSError if it cannot be started."""
@@ -195,7 +195,7 @@ class JobProcess:
         self.error: str | None = None
         self.told = 0
         self._log: deque[str] = deque(maxlen=400)
-        # Below the results, so that whatever a killed job leaves is found and removed.
+        # Below the results, so that the files of a killed job are found and removed.
         scratch = Path(f"{result_folder(run.pk)}.scratch")
         scratch.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(
@@ -222,7 +222,7 @@ class JobProcess:
             reader.start()
 
     def is_over(self, *, within: float) -> bool:
-        """Wait up to ``within`` seconds for its end, and tell whether it came; then all that it said has been read."""
+        """Wait up to ``within`` seconds for its end, and return whether it ended; its output has then been read."""
         try:
             status = self._process.wait(within)
         except subprocess.TimeoutExpired:
@@ -240,7 +240,7 @@ class JobProcess:
         return "".join(list(self._log))[-LOG_TAIL_CHARACTERS:]
 
     def kill(self) -> None:
-        """End the whole group: asked first, forced after KILL_AFTER_S."""
+        """End the whole process group: SIGTERM, then SIGKILL after KILL_AFTER_S."""
         for sent in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self._process.pid, sent)
@@ -280,7 +280,7 @@ class JobProcess:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """This process's environment, with nsqanalytics importable and temporary files in ``scratch``."""
+    """This process's environment, with nsqanalytics on the path and temporary files in ``scratch``."""
     roots = {str(Path(module.__path__[0]).parent) for module in (nsqanalytics, nsqwire)}
     paths = [*sorted(roots), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     environment = os.environ | {

@@ -1,4 +1,4 @@
-"""From a report's schedule to what Celery beat reads."""
+"""Checks schedules of reports, and writes them to Celery beat's tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recipients(email: str) -> list[str]:
 
 
 def next_runs(report: Report, *, count: int) -> list[datetime]:
-    """When it is due next, the soonest first, whether or not it is enabled."""
+    """The next due times in order, even if the schedule is disabled."""
     moment = timezone.now()
     if report.every_seconds is not None:
         step = timedelta(seconds=report.every_seconds)
@@ -70,13 +70,13 @@ def next_runs(report: Report, *, count: int) -> list[datetime]:
 
 
 def apply(report: Report) -> None:
-    """Make beat's entry for the report agree with it; the caller saves the report. Beat notices within seconds.
+    """Update beat's entry of the report; the caller saves the report. Beat reads it within seconds.
 
-    A schedule that was changed or enabled counts from now on: what would have been due before makes no run.
+    A changed or enabled schedule applies from now on: due times in the past create no run.
     """
     task = report.periodic_task or PeriodicTask(task=TASK)
     before = (task.crontab_id, task.interval_id, task.enabled)
-    # The id keeps names apart that differ only where beat's table does not look.
+    # The id makes the name unique, because beat's table ignores some differences.
     task.name = f"report {report.pk}: {report.name}"
     task.kwargs = json.dumps({"report_id": report.pk})
     task.enabled = report.enabled
@@ -92,5 +92,5 @@ def apply(report: Report) -> None:
 
 
 def _row(table: Any, **values: Any) -> Any:
-    """The row with these values; several schedules share one, and the table may have it twice."""
+    """The row with these values. Several schedules share a row, and the table may contain duplicates."""
     return table.objects.filter(**values).first() or table.objects.create(**values)

@@ -1,4 +1,4 @@
-"""Bodies of the reports' API; the web app's types are made from these. Times are unix milliseconds."""
+"""Bodies of the reports' API, from which the web app's types are generated. Times are unix milliseconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunIn(Schema):
 class StageOut(Schema):
     name: str
     started_at: int
-    fraction: float = Field(description="of the run, when this began")
+    fraction: float = Field(description="fraction of the run at the start of the stage")
 
 
 class RunOut(Schema):
@@ -64,14 +64,14 @@ class RunOut(Schema):
     progress: float = Field(description="0 to 1")
     stage: str
     stages: list[StageOut]
-    left_s: int | None = Field(description="about how many seconds it will still take; null while that is not known")
+    left_s: int | None = Field(description="estimated seconds until it ends; null if unknown")
     requested_by: str
-    schedule_id: int | None = Field(description="of the schedule it belongs to")
+    schedule_id: int | None = Field(description="id of its schedule; null without one")
     attempt: int
-    not_before: int | None = Field(description="a retry waits until then")
+    not_before: int | None = Field(description="earliest start of a retry")
     time_limit_s: int
     keep_days: int
-    result_kept_until: int | None = Field(description="null while there is no result")
+    result_kept_until: int | None = Field(description="null without a result")
     result_dropped_at: int | None
     created_at: int
     started_at: int | None
@@ -99,18 +99,22 @@ class ScheduleIn(Schema):
     every_seconds: int | None = Field(None, ge=60, le=366 * 86_400)
     time_zone: str = Field("UTC", max_length=64)
     enabled: bool = True
-    overlap: Overlap = Field("skip", description="what becomes of a run that is due while the last one is not over")
+    overlap: Overlap = Field("skip", description="what happens if a run is due while the previous one has not finished")
     retries: int = Field(0, ge=0, le=10)
-    retry_after_s: int = Field(60, ge=1, le=86_400, description="before the first retry; doubled for each next one")
+    retry_after_s: int = Field(
+        60, ge=1, le=86_400, description="delay before the first retry; it doubles with each further retry"
+    )
     time_limit_s: int = Field(7200, ge=10, le=7 * 86_400)
     keep_days: int = Field(90, ge=1, le=3650, description="how long results are kept")
     notify_on: NotifyOn = "never"
-    notify_webhook: str = Field("", max_length=500, description="http or https; administrators alone read it whole")
-    notify_email: str = Field("", max_length=500, description="addresses, with commas between")
+    notify_webhook: str = Field(
+        "", max_length=500, description="an http or https URL; only administrators can read it in full"
+    )
+    notify_email: str = Field("", max_length=500, description="addresses, separated by commas")
 
 
 class ScheduleChange(ScheduleIn):
-    """Only what is given is changed; giving one of ``cron`` and ``every_seconds`` drops the other."""
+    """Only given fields are changed; setting one of ``cron`` and ``every_seconds`` clears the other."""
 
     name: str = Field("", min_length=1, max_length=100)
     job: str = Field("", max_length=100)
@@ -136,11 +140,11 @@ class ScheduleOut(Schema):
     time_limit_s: int
     keep_days: int
     notify_on: NotifyOn
-    notify_webhook: str = Field(description="its host alone, unless an administrator asks")
+    notify_webhook: str = Field(description="the host only, except for administrators")
     notify_email: str
-    last_run_at: int | None = Field(description="when it last made a run because it was due")
+    last_run_at: int | None = Field(description="when the schedule last created a run")
     next_run_at: int | None
-    skipped_count: int = Field(description="how often it was due and made no run")
+    skipped_count: int = Field(description="number of times that it was due and created no run")
     last_skipped_at: int | None
     last_skip_reason: str
     created_by: str
@@ -165,17 +169,17 @@ class SchedulesOut(Schema):
 class ColumnOut(Schema):
     name: str
     type: Literal["timestamp", "string", "integer", "number"]
-    unit: str = Field(description="empty where the figure has none")
+    unit: str = Field(description="empty if the figure has no unit")
 
 
 class RowsIn(Schema):
-    """The rows of a result that match everything given."""
+    """Selects the rows of a result that match all given values."""
 
     topic: str | None = Field(None, max_length=100)
-    channel: str | None = Field(None, max_length=100, description="empty: the rows without one, a topic's own")
-    since: int | None = Field(None, description="of the beginning of a row's window, unix milliseconds")
-    until: int | None = Field(None, description="before which a row's window begins")
-    words: str = Field("", max_length=200, description="each must occur in one of the row's texts, in any case")
+    channel: str | None = Field(None, max_length=100, description="empty: rows of topics, without a channel")
+    since: int | None = Field(None, description="earliest beginning of a row's window, unix milliseconds")
+    until: int | None = Field(None, description="end of the beginnings of windows, not included, unix milliseconds")
+    words: str = Field("", max_length=200, description="each must occur in one of the row's texts; case-insensitive")
 
 
 class ResultPage(Schema):
@@ -184,13 +188,13 @@ class ResultPage(Schema):
     total: int = Field(description="number of rows of the result")
     matching: int = Field(description="number of rows that match")
     covered: dict[str, int] = Field(
-        description="covered_since and covered_until of the period, before_since and before_until of the other one"
+        description="covered_since and covered_until of the period; before_since and before_until of the compared one"
     )
 
 
 class GroupOut(Schema):
     topic: str
-    channel: str | None = Field(description="null for a topic's own rows")
+    channel: str | None = Field(description="null for rows of a topic")
 
 
 class GroupsOut(Schema):
@@ -198,9 +202,9 @@ class GroupsOut(Schema):
 
 
 class SeriesOut(Schema):
-    step_ms: int = Field(description="how long a point is; 0 where there is but one")
+    step_ms: int = Field(description="time between points; 0 with a single point")
     window_count: int = Field(description="number of windows in all points together")
-    points: list[list[int | float | None]] = Field(description="time, then the figures in the order asked for")
+    points: list[list[int | float | None]] = Field(description="time, then the figures in the requested order")
 
 
 ObjectiveName = Literal["latency", "backlog"]
@@ -242,13 +246,13 @@ _SCHEDULE_TIMES = ("last_run_at", "last_skipped_at")
 
 
 def run_detail(run: ReportRun) -> dict[str, Any]:
-    """RUN, as the API and the websocket tell it."""
+    """RUN, as in the API and the websocket's messages."""
     times = {name: unix_ms(getattr(run, name)) for name in _RUN_TIMES}
     return {name: getattr(run, name) for name in _RUN} | times | {"schedule_id": run.report_id}
 
 
 def schedule_detail(report: Report, *, secrets: bool) -> dict[str, Any]:
-    """SCHEDULE, as the API tells it. A webhook's address often holds a key: without ``secrets``, its host alone."""
+    """SCHEDULE, as in the API. A webhook's URL often contains a key: without ``secrets``, only its host is shown."""
     detail = {name: getattr(report, name) for name in _SCHEDULE}
     if report.notify_webhook and not secrets:
         detail["notify_webhook"] = f"{urlsplit(report.notify_webhook).hostname}/…"

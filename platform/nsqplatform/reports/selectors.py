@@ -13,7 +13,7 @@ from nsqplatform.reports.runner import result_folder
 
 
 class NoResult(Exception):
-    """The run has none, or it is gone; the message says why."""
+    """The run has no result, or it was removed; the message has the reason."""
 
 
 def schedules() -> QuerySet[Report]:
@@ -29,7 +29,7 @@ def schedule(report_id: int) -> Report:
 
 
 def parquet(run_id: int) -> Path:
-    """The file that holds the whole result. Raises Http404 or NoResult."""
+    """The file with the whole result. Raises Http404 or NoResult."""
     result(run_id)
     [file] = Path(result_folder(run_id)).glob("*.parquet")  # nsqanalytics.results writes one
     return file
@@ -65,8 +65,8 @@ def result(run_id: int) -> Result:
     if found.state != ReportRun.State.SUCCEEDED:
         raise NoResult(f"run {run_id} has no result: it is {found.state}")
     if found.result_dropped_at is not None:
-        raise NoResult(f"the result of run {run_id} is gone: results of it are kept for {found.keep_days} days")
+        raise NoResult(f"the result of run {run_id} was removed: its results are kept for {found.keep_days} days")
     try:
         return Result(Path(result_folder(run_id)))
     except (OSError, ValueError):
-        raise NoResult(f"the result of run {run_id} is no longer there") from None
+        raise NoResult(f"the result of run {run_id} no longer exists") from None

@@ -1,4 +1,4 @@
-"""What people may have done with reports: asked for, cancelled, scheduled. Each is permitted and checked here."""
+"""People's actions on reports: running, cancelling, scheduling. Each checks permissions and values."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ def _queued(run: ReportRun, by: User, remote_address: str) -> ReportRun:
 
 
 def _enqueue(run_id: int) -> None:
-    """The id is sent, not the run: the worker reads what is then true."""
+    """Send the run's id to the queue. The worker reads the run's current state."""
     try:
         tasks.run_report.delay(run_id)
     except (QueueUnreachable, OSError) as error:
         with changing(run_id) as run:
-            run.fail(error=f"the queue of reports does not answer: {error}", at=now())
+            run.fail(error=f"cannot queue the run: {error}", at=now())
         return
     announce(selectors.run(run_id))
 
 
 def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
-    """Raises PermissionDenied, Http404, or WrongState if the run is over."""
+    """Raises PermissionDenied, Http404, or WrongState if the run has ended."""
     require(by, Permission.REPORT)
     selectors.run(run_id)
     with changing(run_id) as run:
@@ -111,7 +111,7 @@ def change_schedule(*, report_id: int, values: dict[str, Any], by: User, remote_
 
 
 def delete_schedule(*, report_id: int, by: User, remote_address: str = "") -> None:
-    """Its runs and their results stay. Raises PermissionDenied or Http404."""
+    """Delete a schedule. Its runs and their results stay. Raises PermissionDenied or Http404."""
     require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
     with transaction.atomic():

@@ -1,7 +1,7 @@
 """The Celery tasks of reports.
 
-``run_report`` waits for a report for as long as it takes, in the queue ``reports`` (``nsq worker``). All others take
-moments and are in the queue ``dispatch`` (``nsq dispatcher``), so that none of them waits for a report.
+``run_report`` lasts as long as its report and is in the queue ``reports`` (``nsq worker``). All other tasks are short
+and in the queue ``dispatch`` (``nsq dispatcher``), so that none of them waits for a report.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ app.conf.beat_schedule = {
 REPORTS_QUEUE = settings.CELERY_TASK_ROUTES["reports.run_report"]["queue"]
 LOOK_EVERY_S = 5.0
 WAITING_MOST = 10
-"""A schedule that queues what overlaps has at most so many runs waiting."""
+"""Limit of waiting runs of a schedule that queues overlapping runs."""
 
 
 @shared_task(name="reports.run_report")
 def run_report(run_id: int) -> None:
-    """Run what was asked for, and see to what follows from its end."""
+    """Execute a run, then retry, notify and start the next run as needed."""
     run = runner.execute(run_id)
     if run is not None:
         run_over(run)
@@ -46,9 +46,10 @@ def run_report(run_id: int) -> None:
 
 @shared_task(name="reports.run_scheduled")
 def run_scheduled(report_id: int, asked_at: float | None = None) -> None:
-    """A report is due: make a run, or skip it as its overlap policy says while its last run is not over.
+    """Create a run of a due report, or skip it by its overlap policy if the previous run has not finished.
 
-    ``asked_at`` (unix seconds) is when beat asked. Requests that waited for a dispatcher make one run together.
+    ``asked_at`` (unix seconds) is the time of beat's request. Requests that waited for a dispatcher create one run
+    together.
     """
     with transaction.atomic():
         report = Report.objects.select_for_update().filter(pk=report_id, enabled=True).first()
@@ -73,16 +74,16 @@ def run_scheduled(report_id: int, asked_at: float | None = None) -> None:
 
 
 def _reason_to_skip(report: Report, unfinished: int, asked_at: float | None) -> str:
-    """Empty if it makes a run."""
+    """The reason to create no run, or an empty string."""
     if asked_at is not None and report.last_run_at is not None and asked_at < report.last_run_at.timestamp():
-        return "it waited for the dispatcher, and a later run stands for it"
+        return "it waited for the dispatcher, and a later run replaces it"
     if report.overlap == Report.Overlap.SKIP and unfinished:
-        return "the last run was not over"
+        return "the previous run had not finished"
     return f"{unfinished} runs were waiting" if unfinished > WAITING_MOST else ""
 
 
 def run_of(report: Report, *, requested_by: str) -> ReportRun:
-    """A run of a schedule, as it now is; not saved."""
+    """A run with the schedule's current values, not saved."""
     return ReportRun(
         report=report,
         job=report.job,
@@ -94,7 +95,7 @@ def run_of(report: Report, *, requested_by: str) -> ReportRun:
 
 
 def run_over(run: ReportRun) -> None:
-    """What follows from a run's end: another attempt, or word of it, and the next one that waited for it."""
+    """Handle a run's end: create a retry or send notifications, and start the next waiting run."""
     report = run.report
     if report is None:
         return
@@ -112,14 +113,14 @@ def run_over(run: ReportRun) -> None:
 
 
 def start_next(report_id: int) -> None:
-    """Put the oldest run of a schedule that waits, and need wait no more, into the queue."""
+    """Queue the schedule's oldest waiting run, if it may start now."""
     waiting = ReportRun.objects.filter(report=report_id, state=ReportRun.State.QUEUED).order_by("pk").first()
     if waiting is not None and not waiting.must_wait(at=now()):
         run_report.delay(waiting.pk)
 
 
 def wants_word(report: Report, run: ReportRun) -> bool:
-    """Cancelled runs are nobody's news."""
+    """Whether the schedule notifies of this run's end; never of a cancelled run."""
     told = {
         Report.NotifyOn.NEVER: (),
         Report.NotifyOn.FAILURE: (ReportRun.State.FAILED,),
@@ -130,7 +131,7 @@ def wants_word(report: Report, run: ReportRun) -> bool:
 
 @shared_task(name="reports.tell", autoretry_for=(Undelivered,), retry_backoff=5, max_retries=5)
 def tell(run_id: int, way: notice.Way) -> None:
-    """Send word of a run's end to whom its schedule names; tried again for some minutes."""
+    """Send a notification of a run's end, with retries for some minutes."""
     run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
     if run is not None and run.report is not None:
         notice.send(run.report, run, way)
@@ -138,9 +139,9 @@ def tell(run_id: int, way: notice.Way) -> None:
 
 @shared_task(name="reports.drop_expired_results")
 def drop_expired_results() -> None:
-    """Remove results that have been kept long enough."""
+    """Remove expired results."""
     for run_id in runner.drop_expired_results():
-        logger.info("dropped a result that was kept long enough", extra={"run": run_id})
+        logger.info("removed an expired result", extra={"run": run_id})
 
 
 def close_abandoned() -> None:
@@ -152,18 +153,18 @@ def close_abandoned() -> None:
 
 @worker_ready.connect
 def look_after_the_dead(sender: Any, **_: Any) -> None:
-    """A worker that starts closes what the one before it left, and takes up what the queue has lost."""
+    """At the start of a worker, close abandoned runs and queue runs that the queue has lost."""
     if REPORTS_QUEUE not in sender.app.amqp.queues.consume_from:
         return
     close_abandoned()
-    # A run that is still in the queue too is started once: the second delivery finds it no longer queued.
+    # A run that is also in the queue still starts only once: the second delivery finds that its state is not queued.
     for run in ReportRun.objects.filter(state=ReportRun.State.QUEUED):
         run_report.apply_async((run.pk,), eta=run.not_before)
 
 
 @beat_init.connect
 def watch_the_workers(**_: Any) -> None:
-    """Beat itself looks for runs whose worker has died: a task for it would wait for the worker that is gone."""
+    """Beat itself closes runs whose worker has died: a task would wait for that worker."""
     Thread(target=_look_for_the_dead, name="abandoned runs", daemon=True).start()
 
 
@@ -172,7 +173,7 @@ def _look_for_the_dead() -> None:
         time.sleep(LOOK_EVERY_S)
         try:
             close_abandoned()
-        except Exception:  # the database or Redis is away: looked for again
+        except Exception:  # the database or Redis is down; the next attempt follows
             logger.exception("could not look for abandoned runs")
         finally:
             connection.close()
@@ -180,5 +181,5 @@ def _look_for_the_dead() -> None:
 
 @worker_shutting_down.connect
 def let_go(**_: Any) -> None:
-    """Runs would keep a worker from stopping for as long as they take."""
+    """End the runs of a worker that has to stop; otherwise it would wait for them."""
     runner.stopping.set()

@@ -1,4 +1,4 @@
-"""How long a run will still take, judged by an earlier run of the same job and parameters, or by its own progress."""
+"""Estimates the remaining time of a run from an earlier run of the same job and parameters, or from its progress."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from datetime import datetime
 from nsqplatform.reports.models import ReportRun
 
 SURE_FROM = 0.2
-"""A run without an earlier one to compare with has to be so far: before, it has mostly started Java."""
+"""Progress from which it is used for an estimate. Before, most of the time was the start of Java."""
 
 
 def earlier_run(run: ReportRun) -> ReportRun | None:
-    """The last one of the same job and parameters that succeeded."""
+    """The last successful run of the same job and parameters."""
     return ReportRun.objects.filter(
         job=run.job, parameters=run.parameters, state=ReportRun.State.SUCCEEDED, pk__lt=run.pk
     ).first()
 
 
 def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> int | None:
-    """None while nothing is known. Never more than what the earlier run took from the same stage on."""
+    """The estimate; None if unknown. At most the time that the earlier run took from the same stage on."""
     if run.started_at is None:
         return None
     if earlier is not None and (left := _by_stages(run, earlier, at)) is not None:
@@ -29,7 +29,7 @@ def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> 
 
 
 def _by_stages(run: ReportRun, earlier: ReportRun, at: datetime) -> float | None:
-    """What the earlier run took from the start of this stage on, less the time that this run has been at it."""
+    """The earlier run's time from the start of this stage on, minus this run's time in the stage."""
     if not run.stages or not earlier.stages or earlier.finished_at is None:
         return None
     current, end_ms = run.stages[-1], earlier.finished_at.timestamp() * 1000
