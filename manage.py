@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The one door: Django's management commands, and ``manage.py nsq …``, which starts without Django where it can."""
+"""The entry point: Django's management commands, and ``manage.py nsq …``, which imports Django only if it needs it."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def enter_virtual_environment() -> None:
-    """Start again under ``.venv``'s Python if ``make setup`` made one and no virtual environment is active."""
+    """Restart with the Python of ``.venv`` if that exists and no virtual environment is active."""
     python = ROOT / ".venv" / "bin" / "python"
     if sys.prefix == sys.base_prefix and python.exists():
         os.execv(python, [str(python), *sys.argv])
@@ -17,7 +17,7 @@ def enter_virtual_environment() -> None:
 
 def main() -> int:
     enter_virtual_environment()
-    # The source roots, which are found without an installation too. platform/ is no package: `import platform` is the
+    # The source roots, for a checkout that is not installed. platform/ is not a package: `import platform` is the
     # standard library's.
     for source_root in (ROOT, ROOT / "platform", ROOT / "lookup", ROOT / "analytics"):
         if str(source_root) not in sys.path:

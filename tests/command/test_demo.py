@@ -101,7 +101,7 @@ def test_it_lives_through_a_restart_of_the_broker(broker, start_nsq):
     ("words", "said"),
     [
         (("--rate", "0"), "0 is not above 0 and below a million"),
-        (("--nsqd-tcp-address", "nowhere"), "'nowhere' is no host:port"),
+        (("--nsqd-tcp-address", "nowhere"), "'nowhere' is not host:port"),
         (("--latencies", "missing/raw.csv"), "missing/raw.csv"),
     ],
 )

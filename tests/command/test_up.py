@@ -148,7 +148,7 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
         platform = up("--nsqd-http-address", f"127.0.0.1:{port}")
         assert platform.wait_for_exit() == 1
     (line,) = platform.log
-    assert f"port {port} (the broker's HTTP) is taken by" in line
+    assert f"port {port} (the broker's HTTP) is in use by" in line
     assert f"(pid {os.getpid()})" in line
     assert "--nsqd-http-address" in line
     assert not (platform.home / "var").exists()
@@ -158,7 +158,7 @@ def test_the_same_port_asked_for_twice_is_named(up):
     """A slip of the flags is a line, not a process that dies over and over."""
     platform = up("--http-address", "127.0.0.1:4999", "--nsqd-tcp-address", "127.0.0.1:4999")
     assert platform.wait_for_exit() == 1
-    assert "port 4999 is asked for twice, by --nsqd-tcp-address and --http-address" in platform.output
+    assert "port 4999 is given twice, by --nsqd-tcp-address and --http-address" in platform.output
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up):
@@ -215,11 +215,11 @@ def test_bad_options_are_named(nsq):
     """One line that says which and what there is; exit 2."""
     for words, said in (
         (("--without", "brokers"), "there is no process 'brokers'; there are redis, lookup, brokerd"),
-        (("--http-address", "4171"), "'4171' is no host:port with a port from 1 to 65535"),
+        (("--http-address", "4171"), "'4171' is not host:port with a port from 1 to 65535"),
         (("--nsqd-tcp-address", "::1:4150"), "put an IPv6 host in brackets, [::1]:4150"),
         (
             ("--without", "redis"),
-            "--without redis needs REDIS_URL, where collector, web, worker, dispatcher, beat meet",
+            "--without redis needs REDIS_URL, for collector, web, worker, dispatcher, beat",
         ),
     ):
         answer = nsq("up", *words)

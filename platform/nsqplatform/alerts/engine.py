@@ -109,8 +109,8 @@ class Engine:
     # ---- what to evaluate
 
     def follow(self, rules: Iterable[Rule], *, now: float) -> list[Resolved]:
-        """Set the rules; disabled ones are ignored. Returns, as resolved, the firing alerts of rules that were deleted or
-        watch another metric now."""
+        """Set the rules; disabled ones are ignored. Returns the firing alerts of deleted rules, and of rules that watch
+        another metric now, as resolved."""
         wanted = {rule.pk: rule for rule in rules if rule.enabled}
         over: list[Resolved] = []
         for number, following in list(self._rules.items()):

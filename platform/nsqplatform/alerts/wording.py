@@ -57,7 +57,7 @@ def test_message(by: str) -> Message:
     title = "[test] NSQ alerts are delivered here"
     return Message(
         title=title,
-        text="\n".join([title, f"{by} sent this message to test the notifier.", address_of("/alerts")]),
+        text="\n".join([title, f"Sent by {by} to test this notifier.", address_of("/alerts")]),
         fields={"event": "test", "total": 0, "alerts": []},
     )
 

@@ -1,4 +1,4 @@
 """The Django project: settings, ASGI, Celery, and the ``nsq`` command.
 
-Imports nothing on purpose. ``manage.py nsq brokerd`` passes through this package and must not pay for Django or Celery.
+It imports nothing, because ``manage.py nsq brokerd`` imports this package and must not load Django or Celery.
 """

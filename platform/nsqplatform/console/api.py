@@ -1,4 +1,4 @@
-"""The JSON API under ``/api/v1/``: who may call it, how it says what went wrong, and its routers."""
+"""The JSON API under ``/api/v1/``: authentication, error responses, and routers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from nsqplatform.reports.results_api import router as results_router
 logger = logging.getLogger(__name__)
 
 UNDECLARED = needs(Permission.ADMINISTER)
-"""What an endpoint asks that does not say ``auth=needs(…)``; a test finds it."""
+"""Permission for endpoints without ``auth=needs(…)``; a test fails for such an endpoint."""
 
 api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=UNDECLARED)
 api.add_router("", accounts_router)
@@ -138,7 +138,7 @@ def on_invalid_value(request: HttpRequest, error: ModelInvalid) -> HttpResponse:
 
 @api.exception_handler(RequestDataTooBig)
 def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
-    return refuse(request, 413, f"a request has at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
+    return refuse(request, 413, f"a request may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
 
 
 @api.exception_handler(RedisUnreachable)

@@ -5,5 +5,5 @@ class ConsoleConfig(AppConfig):
     name = "nsqplatform.console"
 
     def ready(self) -> None:
-        # So that a task's `.delay` in the web process finds the broker: shared tasks bind to the app made last.
+        # Shared tasks bind to the app created last, so the web process must import it for a task's `.delay`.
         from nsqplatform.console import celery  # noqa: F401

@@ -1,4 +1,4 @@
-"""The ASGI application that Daphne serves: pages and API over HTTP, live numbers over websockets."""
+"""The ASGI application that Daphne serves: pages and API over HTTP, live data over websockets."""
 
 from __future__ import annotations
 

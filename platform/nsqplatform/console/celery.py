@@ -18,7 +18,7 @@ app.autodiscover_tasks()
 
 @setup_logging.connect
 def log_like_the_rest(**_: Any) -> None:
-    """Keep Celery from putting its own handlers beside ours."""
+    """Keep Celery from adding its own log handlers."""
     from django.conf import settings
 
     logging.config.dictConfig(settings.LOGGING)

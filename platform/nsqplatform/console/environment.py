@@ -1,4 +1,4 @@
-"""What the platform reads from its environment, once, at start. The table is in docs/architecture.md."""
+"""The platform's environment variables, which are read once at startup. docs/architecture.md lists them."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Environment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] = os.environ) -> Environment:
-        """Read the variables, filling in what a laptop with nothing configured needs.
+        """Read the variables; the defaults suit a laptop with no configuration.
 
-        Makes ``$NSQ_HOME`` and, when no key is given, ``$NSQ_HOME/secret_key``.
-        Raises ValueError naming the variable that cannot be used.
+        Creates ``$NSQ_HOME`` and, unless a key is given, ``$NSQ_HOME/secret_key``.
+        Raises ValueError that names the invalid variable.
         """
         home = default_home(environ)
         home.mkdir(parents=True, exist_ok=True)
@@ -71,12 +71,12 @@ class Environment:
 
 
 def kept_secret(path: Path) -> str:
-    """Return the key kept at ``path``, drawing one (file mode 0600) the first time.
+    """Return the key in the file ``path``; create it (mode 0600) if it does not exist.
 
-    Several processes may start at once: whoever links its file first wins, and no one ever reads half a key.
+    Several processes may start at once. The first to link its file wins, and none reads an incomplete key.
     """
     if not path.exists():
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.") as draft:  # of mode 0600
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f"{path.name}.") as draft:  # has mode 0600
             draft.write(secrets.token_urlsafe(48))
             draft.flush()
             with contextlib.suppress(FileExistsError):

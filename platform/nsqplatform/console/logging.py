@@ -1,4 +1,4 @@
-"""Logging: one line per event on standard error, ``key=value`` pairs that both people and collectors of logs read."""
+"""Logging: one line of ``key=value`` pairs per event on standard error, for people and log collectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARED = [
 
 
 def logging_to_stderr(*, debug: bool) -> dict[str, Any]:
-    """Return Django's LOGGING. Values given as ``extra={…}`` become pairs of the line."""
+    """Return Django's LOGGING. The values of ``extra={…}`` become pairs of the line."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -37,7 +37,7 @@ def logging_to_stderr(*, debug: bool) -> dict[str, Any]:
         "loggers": {
             "django": {"handlers": [], "level": "INFO", "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
-            # A line per request of ours to a broker, every second, says nothing; httpcore's even less.
+            # No lines for our own requests to brokers, which are made every second.
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
             "asyncio": {"level": "WARNING"},

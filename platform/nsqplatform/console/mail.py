@@ -10,7 +10,7 @@ NAME = "NSQ_EMAIL_URL"
 
 @dataclass(frozen=True, kw_only=True)
 class MailServer:
-    """What Django's EMAIL_… settings ask for."""
+    """The values of Django's EMAIL_… settings."""
 
     host: str = "localhost"
     port: int = 25
@@ -21,9 +21,9 @@ class MailServer:
 
 
 def mail_server(url: str) -> MailServer:
-    """Read ``smtp://user:password@host:port``; ``smtp+tls://`` begins TLS after connecting, ``smtps://`` at once.
+    """Parse ``smtp://user:password@host:port``; ``smtp+tls://`` starts TLS after connecting, ``smtps://`` at once.
 
-    Empty: this machine's, at port 25. Raises ValueError naming the variable, without the password.
+    Empty: port 25 of this machine. Raises ValueError that names the variable, without the password.
     """
     if not url:
         return MailServer()
@@ -32,9 +32,9 @@ def mail_server(url: str) -> MailServer:
         default = {"smtp": 25, "smtp+tls": 587, "smtps": 465}[parts.scheme]
         port = parts.port or default
     except (KeyError, ValueError):
-        raise ValueError(f"{NAME}: it is smtp://, smtp+tls:// or smtps://user:password@host:port") from None
+        raise ValueError(f"{NAME}: must be smtp://, smtp+tls:// or smtps://user:password@host:port") from None
     if not parts.hostname:
-        raise ValueError(f"{NAME}: there is no host in it")
+        raise ValueError(f"{NAME}: has no host")
     return MailServer(
         host=parts.hostname,
         port=port,

@@ -1,4 +1,4 @@
-"""``GET /metrics`` for Prometheus, and the counting of requests that it tells of."""
+"""``GET /metrics`` for Prometheus, and its counters of requests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nsqplatform.nsqadmin.access import Access, client_of
 from nsqplatform.nsqadmin.asgi import Application, Receive, Scope, Send, respond
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Any other is counted as ``other``: labels must not be made by strangers."""
+"""Methods used as labels; others are counted as ``other``, so that clients cannot create labels."""
 
 
 class Measured:
-    """Counts what ``application`` answers; answers ``/metrics`` itself, to those who may look."""
+    """Counts the responses of ``application``, and serves ``/metrics`` to permitted clients."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -67,7 +67,7 @@ class Measured:
 
     @staticmethod
     async def _collectors() -> bytes:
-        """What the collector left with its last beat; nothing while it, or Redis, is away."""
+        """The collector's metrics as of its last poll; empty if the collector or Redis is down."""
         try:
             async with store.connect_async() as redis:
                 return cast(bytes, await redis.get(store.COLLECTOR_METRICS) or b"")

@@ -1,7 +1,7 @@
-"""``nsqadmin``: the reference's command, on this platform. It starts what the web app needs and watches over it.
+"""``nsqadmin``: NSQ's command, implemented by this platform.
 
-Its own process binds the address, prepares the database and supervises: Redis (unless ``REDIS_URL`` names one), the
-collector and the web process, which is handed the bound socket.
+This process binds the address, prepares the database, and supervises Redis (unless ``REDIS_URL`` names one), the
+collector, and the web process, which inherits the bound socket.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ log = logging.getLogger(PROGRAM)
 
 
 class CannotStart(Exception):
-    """Why not, as the reference says it."""
+    """The reason, in nsqadmin's words."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until SIGINT or SIGTERM and exit 0; 1 where it cannot start, 2 for a bad flag."""
+    """Run until SIGINT or SIGTERM and exit 0; 1 if it cannot start, 2 for an invalid flag."""
     arguments = sys.argv[1:] if argv is None else argv
     settings = load(AdminSettings, prog=PROGRAM, argv=arguments, environ=os.environ, version_text=version_text(PROGRAM))
     logs.configure(settings.log_level, settings.log_prefix)
@@ -72,7 +72,7 @@ def check(settings: AdminSettings) -> None:
         for address in addresses:
             resolve(flag, address)
     if settings.dev_static_dir and not os.path.isdir(settings.dev_static_dir):
-        raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is no directory")
+        raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is not a directory")
     for flag in ("root_ca_file", "tls_cert", "tls_key"):
         name = "http_client_tls_root_ca_file" if flag == "root_ca_file" else f"http_client_{flag}"
         path = getattr(settings, name)
@@ -121,7 +121,7 @@ async def run(settings: AdminSettings, listener: Listener, home: Home) -> int:
 async def start(settings: AdminSettings, listener: Listener, supervisor: Supervisor) -> None:
     await supervisor.start(0)
     link = await asyncio.to_thread(prepare_platform)
-    logging.getLogger().handlers.clear()  # Django has set up logging of its own
+    logging.getLogger().handlers.clear()  # Django has configured its own logging
     logs.configure(settings.log_level, settings.log_prefix)
     await forget_changes()
     await supervisor.start(1)
@@ -133,7 +133,7 @@ async def start(settings: AdminSettings, listener: Listener, supervisor: Supervi
 
 
 async def forget_changes() -> None:
-    """What ``PUT /config`` changed ends with the process that was told."""
+    """Discard the changes of ``PUT /config``, which do not survive a restart."""
     from nsqplatform.cluster import store
 
     async with store.connect_async() as redis:
@@ -141,7 +141,7 @@ async def forget_changes() -> None:
 
 
 def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str, str]:
-    """What the children read: these settings, and the platform's own variables."""
+    """The children's environment variables: these settings, and the platform's variables."""
     made = settings.environment() | {
         "NSQ_HOME": str(home.path),
         "REDIS_URL": redis_url,
@@ -157,7 +157,7 @@ def environment(settings: AdminSettings, home: Home, redis_url: str) -> dict[str
 
 
 def own_names() -> list[str]:
-    """What this machine may be called in a browser: its host names and addresses. A proxy's name is not known here."""
+    """The names of this machine in URLs: its host names and addresses. A proxy's name is unknown."""
     names = {socket.gethostname(), socket.getfqdn()}
     for addresses in psutil.net_if_addrs().values():
         for each in addresses:
@@ -190,13 +190,13 @@ def stages(settings: AdminSettings, listener: Listener, home: Home, redis_url: s
         pass_fds=(listener.socket.fileno(),),
     )
     collector = Service(
-        name="collector", command=nsq("collector"), detail="asks every second", ready=snapshot_taken(redis_url)
+        name="collector", command=nsq("collector"), detail="polls every second", ready=snapshot_taken(redis_url)
     )
     return [first, [collector, web]]
 
 
 class Lines:
-    """The children's lives and words, as lines of our log. What they say has a form of its own."""
+    """Logs the children's states and output. The output is logged as it is."""
 
     def log(self, name: str, line: str) -> None:
         log.log(logging.DEBUG if name == "redis" else logging.INFO, "%s: %s", name, line)

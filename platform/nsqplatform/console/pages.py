@@ -1,4 +1,4 @@
-"""The pages: one file of the web app answers for all of them, and draws the right one in the browser."""
+"""The pages: one file, the web app, is served for all of them and shows the page of the URL."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from django.views.decorators.http import require_safe
 PAGES = re.compile(
     r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|clients|alerts|reports(?:/.*)?|audit|signin|people|account)?/?"
 )
-"""The web app's pages (frontend/src/stores/routes.ts). Other paths draw its page of the missing, with a 404."""
+"""Paths of the web app's pages (frontend/src/stores/routes.ts). For other paths, it shows "not found", with a 404."""
 
 
 @require_safe
 @never_cache
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
-    """The web app for whoever is signed in, and its sign-in page for everybody."""
+    """Serve the web app, which shows its sign-in page to users who are not signed in."""
     known = PAGES.fullmatch(request.path_info) is not None
     if not known and "text/html" not in request.headers.get("Accept", ""):
-        # A script's slip, not a person's: nsqadmin's own answer, to the byte.
+        # A script's request: the same response as nsqadmin's.
         return JsonResponse({"message": "NOT_FOUND"}, status=404, json_dumps_params={"separators": (",", ":")})
     if not request.user.is_authenticated and request.path != settings.LOGIN_URL:
         return redirect_to_login(request.get_full_path())
@@ -41,7 +41,7 @@ def page(request: HttpRequest) -> HttpResponse:
 
 
 def below_base(shell: str, base: str) -> str:
-    """The web app as it was built, told where it is served: in its assets' paths and in a meta tag."""
+    """Insert the base path into the web app: in the paths of its assets and in a meta tag."""
     if not base:
         return shell
     told = f'<meta name="base-path" content="{escape(base)}" />'
@@ -51,11 +51,11 @@ def below_base(shell: str, base: str) -> str:
 
 @require_safe
 def ping(request: HttpRequest) -> HttpResponse:
-    """Tell a supervisor that the web process answers; asks nothing else."""
+    """Answer a supervisor's readiness check, without using database or Redis."""
     return HttpResponse("OK", content_type="text/plain")
 
 
 @csrf_exempt
 def no_such_endpoint(request: HttpRequest) -> JsonResponse:
-    """An API path that does not exist is not a page."""
-    return JsonResponse({"message": f"there is no {request.path}; /api/v1/docs lists what there is"}, status=404)
+    """A JSON 404 for API paths that do not exist."""
+    return JsonResponse({"message": f"there is no {request.path}; see /api/v1/docs"}, status=404)

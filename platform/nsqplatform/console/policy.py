@@ -1,4 +1,4 @@
-"""What a browser may do with our answers: load nothing from, send nothing to, and be framed by nobody else."""
+"""The Content-Security-Policy: pages load from, send to, and can be framed by this site only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; "
     "frame-ancestors 'none'; form-action 'self'"
 )
-"""Inline styles are how charts place their parts."""
+"""Inline styles are permitted because charts position their parts with them."""
 
 
 class ContentSecurityPolicy:
-    """Django's middleware: on every answer, since an error page is a page too."""
+    """Django middleware that adds the policy to every response, error pages included."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

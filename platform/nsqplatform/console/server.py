@@ -1,8 +1,8 @@
-"""Daphne, with a brake: a websocket whose browser does not keep up makes its sender wait.
+"""Daphne with backpressure on websockets.
 
-Daphne alone writes whatever it is given into the connection's buffer, without bound. With the brake, ``send`` returns
-once the buffer has room again; meanwhile messages wait in the browser's queue
-(cluster.live.subscribers), which is bounded: further messages are dropped.
+Daphne writes all messages into the connection's buffer, without limit. Here, ``send`` returns once the buffer has
+space again. Meanwhile, messages wait in the browser's queue (cluster.live.subscribers), which has a limit: further
+messages are dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 @implementer(IPushProducer)
 class Brake:
-    """Hears from a transport when its buffer is full and when it has room; see Twisted's IPushProducer."""
+    """Notified by a transport when its buffer is full and when it has space; see Twisted's IPushProducer."""
 
     def __init__(self) -> None:
         self._room = asyncio.Event()
@@ -31,7 +31,7 @@ class Brake:
         self._room.set()
 
     def stopProducing(self) -> None:
-        self._room.set()  # the connection is gone: let the sender find out
+        self._room.set()  # the connection is closed: the sender gets an error
 
     async def released(self) -> None:
         await self._room.wait()
@@ -39,7 +39,7 @@ class Brake:
 
 class BrakingServer(Server):
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
-        # Daphne's limit on what a browser may send is one on what it may be sent as well, and a snapshot may be larger.
+        # Daphne applies its limit of received messages to sent ones too, and a snapshot may be larger.
         limit, protocol.maxMessagePayloadSize = getattr(protocol, "maxMessagePayloadSize", 0), 0
         try:
             await super().handle_reply(protocol, message)
@@ -47,13 +47,13 @@ class BrakingServer(Server):
             protocol.maxMessagePayloadSize = limit
         if message["type"] == "websocket.accept":
             protocol.brake = Brake()
-            protocol.unregisterProducer()  # the HTTP channel that the connection began as
+            protocol.unregisterProducer()  # the connection's original HTTP channel
             protocol.registerProducer(protocol.brake, True)
         elif message["type"] == "websocket.send":
             await protocol.brake.released()
 
 
 class CommandLine(CommandLineInterface):
-    """Daphne's command line, on our server."""
+    """Daphne's command line with BrakingServer."""
 
     server_class = BrakingServer

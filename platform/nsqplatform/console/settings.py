@@ -1,6 +1,6 @@
-"""Django's settings, drawn from :mod:`console.environment`.
+"""Django's settings, from :mod:`console.environment`.
 
-With nothing configured: SQLite in WAL mode and a Redis on a Unix socket below ``$NSQ_HOME``, which ``nsq up`` starts.
+By default: SQLite in WAL mode, and a Redis on a Unix socket in ``$NSQ_HOME``, which ``nsq up`` starts.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP
 
 DATABASES = {"default": dj_database_url.parse(NSQ.database_url)}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    # Web, worker, beat and collector write to one file. IMMEDIATE takes the write lock at BEGIN, where SQLite waits for
-    # `timeout` seconds; a transaction that began by reading would be refused at once instead.
+    # Several processes write to one file. IMMEDIATE takes the write lock at BEGIN, for which SQLite waits up to
+    # `timeout` seconds; a transaction that reads first would fail at once instead.
     DATABASES["default"]["OPTIONS"] = {
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",
@@ -75,7 +75,7 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", 
 
 AUTH_USER_MODEL = "accounts.User"
 SESSION_ENGINE = "nsqplatform.accounts.sessions"
-NINJA_NUM_PROXIES = 0  # what X-Forwarded-For says would let a guesser choose whose attempts are counted
+NINJA_NUM_PROXIES = 0  # 0: an attacker could avoid limits with X-Forwarded-For
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
@@ -103,7 +103,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 
 
 def WHITENOISE_IMMUTABLE_FILE_TEST(path: str, url: str) -> bool:
-    """Vite puts a hash of the content into the names below ``assets/``."""
+    """True below ``assets/``, where Vite adds a hash of the content to file names."""
     return url.startswith(f"{STATIC_URL}assets/")
 
 
@@ -117,11 +117,11 @@ NSQ_REPORTS = NSQ.reports
 NSQ_SITE = NSQ.site
 SPARK_MASTER = NSQ.spark_master
 
-# Celery spells a Redis on a Unix socket its own way.
+# Celery has its own URL scheme for Redis on a Unix socket.
 CELERY_BROKER_URL = f"redis+socket://{urlsplit(REDIS_URL).path}" if REDIS_URL.startswith("unix:") else REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-# A report occupies a thread of its worker for as long as it takes, and nothing else may wait for one.
+# A report occupies a thread of its worker until it ends, so other tasks have their own queue.
 CELERY_TASK_DEFAULT_QUEUE = "dispatch"
 CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
@@ -129,7 +129,7 @@ CELERY_BEAT_SCHEDULER = "nsqplatform.reports.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
-# ---- what reports and alerts send
+# ---- notifications
 
 EMAIL_HOST, EMAIL_PORT = NSQ.mail.host, NSQ.mail.port
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = NSQ.mail.user, NSQ.mail.password

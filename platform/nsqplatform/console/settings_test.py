@@ -1,6 +1,6 @@
-"""Settings of the test run: the product's own, on a home that is thrown away.
+"""Settings of the tests: the platform's settings with a temporary data folder.
 
-The bundled Redis of the tests listens on ``$NSQ_HOME/redis.sock``, where the product expects it.
+The tests' Redis listens on the platform's default, ``$NSQ_HOME/redis.sock``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ for _name in (
 
 from nsqplatform.console.settings import *  # noqa: E402, F403
 
-# Slow hashing protects kept passwords; the tests keep none.
+# Slow hashes protect stored passwords, which tests do not have.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-# A file, since tests reach the database from several threads and from processes they start.
+# A file, because tests use the database from several threads and processes.
 DATABASES["default"]["TEST"] = {"NAME": f"{_home}/test.sqlite3"}  # noqa: F405

@@ -1,4 +1,4 @@
-"""Every path of the web process; what is no path of the server's own is a page of the web app."""
+"""The paths of the web process. Paths that are not the server's are pages of the web app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``nsq doctor`` looks at: each check says what it found and, where something is missing, what that costs."""
+"""The checks of ``nsq doctor``. Each returns what it found and, if something is missing, the consequences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMAND_SECONDS = 10
 
 @dataclass(frozen=True)
 class Finding:
-    """``ok``; ``note``: works, with a drawback; ``missing``: the platform needs it. ``cost`` is empty when it is ok."""
+    """``state``: ``ok``; ``note``: works with a drawback; ``missing``: required. ``cost`` is empty if ok."""
 
     name: str
     state: State
@@ -47,11 +47,11 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Every check, in the order a reader cares about them. A check that fails itself is a finding, not an end."""
+    """Run all checks, the most important first. If a check raises, that is its finding."""
     for check in CHECKS if CHECKOUT else (each for each in CHECKS if each not in BUILD_CHECKS):
         try:
             yield check()
-        except Exception as error:  # a machine can be broken in ways no list foresees
+        except Exception as error:  # a check may fail in unexpected ways
             yield Finding(check.__name__, "note", f"could not be checked: {type(error).__name__}: {error}")
 
 
@@ -71,7 +71,7 @@ def kernel() -> Finding:
         "kernel",
         "note",
         f"not compiled ({compiler or 'no C compiler on PATH'})",
-        f"the broker handles a fraction of the messages a second, and is right all the same; {cure}",
+        f"the broker works, but handles far fewer messages per second; {cure}",
     )
 
 
@@ -133,7 +133,7 @@ def write_access() -> Finding:
             "NSQ_HOME",
             "missing",
             f"cannot write to {home}: {error.strerror or error}",
-            "nothing can be kept; set NSQ_HOME to a folder of yours",
+            "no data can be stored; set NSQ_HOME to a folder that you can write to",
         )
     return Finding("NSQ_HOME", "ok", str(home))
 
@@ -144,18 +144,18 @@ def disk() -> Finding:
     kind = file_system(place)
     found = f"{free / (1 << 30):.1f} GiB free, {kind}"
     if free < LITTLE_DISK:
-        return Finding("disk", "missing", found, "the broker refuses messages when it cannot set aside their room")
+        return Finding("disk", "missing", found, "the broker refuses messages when it cannot allocate disk space")
     if kind.startswith(NETWORK_FILE_SYSTEMS):
         return Finding(
             "disk",
             "note",
             found,
-            "on a network file system mapped files are slow, and locks may not hold; use a local disk",
+            "mapped files are slow on a network file system, and locks may not work; use a local disk",
         )
     if kind == "tmpfs":
-        return Finding("disk", "note", found, "this is memory: a restart of the machine forgets everything")
+        return Finding("disk", "note", found, "this is memory: all data is lost when the machine restarts")
     if free < ENOUGH_DISK:
-        return Finding("disk", "note", found, "a growing backlog and an archive of some weeks can fill it")
+        return Finding("disk", "note", found, "a growing backlog or an archive of some weeks can fill it")
     return Finding("disk", "ok", found)
 
 
@@ -166,7 +166,7 @@ def open_files() -> Finding:
             "open files",
             "note",
             f"at most {soft} per process",
-            f"so many clients and no more, each holds one; ulimit -n {min(hard, 65536)} allows more",
+            f"each client needs one, so this limits the number of clients; ulimit -n {min(hard, 65536)} raises it",
         )
     return Finding("open files", "ok", f"at most {soft} per process")
 
@@ -176,16 +176,14 @@ def ports() -> Finding:
     for flag, (default, _) in ADDRESSES.items():
         address = parse_address(default)
         if bind_error(address):
-            taken.append(
-                f"{address.port} by {holder(address.port) or 'a process that the system does not name'} ({flag})"
-            )
+            taken.append(f"{address.port} by {holder(address.port) or 'an unknown process'} ({flag})")
     if not taken:
         return Finding("ports", "ok", "free: " + ", ".join(str(parse_address(d).port) for d, _ in ADDRESSES.values()))
     return Finding(
         "ports",
         "note",
         "taken: " + "; ".join(taken),
-        "fine if that is your running platform; otherwise nsq up needs the flags in brackets to choose others",
+        "this is fine if your platform is running; otherwise choose other ports with the flags in brackets",
     )
 
 
@@ -226,7 +224,7 @@ def database() -> Finding:
             return Finding("database", "missing", f"{shown}: {reason}", "the web platform does not start")
         return Finding("database", "ok", shown)
     file = default_home() / "platform.sqlite3"
-    state = f"{file.stat().st_size / (1 << 20):.1f} MiB" if file.exists() else "made at the first start"
+    state = f"{file.stat().st_size / (1 << 20):.1f} MiB" if file.exists() else "created at the first start"
     return Finding("database", "ok", f"SQLite {sqlite3.sqlite_version}, {file}, {state}")
 
 
@@ -247,11 +245,11 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 BUILD_CHECKS = (node, chromium)
-"""What building and testing a checkout needs."""
+"""The checks for building and testing a checkout."""
 
 
 def output_of(*command: str) -> str:
-    """What a command prints; empty if it cannot be run or fails."""
+    """The output of a command; empty if it cannot be run or fails."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -260,12 +258,12 @@ def output_of(*command: str) -> str:
 
 
 def existing(path: Path) -> Path:
-    """The nearest folder above ``path`` that exists, itself included."""
+    """``path`` or its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds ``path``; ``unknown`` where no mount is listed for it."""
+    """The type of the file system of ``path``; ``unknown`` if no mount is listed for it."""
     resolved = str(path.resolve())
     best, kind = "", "unknown"
     for mount in psutil.disk_partitions(all=True):

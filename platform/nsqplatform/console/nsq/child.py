@@ -1,4 +1,4 @@
-"""One supervised process: started, watched until it answers, restarted when it dies, stopped with patience."""
+"""One supervised process: it is started, awaited until it is ready, restarted after a crash, and stopped."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ SLOW_START_SECONDS = 30.0
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0
-"""A process that has answered for this long starts again at the shortest pause."""
+"""After a process was ready for this long, its next restart has the shortest delay."""
 LAST_WORDS_SECONDS = 1.0
 LONGEST_LINE = 64 * 1024
-"""Bytes of output without a newline that are shown as a line all the same."""
+"""Output without a newline is split into lines of this many bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What to run and how to treat it.
+    """What to run, and how.
 
-    ``ready`` answers whether the process does its work; it is asked again and again and may raise. ``detail`` stands in
-    its line of state.
+    ``ready`` returns whether the process is ready; it is called repeatedly and may raise. ``detail`` is shown with its
+    state.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Service:
 
 
 class Listener(Protocol):
-    """Who hears of a child's life; console.nsq.screen.Screen is one."""
+    """Receives a child's output and states; console.nsq.screen.Screen is one."""
 
     def log(self, name: str, line: str) -> None: ...
     def state(self, name: str, state: str, detail: str) -> None: ...
 
 
 def _prctl() -> Callable[[int, int], int] | None:
-    """Linux's prctl, looked up before any fork: between fork and exec a child should touch as little as it can."""
+    """Linux's prctl, looked up in advance, because a child should do as little as possible between fork and exec."""
     if not sys.platform.startswith("linux"):
         return None
     prctl: Callable[[int, int], int] = ctypes.CDLL(None, use_errno=True).prctl
@@ -63,7 +63,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Child:
-    """A service's process through all its lives. ``start`` it, await ``running``, and ``stop`` it once."""
+    """A service's process, across restarts. Call ``start``, await ``running``, and call ``stop`` once."""
 
     def __init__(self, service: Service, listener: Listener) -> None:
         self.service = service
@@ -84,7 +84,7 @@ class Child:
             return
         process = self._process
         if process is None or process.returncode is not None:
-            self._keeper.cancel()  # it sleeps between two lives, or could not be spawned at all
+            self._keeper.cancel()  # it waits for a restart, or the process could not be started
             await asyncio.gather(self._keeper, return_exceptions=True)
             return
         asked_at = time.monotonic()
@@ -96,13 +96,13 @@ class Child:
         except TimeoutError:
             self.kill()
             await self._keeper
-            self._state("stopped", f"killed, {self.service.stop_seconds:g} s after it was asked to end")
+            self._state("stopped", f"killed {self.service.stop_seconds:g} s after SIGTERM")
             return
         ending = "killed" if self._killed else describe_exit(process.returncode)
         self._state("stopped", f"{ending}, {time.monotonic() - asked_at:.1f} s")
 
     def kill(self) -> None:
-        """End the process and its descendants now, for good. Does nothing where there is none."""
+        """Kill the process and its descendants now, without a restart. Does nothing if there is none."""
         self._stopping = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -111,7 +111,7 @@ class Child:
         kill_tree(process.pid)
 
     async def _keep(self) -> None:
-        """Live after life, with a growing pause between them, until ``stop``."""
+        """Run the process and restart it with increasing delays, until ``stop``."""
         backoff = FIRST_BACKOFF_SECONDS
         while True:
             steady_since: float | BaseException | None = None
@@ -125,7 +125,7 @@ class Child:
                 pump = asyncio.create_task(self._pump(process))
                 await process.wait()
                 watcher.cancel()
-                # Its last words; a descendant that lives on may hold the pipe open, and is not waited for.
+                # Read the last output. A descendant may keep the pipe open and is not awaited.
                 await asyncio.wait([pump], timeout=LAST_WORDS_SECONDS)
                 pump.cancel()
                 (steady_since,) = await asyncio.gather(watcher, return_exceptions=True)
@@ -144,11 +144,11 @@ class Child:
 
         def die_with_parent() -> None:
             if PRCTL is not None:
-                PRCTL(PR_SET_PDEATHSIG, sigterm)  # so that it can still save what it has
-                if os.getppid() != parent:  # it died between the fork and the line above
+                PRCTL(PR_SET_PDEATHSIG, sigterm)  # not SIGKILL, so that it can save its data
+                if os.getppid() != parent:  # the parent died between the fork and the line above
                     os._exit(1)
 
-        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children in order.
+        # In its own session: Ctrl-C in the terminal reaches only `up`, which stops the children in order.
         process = await asyncio.create_subprocess_exec(
             *self.service.command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -163,14 +163,14 @@ class Child:
         return process
 
     async def _watch(self, process: asyncio.subprocess.Process) -> float:
-        """Ask until the process answers; return when that was, on the monotonic clock."""
+        """Call ``ready`` until the process is ready; return the time of the monotonic clock."""
         started_at = time.monotonic()
         slow = False
         while True:
             try:
                 if await self.service.ready():
                     break
-            except Exception:  # whatever a process that is not there yet makes a client raise
+            except Exception:  # clients raise various errors if the process does not listen yet
                 pass
             waited = time.monotonic() - started_at
             if waited > SLOW_START_SECONDS and not slow:
@@ -183,7 +183,7 @@ class Child:
         return ready_at
 
     async def _pump(self, process: asyncio.subprocess.Process) -> None:
-        """Hand the process's output over line by line until it closes it."""
+        """Pass the process's output on line by line, until the process closes it."""
         assert process.stdout is not None
         pending = b""
         while chunk := await process.stdout.read(LONGEST_LINE):
@@ -207,7 +207,7 @@ def describe_exit(returncode: int | None) -> str:
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL for a process and all its descendants: a worker's JVM is in another process group."""
+    """Kill a process and all its descendants. A process group is not enough: a worker's JVM is in another one."""
     try:
         process = psutil.Process(pid)
         family = [*process.children(recursive=True), process]

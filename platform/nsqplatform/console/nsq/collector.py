@@ -1,4 +1,4 @@
-"""``nsq collector``: asks every broker once a second, for all browsers and the archive."""
+"""``nsq collector``: polls every broker once a second, for all browsers and the archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nsq demo``: traffic to look at, through a running platform."""
+"""``nsq demo``: demonstration traffic through a running platform."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nsqplatform.console.nsq.traffic import Counts, Finished, Traffic
 
 REFRESH_SECONDS = 1.0
 LINE_SECONDS = 10.0
-"""Between two lines where no line can be written over: in a pipe or a file."""
+"""Interval of status lines if the output is not a terminal."""
 
 
 def positive(text: str) -> float:
@@ -34,14 +34,14 @@ def positive(text: str) -> float:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run until ``--duration`` is over or a signal. Exit 1 if no broker is there."""
+    """Run until ``--duration`` is over or a signal. Exit 1 if no broker answers."""
     parser = argparse.ArgumentParser(
         prog="nsq demo",
-        description="A small shop's traffic: fast and slow consumers, failures that are tried again, deferred "
-        "messages, an ephemeral channel, and one channel that falls behind. Ctrl-C ends it.",
+        description="Traffic of a small shop: fast and slow consumers, retried failures, deferred messages, "
+        "an ephemeral channel, and one channel whose backlog grows. Ctrl-C ends it.",
     )
     parser.add_argument("--rate", type=positive, default=200.0, metavar="N", help="messages a second (%(default)g)")
-    parser.add_argument("--duration", type=positive, metavar="SECONDS", help="end by itself after this long")
+    parser.add_argument("--duration", type=positive, metavar="SECONDS", help="end after this time")
     parser.add_argument(
         "--latencies", type=Path, metavar="FILE", help="write finished_at_us,topic,channel,latency_ns of every message"
     )
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         type=address,
         action="append",
         metavar="HOST:PORT",
-        help="a broker to publish to, and to consume from (127.0.0.1:4150); repeatable",
+        help="a broker to publish to and to consume from (127.0.0.1:4150); repeatable",
     )
     parser.add_argument(
         "--lookupd-http-address",
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         action="append",
         default=[],
         metavar="HOST:PORT",
-        help="a registry that tells consumers of the brokers instead; repeatable",
+        help="a registry from which consumers get the brokers instead; repeatable",
     )
     options = parser.parse_args(argv)
     brokers: list[Address] = options.nsqd_tcp_address or [parse_address("127.0.0.1:4150")]
@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def latency_file(path: Path | None) -> Iterator[Finished | None]:
-    """Where every finished message is noted as it is finished; None without a path. Raises OSError."""
+    """A function that writes each finished message to the file; None without a path. Raises OSError."""
     if path is None:
         yield None
         return
@@ -97,7 +97,7 @@ def latency_file(path: Path | None) -> Iterator[Finished | None]:
 
 
 async def run(traffic: Traffic, duration: float | None) -> None:
-    """Traffic with a line of status, until the time is over or a signal comes. Raises ConnectFailed."""
+    """Run the traffic and show the status until the time is over or a signal arrives. Raises ConnectFailed."""
     interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -117,7 +117,7 @@ async def run(traffic: Traffic, duration: float | None) -> None:
 
 
 async def show(counts: Counts) -> None:
-    """One line, written over every second on a terminal, written anew now and then elsewhere."""
+    """Show the status: on a terminal as one line that is updated every second, otherwise as lines at intervals."""
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     last, last_at = Counts(), time.monotonic()
     pause = REFRESH_SECONDS if console.is_terminal else LINE_SECONDS
@@ -130,7 +130,7 @@ async def show(counts: Counts) -> None:
 
 
 class Quiet:
-    """Stands in for rich's Live where lines cannot be written over."""
+    """Replaces rich's Live if the output is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -146,7 +146,7 @@ class Quiet:
 
 
 def status(counts: Counts, last: Counts | None, seconds: float) -> Text:
-    """``published 1,204 (198/s), finished …``; rates since ``last`` where there is one."""
+    """``published 1,204 (198/s), finished …``; with rates since ``last`` if given."""
 
     def counted(verb: str, now: int, then: int | None) -> str:
         rate = f" ({(now - then) / seconds:,.0f}/s)" if then is not None and seconds > 0 else ""

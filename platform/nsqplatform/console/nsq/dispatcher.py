@@ -1,4 +1,4 @@
-"""``nsq dispatcher``: the Celery worker of what takes moments: due schedules, notifications, removing old results."""
+"""``nsq dispatcher``: the Celery worker for short tasks: due schedules, notifications, removal of old results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqplatform.console.nsq.prepare import load_django
 from nsqplatform.console.nsq.worker import work
 
 CONCURRENCY = 8
-"""A webhook that does not answer occupies a thread for ten seconds."""
+"""Number of threads. A webhook that does not answer occupies one for ten seconds."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""``nsq doctor``: is this machine fit for the platform, and what does each missing thing cost?"""
+"""``nsq doctor``: checks whether this machine has what the platform needs."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def show(findings: Sequence[Finding]) -> None:
     missing = sum(finding.state == "missing" for finding in findings)
     notes = sum(finding.state == "note" for finding in findings)
     if missing:
-        console.print(f"\n{missing} needed, missing.", style="red")
+        console.print(f"\n{missing} required, missing.", style="red")
     elif notes:
-        console.print(f"\nGood to go, with {notes} drawback{'s' if notes > 1 else ''}.", style="yellow")
+        console.print(f"\nReady, with {notes} drawback{'s' if notes > 1 else ''}.", style="yellow")
     else:
-        console.print("\nAll is well.", style="green")
+        console.print("\nAll checks passed.", style="green")

@@ -1,4 +1,4 @@
-"""The folder of all data of a platform, and the lock on it."""
+"""The platform's data folder, and its lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 SOCKET_PATH_LIMIT = 100
-"""Bytes. ``sun_path`` holds 108 on Linux and 104 on macOS, its closing zero included."""
+"""Longest path of a Unix socket in bytes. ``sun_path`` has 108 on Linux and 104 on macOS, with the final zero."""
 
 
 class HomeInUse(Exception):
@@ -18,7 +18,7 @@ class HomeInUse(Exception):
 
 
 class Home:
-    """The folder, its parts, and the lock that one ``nsq up`` holds on it."""
+    """The data folder and its subfolders. As a context manager, it holds the lock of one ``nsq up``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,10 +28,10 @@ class Home:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Make the folders and take the lock. Raises HomeInUse, naming the holder's pid, and OSError."""
+        """Create the folders and take the lock. Raises HomeInUse with the holder's pid, and OSError."""
         for folder in (self.brokerd, self.redis, self.run):
             folder.mkdir(parents=True, exist_ok=True)
-        # Close-on-exec, as Python opens everything: a child that outlives `up` must not hold the lock.
+        # Python opens files with close-on-exec, so a child that outlives `up` does not hold the lock.
         lock = os.open(self.run / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,7 +44,7 @@ class Home:
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
-        for stale in self.run.glob("*.pid"):  # another process may have that number by now
+        for stale in self.run.glob("*.pid"):  # another process may have this pid by now
             stale.unlink()
         return self
 
@@ -53,7 +53,7 @@ class Home:
             os.close(self._lock)
 
     def redis_socket(self) -> Path:
-        """Where the platform looks for it, if a socket's path may be that long, else in the temporary folder."""
+        """Path of Redis's socket: in the data folder, or in the temporary folder if the path would be too long."""
         inside = self.path / "redis.sock"
         if len(os.fsencode(inside)) <= SOCKET_PATH_LIMIT:
             return inside

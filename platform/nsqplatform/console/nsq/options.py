@@ -8,7 +8,7 @@ from nsqplatform.console.nsq.ports import Address, parse_address
 
 
 def address(text: str) -> Address:
-    """``host:port``; a bad one is an error of the command line."""
+    """Parse ``host:port``; an invalid one is an error of the command line."""
     try:
         return parse_address(text)
     except ValueError as error:

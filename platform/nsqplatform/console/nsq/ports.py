@@ -1,4 +1,4 @@
-"""Listening addresses: reading them, asking whether they are free, and naming who holds one that is not."""
+"""Listening addresses: parsing, checking whether they are free, and finding the process that uses one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 
 
 class Address(NamedTuple):
-    """``host`` is empty for every interface, as in nsqd's ``:4150``."""
+    """``host`` is empty for all interfaces, as in nsqd's ``:4150``."""
 
     host: str
     port: int
@@ -22,12 +22,12 @@ class Address(NamedTuple):
 
     @property
     def reachable(self) -> Address:
-        """Where this machine's own processes find it: loopback in place of "every interface"."""
+        """The address for processes of this machine: loopback in place of all interfaces."""
         return Address("127.0.0.1", self.port) if self.host in ("", "0.0.0.0", "::") else self
 
 
 class Claim(NamedTuple):
-    """An address about to be listened on: what for, and the flag that chooses another."""
+    """An address to listen on: its purpose, and the flag that changes it."""
 
     address: Address
     purpose: str
@@ -35,10 +35,10 @@ class Claim(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``host:port``, ``:port`` or ``[v6]:port``. Raises ValueError, naming ``text``."""
+    """Parse ``host:port``, ``:port`` or ``[v6]:port``. Raises ValueError that names ``text``."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} is no host:port with a port from 1 to 65535")
+        raise ValueError(f"{text!r} is not host:port with a port from 1 to 65535")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
@@ -47,11 +47,11 @@ def parse_address(text: str) -> Address:
 
 
 def bind_error(address: Address) -> OSError | None:
-    """What would stop a server from listening at ``address`` now; None where nothing would."""
+    """The error that listening at ``address`` would raise now, or None."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
-            # As servers do: a connection of the last run still in TIME_WAIT is no reason to refuse.
+            # As servers do, so that connections in TIME_WAIT do not count.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
@@ -60,10 +60,10 @@ def bind_error(address: Address) -> OSError | None:
 
 
 def holder(port: int) -> str | None:
-    """Who listens on TCP ``port``, as ``name (pid n)``; None where the system does not tell."""
+    """The process that listens on TCP ``port``, as ``name (pid n)``; None if unknown."""
     try:
         connections = psutil.net_connections("tcp")
-    except psutil.Error:  # macOS shows other processes' sockets to root alone
+    except psutil.Error:  # macOS shows other processes' sockets to root only
         return None
     for connection in connections:
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
@@ -78,29 +78,29 @@ def describe_process(pid: int) -> str:
         name = process.name()
     except psutil.Error:
         return f"pid {pid}"
-    # "python3.11" says nothing about who it is; the words after it do.
+    # For "python3.11", the arguments identify the program.
     if name.startswith("python"):
         name = " ".join([os.path.basename(words[0]), *words[1:4]])[:60] if words else name
     return f"{name} (pid {pid})"
 
 
 def complaints(claims: Iterable[Claim]) -> list[str]:
-    """One line for each address that cannot be had: which, who has it, and the flag that chooses another."""
+    """One line for each address that cannot be used, with the process that uses it and the flag that changes it."""
     lines: list[str] = []
     seen: dict[int, Claim] = {}
     for claim in claims:
         address, purpose, flag = claim
         choose = f"choose another with {flag} {address.host}:PORT"
         if twin := seen.get(address.port):
-            lines.append(f"port {address.port} is asked for twice, by {twin.flag} and {flag}")
+            lines.append(f"port {address.port} is given twice, by {twin.flag} and {flag}")
             continue
         seen[address.port] = claim
         error = bind_error(address)
         if error is None:
             continue
         if error.errno == errno.EADDRINUSE:
-            taken_by = holder(address.port) or "a process that the system does not name"
-            lines.append(f"port {address.port} ({purpose}) is taken by {taken_by}; {choose}")
+            taken_by = holder(address.port) or "an unknown process"
+            lines.append(f"port {address.port} ({purpose}) is in use by {taken_by}; {choose}")
         else:
             lines.append(f"cannot listen on {address} ({purpose}): {error.strerror or error}; {choose}")
     return lines

@@ -1,4 +1,4 @@
-"""What the platform's processes need before their own work begins: Django, a database, an account."""
+"""Preparation of the platform's processes: Django, the database, the first account."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 def load_django() -> None:
-    """Make Django's settings and applications ready. Raises what bad settings raise."""
+    """Load Django's settings and applications. Raises the errors of invalid settings."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
     import django
 
@@ -15,14 +15,14 @@ def load_django() -> None:
 
 
 class SignInLink(NamedTuple):
-    """``path`` is the part after the site's address; it signs ``account`` in once."""
+    """``path``, after the site's address, signs ``account`` in once."""
 
     account: str
     path: str
 
 
 def prepare_platform() -> SignInLink | None:
-    """Bring the database up to date, make the first account, and return a link that signs an administrator in."""
+    """Migrate the database, create the first account, and return a link that signs an administrator in."""
     load_django()
     from django.core.management import call_command
     from django.db import connections
@@ -38,7 +38,7 @@ def prepare_platform() -> SignInLink | None:
 
 
 def administrators_link(username: str | None = None) -> SignInLink | None:
-    """A link for ``username``, by default the oldest open administrator's account; None where there is none."""
+    """A link for ``username``, by default the oldest open administrator's account; None if there is none."""
     from nsqplatform.accounts.models import User
     from nsqplatform.accounts.roles import Role
     from nsqplatform.accounts.services import one_time_link

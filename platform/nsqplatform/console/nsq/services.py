@@ -1,4 +1,4 @@
-"""The platform's processes: how each is started, and how to tell that it does its work."""
+"""The platform's processes: their commands and readiness checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = tuple(name for stage in STAGES for name in stage)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What ``nsq up`` was asked to run, and where."""
+    """The processes that ``nsq up`` runs, and their addresses."""
 
     home: Home
     nsqd_tcp: Address
@@ -30,9 +30,9 @@ class Plan:
     http: Address
     without: frozenset[str]
     log_level: str
-    """Of broker and registry."""
+    """Log level of broker and registry."""
     redis_url: str | None
-    """A Redis that runs elsewhere; None for the bundled one."""
+    """URL of an external Redis; None for the bundled one."""
 
     def runs(self, name: str) -> bool:
         return name not in self.without and not (name == "redis" and self.redis_url)
@@ -43,7 +43,7 @@ class Plan:
         return any(map(self.runs, PLATFORM))
 
     def claims(self) -> list[Claim]:
-        """The addresses the chosen processes will listen on."""
+        """The addresses on which the chosen processes listen."""
         every = {
             "brokerd": [
                 Claim(self.nsqd_tcp, "the broker's TCP", "--nsqd-tcp-address"),
@@ -58,7 +58,7 @@ class Plan:
         return [claim for name, claims in every.items() if self.runs(name) for claim in claims]
 
     def environment(self) -> dict[str, str]:
-        """What the platform's processes read, as docs/architecture.md lists it."""
+        """The environment variables of the platform's processes (docs/architecture.md)."""
         made = {
             "NSQ_HOME": str(self.home.path),
             "REDIS_URL": self.redis_url or f"unix://{self.home.redis_socket()}",
@@ -72,7 +72,7 @@ class Plan:
         return made
 
     def stages(self) -> list[list[Service]]:
-        """The chosen services in the order of need: stores and registry, broker, then what lives from them."""
+        """The chosen services in order of dependency: Redis and registry, broker, then the platform's processes."""
         makers = {
             "redis": self._redis,
             "lookup": self._lookup,
@@ -115,7 +115,7 @@ class Plan:
             *("--log-level", self.log_level),
         ]
         if self.nsqd_tcp.reachable == self.nsqd_tcp:
-            # Where it is told to listen is where consumers are told to come; a host's name may resolve elsewhere.
+            # Consumers get the listening address, because the host's name may resolve to another one.
             arguments += ["--broadcast-address", self.nsqd_tcp.host]
         if self.runs("lookup"):
             arguments += ["--lookupd-tcp-address", self.lookupd_tcp.reachable]
@@ -129,7 +129,7 @@ class Plan:
     def _collector(self) -> Service:
         redis_url = self.environment()["REDIS_URL"]
         return Service(
-            name="collector", command=nsq("collector"), detail="asks every second", ready=snapshot_taken(redis_url)
+            name="collector", command=nsq("collector"), detail="polls every second", ready=snapshot_taken(redis_url)
         )
 
     def _web(self) -> Service:
@@ -144,10 +144,10 @@ class Plan:
         return self._announcing("worker", "runs reports")
 
     def _dispatcher(self) -> Service:
-        return self._announcing("dispatcher", "queues due reports, notifies")
+        return self._announcing("dispatcher", "queues due reports, sends notifications")
 
     def _beat(self) -> Service:
-        return self._announcing("beat", "tells when reports are due")
+        return self._announcing("beat", "checks which reports are due")
 
     def _announcing(self, name: str, detail: str) -> Service:
         pid_file = self.home.run / f"{name}.pid"
@@ -161,7 +161,7 @@ class Plan:
 
 
 def python_path() -> str:
-    """``PYTHONPATH`` of child processes: in a checkout its source roots come first, whatever is installed."""
+    """``PYTHONPATH`` of child processes: the source roots of a checkout precede installed packages."""
     roots = [str(CHECKOUT / root) for root in (".", "platform", "lookup", "analytics")] if CHECKOUT else []
     return os.pathsep.join([*roots, *filter(None, [os.environ.get("PYTHONPATH", "")])])
 

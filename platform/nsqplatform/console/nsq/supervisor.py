@@ -1,4 +1,4 @@
-"""Runs a list of services in stages: each stage starts when the one before answers, and stops before it."""
+"""Runs services in stages: each stage starts when the previous one is ready, and stops before it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nsqplatform.console.nsq.child import Child, Listener, Service
 
 
 class Supervisor:
-    """Children in stages. What is started last depends on the rest, so it is stopped first."""
+    """Children in stages. The last stage depends on the others, so it is stopped first."""
 
     def __init__(self, stages: Sequence[Sequence[Service]], listener: Listener) -> None:
         self._stages = [[Child(service, listener) for service in stage] for stage in stages]
@@ -19,19 +19,19 @@ class Supervisor:
         return [child.service for stage in self._stages for child in stage]
 
     async def start(self, stage: int) -> None:
-        """Start one stage and return when all of it answers, however long that takes."""
+        """Start a stage and return when all its services are ready, without a time limit."""
         children = self._stages[stage]
         for child in children:
             child.start()
         await asyncio.gather(*(child.running.wait() for child in children))
 
     async def stop(self) -> None:
-        """Stop everything that was started, the last stage first, each stage's children together."""
+        """Stop all started services, the last stage first, the children of a stage together."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(child.stop() for child in stage))
 
     def kill(self) -> None:
-        """End every process now, descendants included; what ``stop`` waits for then happens at once."""
+        """Kill all processes with their descendants now, so that ``stop`` need not wait."""
         for stage in self._stages:
             for child in stage:
                 child.kill()

@@ -1,4 +1,4 @@
-"""A small shop's messages: who publishes what, who consumes it how fast, and what goes wrong. ``nsq demo`` runs it."""
+"""The traffic of ``nsq demo``, a small shop: topics, channels, processing times and failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsqwire.errors import NSQError
 
 TICK_SECONDS = 0.05
 WAVE_SECONDS = 120.0
-"""Traffic swells and ebbs by half in this time, so that the charts have a shape."""
+"""Period in which the rate varies by half, so that charts have a shape."""
 STOP_GRACE = timedelta(seconds=5)
 
 
@@ -24,7 +24,7 @@ STOP_GRACE = timedelta(seconds=5)
 class Channel:
     """How a channel's consumers behave. ``work_seconds`` is the median of a log-normal, ``spread`` its sigma.
 
-    ``load`` is arrivals over capacity: a channel above 1 falls behind for ever.
+    ``load`` is arrival rate / capacity: above 1, the channel's backlog grows.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Channel:
     clients: int = 1
 
     def sized(self, rate: float) -> tuple[int, float]:
-        """Handlers in all and each one's median work, so that ``rate`` messages a second make ``load``."""
+        """Number of handlers and their median work in seconds, for which ``rate`` messages per second give ``load``."""
         mean = self.work_seconds * math.exp(self.spread**2 / 2)
         handlers = max(self.clients, math.ceil(rate * mean / self.load))
         if self.load <= 1:
@@ -45,7 +45,7 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True)
 class Topic:
-    """``share`` of all publishes; ``deferred`` of its messages are to be delivered later, in 5 to 45 s."""
+    """``share``: fraction of all publishes; ``deferred``: fraction of its messages that are deferred by 5 to 45 s."""
 
     name: str
     share: float
@@ -87,7 +87,7 @@ SHOP = (
 
 @dataclass
 class Counts:
-    """What happened so far; ``backlog`` is what the channels above load 1 have not finished."""
+    """Counts so far; ``backlog``: unfinished messages of the channels with a load above 1."""
 
     published: int = 0
     refused: int = 0
@@ -103,7 +103,7 @@ Finished = Callable[[str, str, int], None]
 
 
 class Traffic:
-    """Publishes and consumes until it is stopped."""
+    """Publishes and consumes until ``stop``."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Traffic:
         lookupd_http_addresses: Sequence[str] = (),
         finished: Finished | None = None,
     ) -> None:
-        """``rate`` is messages published a second, in all. Consumers ask the registries, if some are given."""
+        """``rate``: messages published per second in total. Consumers use the registries, if any are given."""
         self.counts = Counts()
         self._rate = rate
         self._producers = [Producer(address) for address in nsqd_tcp_addresses]
@@ -125,7 +125,7 @@ class Traffic:
         self._random = random.Random()
 
     async def start(self) -> None:
-        """Connect the producers and the consumers. Raises ConnectFailed, and then leaves nothing open."""
+        """Connect the producers and consumers. Raises ConnectFailed after closing all connections."""
         try:
             for producer in self._producers:
                 await producer.start()
@@ -138,7 +138,7 @@ class Traffic:
         self._running += [asyncio.create_task(self._publish(topic)) for topic in SHOP]
 
     async def stop(self) -> None:
-        """Publish no more, let handlers end what they have in their hands, and close every connection."""
+        """Stop publishing, wait for running handlers, and close all connections."""
         for task in self._running:
             task.cancel()
         for producer in self._producers:
@@ -161,7 +161,7 @@ class Traffic:
                 self.counts.requeued += 1
                 return
             message.finish()
-            # Behind the FIN in the event loop's queue, for its way to the broker is part of the latency.
+            # Queued after the FIN in the event loop, because the FIN's transmission is part of the latency.
             loop.call_soon(self._note_finished, topic.name, channel.name, message.timestamp)
 
         for number in range(1, channel.clients + 1):
@@ -188,7 +188,7 @@ class Traffic:
             self._finished(topic, channel, latency_ns)
 
     async def _publish(self, topic: Topic) -> None:
-        """Publish at the topic's rate, in waves, evenly over the producers."""
+        """Publish at the topic's varying rate, evenly over the producers."""
         loop = asyncio.get_running_loop()
         began = last = loop.time()
         owed = 0.0
@@ -197,7 +197,7 @@ class Traffic:
             await asyncio.sleep(TICK_SECONDS)
             now = loop.time()
             wave = 1 + 0.5 * math.sin(2 * math.pi * (now - began) / WAVE_SECONDS)
-            # A stall is not made up for: the shop's visitors would have gone elsewhere.
+            # Publishes missed in a stall are not made up for.
             owed += self._rate * topic.share * wave * min(now - last, 1.0) * self._random.uniform(0.5, 1.5)
             last = now
             while owed >= 1:

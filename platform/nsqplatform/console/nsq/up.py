@@ -1,4 +1,4 @@
-"""``nsq up``: the whole platform on one machine, from nothing, until Ctrl-C."""
+"""``nsq up``: runs the whole platform on one machine until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from nsqplatform.console.nsq.services import NAMES, PLATFORM, STAGES, Plan
 from nsqplatform.console.nsq.supervisor import Supervisor
 
 ADDRESSES = {
-    "--nsqd-tcp-address": ("127.0.0.1:4150", "where the broker listens for clients"),
-    "--nsqd-http-address": ("127.0.0.1:4151", "where the broker listens for HTTP"),
-    "--lookupd-tcp-address": ("127.0.0.1:4160", "where the registry listens for brokers"),
-    "--lookupd-http-address": ("127.0.0.1:4161", "where the registry listens for HTTP"),
-    "--http-address": ("127.0.0.1:4171", "where the web platform listens"),
+    "--nsqd-tcp-address": ("127.0.0.1:4150", "the broker's address for clients"),
+    "--nsqd-http-address": ("127.0.0.1:4151", "the broker's HTTP address"),
+    "--lookupd-tcp-address": ("127.0.0.1:4160", "the registry's address for brokers"),
+    "--lookupd-http-address": ("127.0.0.1:4161", "the registry's HTTP address"),
+    "--http-address": ("127.0.0.1:4171", "the web platform's address"),
 }
 
 
@@ -40,8 +40,8 @@ def process_names(text: str) -> list[str]:
 def parse(argv: Sequence[str]) -> Plan:
     parser = argparse.ArgumentParser(
         prog="nsq up",
-        description="Run broker, registry and web platform with all they need, and restart what dies. "
-        "Ctrl-C stops everything and loses nothing; a second Ctrl-C does not wait.",
+        description="Run broker, registry and web platform with all they need. Crashed processes restart. "
+        "Ctrl-C stops everything without loss; a second Ctrl-C does not wait.",
     )
     for flag, (default, purpose) in ADDRESSES.items():
         parser.add_argument(
@@ -52,7 +52,7 @@ def parse(argv: Sequence[str]) -> Plan:
         type=Path,
         default=default_home(),
         metavar="DIR",
-        help="folder of all data (default: $NSQ_HOME, else var/ in a checkout, else the user's data folder)",
+        help="data folder (default: $NSQ_HOME, else var/ in a checkout, else the user's data folder)",
     )
     parser.add_argument(
         "--without",
@@ -60,13 +60,13 @@ def parse(argv: Sequence[str]) -> Plan:
         action="extend",
         default=[],
         metavar="NAME[,NAME]",
-        help=f"processes to leave out, of {', '.join(NAMES)}",
+        help=f"processes not to run, of {', '.join(NAMES)}",
     )
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warn", "error", "fatal"),
         default="warn",
-        help="what broker and registry log (%(default)s); info tells of every request",
+        help="log level of broker and registry (%(default)s); info includes every request",
     )
     options = parser.parse_args(argv)
     plan = Plan(
@@ -81,12 +81,12 @@ def parse(argv: Sequence[str]) -> Plan:
         redis_url=os.environ.get("REDIS_URL"),
     )
     if "redis" in plan.without and plan.runs_platform and not plan.redis_url:
-        parser.error(f"--without redis needs REDIS_URL, where {', '.join(PLATFORM)} meet")
+        parser.error(f"--without redis needs REDIS_URL, for {', '.join(PLATFORM)}")
     return plan
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run until a signal ends it. Exit 0 after a clean stop, 1 where it could not begin."""
+    """Run until a signal. Exit 0 after a clean stop, 1 if it could not start."""
     plan = parse(argv)
     if lines := complaints(plan.claims()):
         for line in lines:
@@ -105,7 +105,7 @@ class Up:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # Of this process too: it prepares the database.
+        # Also set in this process, which prepares the database.
         os.environ.update(plan.environment(), DJANGO_SETTINGS_MODULE="nsqplatform.console.settings")
         stages = plan.stages()
         self.screen = Screen(service.name for stage in stages for service in stage)
@@ -116,7 +116,7 @@ class Up:
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, self._signalled)
-        self.screen.say(f"nsq up: everything is kept in {self.plan.home.path}", "bold")
+        self.screen.say(f"nsq up: all data is in {self.plan.home.path}", "bold")
         starting = asyncio.create_task(self._start())
         interrupted = asyncio.create_task(self.interrupted.wait())
         await asyncio.wait([starting, interrupted], return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +129,7 @@ class Up:
         for task in (starting, interrupted):
             task.cancel()
         await self.supervisor.stop()
-        self.screen.say("nsq up: everything is stopped", "bold")
+        self.screen.say("nsq up: all processes are stopped", "bold")
         return status
 
     async def _start(self) -> None:
@@ -150,8 +150,8 @@ class Up:
 
     def _signalled(self) -> None:
         if self.interrupted.is_set():
-            self.screen.say("nsq up: again; not waiting any longer", "red")
+            self.screen.say("nsq up: second signal; killing all processes", "red")
             self.supervisor.kill()
             return
-        self.screen.say("nsq up: stopping; once more to force it", "bold")
+        self.screen.say("nsq up: stopping; Ctrl-C again to force it", "bold")
         self.interrupted.set()

@@ -1,4 +1,4 @@
-"""``nsq web``: Daphne, serving pages, API and websockets."""
+"""``nsq web``: Daphne, which serves pages, API and websockets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def main(argv: Sequence[str]) -> int:
         type=address,
         default=parse_address("127.0.0.1:4171"),
         metavar="HOST:PORT",
-        help="where to listen (%(default)s)",
+        help="address to listen on (%(default)s)",
     )
     parser.add_argument(
-        "--http-fd", type=int, metavar="N", help="a listening socket that was inherited, in place of an address"
+        "--http-fd", type=int, metavar="N", help="descriptor of an inherited listening socket, in place of an address"
     )
     options = parser.parse_args(argv)
     if options.http_fd is not None:
         return serve(["--fd", str(options.http_fd)])
     host, port = options.http_address
-    # Daphne logs that it cannot listen and stays; a supervisor needs the exit.
+    # If Daphne cannot listen, it logs that and keeps running; a supervisor needs an exit.
     if error := bind_error(options.http_address):
         taken_by = holder(port)
         parser.exit(
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def serve(where: list[str]) -> int:
-    """Daphne's own loop, until a signal ends it."""
+    """Run Daphne until a signal."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
     from nsqplatform.console.server import CommandLine
 

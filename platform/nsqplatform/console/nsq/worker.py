@@ -23,16 +23,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def work(queue: str, *, name: str, concurrency: int) -> int:
-    """Run the tasks of one queue until a signal ends it."""
+    """Run the tasks of one queue until a signal."""
     from celery.platforms import SecurityWarning
     from celery.signals import worker_ready
 
     from nsqplatform.console.celery import app
 
-    # About root and pickle: tasks are JSON here.
+    # Celery's warning about root and pickle: our tasks are JSON.
     warnings.simplefilter("ignore", SecurityWarning)
     worker_ready.connect(lambda **_: announce(), weak=False)
-    # Threads: a report is a process of its own, and a thread that waits for it costs nothing.
+    # Threads, because a report is a separate process and its thread only waits.
     app.worker_main(
         [
             "--quiet",

@@ -1,4 +1,4 @@
-"""``django-admin nsq …``: the same command where Django is already loaded (``manage.py nsq`` goes round it)."""
+"""``django-admin nsq …``: the ``nsq`` command with Django already loaded. ``manage.py nsq`` does not use this."""
 
 import sys
 from typing import Any
@@ -12,7 +12,7 @@ class Command(BaseCommand):
     help = "The broker, the registry, the platform's processes and the tools; nsq --help lists them."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Hand the arguments over unparsed: each subcommand has its own options, the reference's spelling included."""
+        """Pass the arguments on unparsed, because each subcommand has its own options."""
         sys.exit(main(argv[2:]))
 
     def handle(self, *args: Any, **options: Any) -> None:
