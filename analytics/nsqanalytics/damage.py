@@ -1,8 +1,8 @@
 """Files of the archive that cannot be read: found, and set aside so that everything else can go on.
 
 ``samples/date=…/hour=…/<name>`` becomes ``samples/_damaged/date=…/hour=…/<name>``, which no reader looks into. Nothing
-is deleted: a file that was repaired is moved back by hand. Files there are counted by the collector's metric
-``nsq_archive_damaged_files``.
+is deleted: a file that was repaired is moved back by hand. The collector counts the files there, for its metric
+``nsq_archive_damaged_files`` and for alerts.
 """
 
 from __future__ import annotations
@@ -39,9 +39,18 @@ def damaged_path(root: str) -> str:
     return f"{samples_path(root)}/{DAMAGED}"
 
 
-def count(root: str) -> int:
-    """How many files of an archive are set aside. Raises OSError if it cannot be listed."""
-    return sum(len(files) for files in Folder(damaged_path(root)).partitions().values())
+def names(root: str) -> list[str]:
+    """The files of an archive that are set aside, by hour and name, as paths relative to ``root``.
+
+    Raises OSError if they cannot be listed.
+    """
+    folder = Folder(damaged_path(root))
+    place = damaged_path(root).removeprefix(root).strip("/")
+    return [
+        f"{place}/{file.path.removeprefix(folder.root).strip('/')}"
+        for files in folder.partitions().values()
+        for file in files
+    ]
 
 
 def reason(folder: Folder, file: File, *, thorough: bool) -> str:

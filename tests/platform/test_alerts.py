@@ -19,6 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from nsqplatform.accounts.tokens import create_token
 from nsqplatform.alerts import evaluation
 from nsqplatform.alerts.models import Alert, Notifier, Rule
+from nsqplatform.cluster.collector import damaged_files
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.receivers import MailServer, Receiver
 
@@ -102,6 +103,42 @@ def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(go_cluster
     [past] = firing("resolved")
     assert (past["resolution"], past["value"]) == ("cleared", 500)
     assert firing() == []
+
+
+def test_damaged_archive_files_are_an_alert(go_cluster, collect, admin, tells, firing, receiver, tmp_path, monkeypatch):
+    """From the file that maintenance sets aside to the webhook; it resolves when an operator removes the files."""
+    monkeypatch.setattr(damaged_files, "EVERY_S", 0.1)
+    rule = {"name": "Damaged", "scope": "archive", "metric": "damaged_file_count", "threshold": 0}
+    tells(**rule)
+    collect()
+
+    def preview() -> dict[str, Any]:
+        answer = admin.request("POST", "alerts/rules/preview", BACKLOG | rule)
+        return dict(answer.json()) if answer.status_code == 200 else {}
+
+    none = [{"topic": "", "channel": "", "node": "", "value": 0, "beyond": False}]
+    wait_until(lambda: preview().get("rows") == none, "the collector has counted")
+    aside = tmp_path / "archive/samples/_damaged/date=2026-03-14/hour=01"
+    aside.mkdir(parents=True)
+    for name in ("5958-0123456789abcdef.parquet", "5959-0123456789abcdef.parquet"):
+        (aside / name).touch()
+    body = wait_until(lambda: receiver.bodies, "the webhook is told")[0]
+    first = "samples/_damaged/date=2026-03-14/hour=01/5958-0123456789abcdef.parquet"
+    assert body["text"].splitlines() == [
+        "[warning] firing: Damaged: archive",
+        f"archive: damaged files {body['alerts'][0]['value']:.0f}, above 0 ({body['alerts'][0]['detail']})",
+        "/alerts",
+    ]
+    assert body["alerts"][0]["detail"].startswith(first)
+    wait_until(lambda: preview()["rows"][0]["value"] == 2, "both are counted")
+    assert [each["rule"] for each in admin.request("GET", "alerts?state=firing&subject=arch").json()["alerts"]] == [
+        "Damaged"
+    ]
+    for file in aside.iterdir():
+        file.unlink()
+    wait_until(lambda: receiver.bodies[1:], "the webhook is told of the end")
+    [past] = firing("resolved")
+    assert (past["scope"], past["resolution"]) == ("archive", "cleared")
 
 
 def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firing, receiver):

@@ -127,6 +127,26 @@ def test_a_node_that_is_missing_needs_no_threshold(admin):
     assert (rule["comparison"], rule["threshold"], rule["topic_pattern"]) == ("above", 0.0, "*")
 
 
+def test_a_rule_of_the_archive_has_no_patterns(admin):
+    """Nor does the trail name any."""
+    body = {
+        "name": "Damaged",
+        "scope": "archive",
+        "metric": "damaged_file_count",
+        "node_pattern": "rack-*",
+        "hold_s": 0,
+    }
+    made = admin.request("POST", "alerts/rules", BACKLOG | body | {"threshold": 0})
+    assert made.status_code == 201, made.content
+    rule = made.json()
+    assert (rule["topic_pattern"], rule["channel_pattern"], rule["node_pattern"]) == ("*", "*", "*")
+    [entry] = AuditEntry.objects.filter(subject="Damaged")
+    assert entry.detail == "warning: archive damaged_file_count above 0 for 0 s"
+    refused = admin.request("POST", "alerts/rules", BACKLOG | body | {"metric": "depth"})
+    assert refused.status_code == 422
+    assert "metric: 'depth' is none of the archive's; there are damaged_file_count" in refused.json()["message"]
+
+
 def test_what_is_suggested_can_be_taken_as_it_is(admin):
     """Each is the body of a rule; none is there before somebody takes it."""
     offered = admin.request("GET", "alerts/rules/suggested").json()["rules"]
@@ -318,8 +338,10 @@ def test_an_operator_of_some_topics_attends_to_no_other_alerts(signed_in):
     rule = new_rule()
     mine, other = (firing(rule, topic=topic, channel="billing") for topic in ("orders.eu", "returns"))
     node = firing(new_rule(name="Missing", scope="node", metric="down"), node="10.0.0.7:4151")
+    archive = firing(new_rule(name="Damaged", scope="archive", metric="damaged_file_count"))
     limited = signed_in("operator", ["orders.*"])
     for alert, message in (
+        (archive, "you may act on topics orders.*, not on the archive"),
         (other, "you may act on topics orders.*, not on returns"),
         (node, "you may act on topics orders.*, not on nodes"),
     ):

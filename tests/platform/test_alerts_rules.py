@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired
+from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired, Resolved
 from nsqplatform.alerts.ledger import alert_of
 from nsqplatform.alerts.models import Rule
 from nsqplatform.alerts.readings import Reading, Subject, is_beyond
 from nsqplatform.alerts.standing import GAP_S, Event, Standing, step
 from nsqplatform.alerts.suggested import SUGGESTED
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqplatform.cluster.store import DamagedFiles
 from tests.platform.snapshots import picture_of
 
 # ---- one subject
@@ -329,6 +330,40 @@ def test_a_node_that_lost_messages_fires_until_its_process_starts_anew():
     assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}})) == []
     assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
     assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
+
+
+def test_damaged_archive_files_fire_until_there_are_none():
+    """The alert names the first file and counts the others. An unknown number changes nothing, for however long."""
+    [suggested] = [each for each in SUGGESTED if each["scope"] == "archive"]
+    clock = Clock(Rule(pk=4, resolve_after_s=0, **suggested))
+
+    def poll(damaged: DamagedFiles | None) -> list[Fired | Resolved]:
+        clock.now += 1
+        return [event for happened in clock.engine.evaluate(picture(), damaged, now=clock.now) for event in happened]
+
+    assert poll(None) == poll(DamagedFiles(0, "")) == []
+    [fired] = poll(DamagedFiles(3, "samples/_damaged/date=2026-03-14/hour=01/a.parquet"))
+    assert isinstance(fired, Fired)
+    assert (fired.subject, fired.value) == (Subject("", "", ""), 3)
+    assert fired.detail == "samples/_damaged/date=2026-03-14/hour=01/a.parquet and 2 more"
+    assert alert_of(fired).subject == "archive"
+    clock.now += 2 * FORGOTTEN_S
+    assert poll(None) == poll(DamagedFiles(1, "b.parquet")) == []
+    [over] = poll(DamagedFiles(0, ""))
+    assert isinstance(over, Resolved)
+    assert over.resolution == "cleared"
+
+
+def test_an_alert_of_the_archive_outlives_the_collector():
+    """The next collector resolves it; nothing of it fires a second time."""
+    rule = Rule(pk=4, scope="archive", metric="damaged_file_count", threshold=0.0, hold_s=0, resolve_after_s=0)
+    [[fired]] = Clock(rule).engine.evaluate(picture(), DamagedFiles(1, "a.parquet"), now=20.0)
+    assert isinstance(fired, Fired)
+    clock = Clock(rule)
+    clock.engine.restore([alert_of(fired)], {}, now=clock.now, known=0.0)
+    assert list(clock.engine.evaluate(picture(), DamagedFiles(1, "a.parquet"), now=clock.now)) == [[]]
+    [[over]] = clock.engine.evaluate(picture(), DamagedFiles(0, ""), now=clock.now + 1)
+    assert isinstance(over, Resolved)
 
 
 def test_a_topic_counts_what_waits_in_its_channels():

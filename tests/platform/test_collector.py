@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -250,6 +251,28 @@ def test_damaged_files_of_the_archive_are_counted(go_cluster, collect, redis, tm
         return b"\nnsq_archive_damaged_files 1.0\n" in (redis.get(store.COLLECTOR_METRICS) or b"")
 
     wait_until(told, "the metric")
+
+
+def test_an_archive_that_cannot_be_listed_has_an_unknown_number_of_damaged_files(tmp_path, monkeypatch):
+    """An alert on the number then neither fires nor resolves."""
+    from nsqanalytics import damage
+    from nsqplatform.cluster.collector import damaged_files
+    from nsqplatform.cluster.store import DamagedFiles
+
+    monkeypatch.setattr(damaged_files, "EVERY_S", 0.01)
+    watch = damaged_files.DamagedFilesWatch(str(tmp_path))
+
+    def refuse(root: str) -> list[str]:
+        raise OSError("Input/output error")
+
+    async def follow() -> None:
+        running = asyncio.create_task(watch.run())
+        await asyncio.to_thread(wait_until, lambda: watch.latest == DamagedFiles(0, ""), "the files are counted")
+        monkeypatch.setattr(damage, "names", refuse)
+        await asyncio.to_thread(wait_until, lambda: watch.latest is None, "the number is unknown")
+        running.cancel()
+
+    asyncio.run(follow())
 
 
 def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis):

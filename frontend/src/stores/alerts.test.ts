@@ -212,6 +212,8 @@ describe('what alerts mark', () => {
     expect([subjectOf(node), routeOf(node)]).toEqual(['a:4151', { page: 'node', node: 'a:4151' }]);
     expect(routeOf(alert(1))).toEqual({ page: 'channel', topic: 'orders', channel: 'billing' });
     expect(routeOf(alert(1, { channel: '' }))).toEqual({ page: 'topic', topic: 'orders' });
+    const archive = alert(1, { scope: 'archive', topic: '', channel: '' });
+    expect([subjectOf(archive), routeOf(archive)]).toEqual(['archive', { page: 'reports' }]);
   });
 
   test.each(['orders', '[::1]:4151', 'a.b-c#ephemeral'])('the glob of %s matches it and nothing else', (name) => {

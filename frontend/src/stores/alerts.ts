@@ -5,12 +5,14 @@ import type { Route } from './routes';
 
 type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
 
-/** As it is called on every page: `orders / billing`, `orders`, `10.0.0.7:4151`. */
+/** As it is called on every page: `orders / billing`, `orders`, `10.0.0.7:4151`; without any name, `archive`. */
 export function subjectOf({ topic, channel, node }: Subject): string {
-  return node || (channel ? `${topic} / ${channel}` : topic);
+  return node || (channel ? `${topic} / ${channel}` : topic || 'archive');
 }
 
+/** The page of the subject; the archive's is the reports', whose maintenance runs list its damaged files. */
 export function routeOf({ topic, channel, node }: Subject): Route {
+  if (!node && !topic) return { page: 'reports' };
   if (node) return { page: 'node', node };
   return channel ? { page: 'channel', topic, channel } : { page: 'topic', topic };
 }
@@ -58,7 +60,7 @@ export function marksOf(alerts: Iterable<Alert>): Marks {
 
 /** How its figure is now, in its unit; null where the picture does not tell. */
 export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, picture: Picture | null): number | null {
-  if (picture === null) return null;
+  if (picture === null || alert.scope === 'archive') return null;
   const row =
     alert.scope === 'node'
       ? picture.nodes.get(alert.node)

@@ -3,7 +3,7 @@ import type { AlertMetric, AlertRuleRequest } from '../api/types';
 import { amountOf, parseNumber, ruleFormOf, ruleRequestOf, TIMES, unitsOf } from './rule';
 
 const metric = (scope: AlertMetric['scope'], name: string, unit: string, is_flag = false): AlertMetric => ({ scope, name, title: name, unit, is_flag, description: '' });
-const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true)];
+const METRICS = [metric('channel', 'depth', 'messages'), metric('channel', 'oldest_age_s', 's'), metric('topic', 'byte_rate', 'bytes/s'), metric('node', 'down', '', true), metric('archive', 'damaged_file_count', 'damaged files')];
 const RULE: AlertRuleRequest = {
   ...{ name: 'Backlog', description: 'add consumers', enabled: false, severity: 'critical', scope: 'channel', metric: 'depth' },
   ...{ comparison: 'above', threshold: 100_000, topic_pattern: 'orders.*', channel_pattern: '*', node_pattern: '*' },
@@ -15,8 +15,14 @@ test.each([
   { ...RULE, metric: 'oldest_age_s', threshold: 90, repeat_s: null },
   { ...RULE, scope: 'topic' as const, metric: 'byte_rate', threshold: 3 * 1024 ** 2, channel_pattern: '*' },
   { ...RULE, scope: 'node' as const, metric: 'down', threshold: 0, topic_pattern: '*', node_pattern: 'rack-*', hold_s: 0 },
+  { ...RULE, scope: 'archive' as const, metric: 'damaged_file_count', threshold: 0, topic_pattern: '*' },
 ])('a rule that is opened and saved again is unchanged: $metric', (rule) => {
   expect(ruleRequestOf(ruleFormOf(rule, METRICS), METRICS)).toEqual({ request: rule });
+});
+
+test('a rule of the archive has no patterns', () => {
+  const form = { ...ruleFormOf(RULE, METRICS), scope: 'archive' as const, metric: 'damaged_file_count', channel: 'billing', node: 'rack-*' };
+  expect(ruleRequestOf(form, METRICS)).toMatchObject({ request: { topic_pattern: '*', channel_pattern: '*', node_pattern: '*' } });
 });
 
 test('times and bytes are shown in the largest unit that fits them', () => {

@@ -23,7 +23,7 @@ export function unitsOf(unit: string): readonly Unit[] {
   return [{ name: unit, size: 1 }];
 }
 
-const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2 };
+const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0 };
 /** A threshold to begin with. */
 export const usualOf = (unit: string): number => USUAL[unit] ?? 1;
 
@@ -131,7 +131,7 @@ export function ruleRequestOf(
     metric: form.metric,
     comparison: metric?.is_flag ? 'above' : form.comparison,
     threshold: threshold ?? 0,
-    topic_pattern: form.scope === 'node' ? '*' : form.topic.trim() || '*',
+    topic_pattern: form.scope === 'topic' || form.scope === 'channel' ? form.topic.trim() || '*' : '*',
     channel_pattern: form.scope === 'channel' ? form.channel.trim() || '*' : '*',
     node_pattern: form.scope === 'node' ? form.node.trim() || '*' : '*',
     hold_s: seconds('hold_s', form.hold, 0),

@@ -1,4 +1,4 @@
-"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, and the states of a node."""
+"""The metrics that a rule can watch: those of :mod:`nsqwire.figures`, the states of a node, and the archive's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Literal, TypeAlias
 
 from nsqwire import figures
 
-Scope: TypeAlias = Literal["channel", "topic", "node"]
+Scope: TypeAlias = Literal["channel", "topic", "node", "archive"]
+ARCHIVE = "archive"
+"""The name of the one subject that the scope ``archive`` has."""
 
 
 class Kind(Enum):
@@ -67,8 +69,18 @@ _FLAGS: Iterable[Metric] = (
     ),
 )
 
+_ARCHIVE = Metric(
+    "archive",
+    "damaged_file_count",
+    "Damaged files",
+    "damaged files",
+    Kind.COUNT,
+    "Archive files that could not be read and are set aside in samples/_damaged; reports omit them.",
+    "damaged_file_count",
+)
 
-def _metrics(scope: Scope) -> Iterator[Metric]:
+
+def _metrics(scope: Literal["channel", "topic", "node"]) -> Iterator[Metric]:
     """The alert metrics of the figures of one scope."""
     for figure in figures.of_scope(scope):
         if figure.alert is not None:
@@ -83,7 +95,7 @@ def _metrics(scope: Scope) -> Iterator[Metric]:
             )
 
 
-_ALL: Iterable[Metric] = (*_metrics("channel"), *_metrics("topic"), *_FLAGS, *_metrics("node"))
+_ALL: Iterable[Metric] = (*_metrics("channel"), *_metrics("topic"), *_FLAGS, *_metrics("node"), _ARCHIVE)
 
 METRICS: dict[tuple[str, str], Metric] = {(metric.scope, metric.name): metric for metric in _ALL}
 """By scope and name."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 
-from nsqplatform.alerts.catalogue import Metric
+from nsqplatform.alerts.catalogue import Metric, Scope
 from nsqplatform.alerts.models import Alert, Rule
 from nsqplatform.alerts.readings import (
     Matching,
@@ -22,6 +23,7 @@ from nsqplatform.alerts.readings import (
 from nsqplatform.alerts.standing import Event, Standing, step
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
+from nsqplatform.cluster.store import DamagedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -173,19 +175,24 @@ class Engine:
         """The number of firing alerts of each rule."""
         return [(following.rule, len(following.burning)) for following in self._rules.values()]
 
-    def evaluate(self, snapshot: Snapshot, *, now: float) -> Iterator[list[Fired | Resolved]]:
-        """Evaluate rule by rule, so that whoever asks may do something else in between."""
+    def evaluate(
+        self, snapshot: Snapshot, damaged_files: DamagedFiles | None = None, *, now: float
+    ) -> Iterator[list[Fired | Resolved]]:
+        """Evaluate rule by rule, so that whoever asks may do something else in between.
+
+        ``damaged_files``: those of the archive; None if their number is not known.
+        """
         if self._began is None:
             self._began = now
         unsettled = self._unsettled(snapshot, now)
         if now - self._began < self._settling_s:
             return
-        for scope, rows in (("channel", snapshot.channels), ("topic", snapshot.topics), ("node", snapshot.nodes)):
-            keys = list(rows)
+        sight = Sight(snapshot, unsettled, damaged_files)
+        for scope in get_args(Scope):
+            keys = list(sight.rows(scope))
             if keys != self._keys.get(scope):
                 self._generations[scope] = self._generations.get(scope, 0) + 1
                 self._keys[scope] = keys
-        sight = Sight(snapshot, unsettled)
         columns: dict[Metric, np.ndarray] = {}
         for number, following in list(self._rules.items()):
             if self._rules.get(number) is following:  # not removed during the evaluation

@@ -78,16 +78,16 @@ class Alerting:
             self._engine = await self._restored(now)
             self._wake.set()
         self._beat_at = now
+        redis = self._redis = self._redis or store.connect_async()
+        asked, damaged_files = await redis.mget(live.ASKED, store.DAMAGED_FILES)
         began = time.perf_counter()
-        for events in self._engine.evaluate(snapshot, now=now):
+        for events in self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), now=now):
             self._unsaved += events
             await asyncio.sleep(0)
         metrics.evaluation_seconds.observe(time.perf_counter() - began)
         metrics.firing.clear()
         for rule, count in self._engine.firing():
             metrics.firing.labels(rule.name, rule.severity).set(count)
-        redis = self._redis = self._redis or store.connect_async()
-        asked = await redis.get(live.ASKED)
         if self._unsaved or asked != self._asked:
             self._wake.set()
         if self._worker is None or self._worker.done():

@@ -9,7 +9,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from nsqplatform.alerts.catalogue import METRICS, Metric
+from nsqplatform.alerts.catalogue import ARCHIVE, METRICS, Metric
 
 
 class Notifier(models.Model):
@@ -41,12 +41,13 @@ class Severity(models.TextChoices):
 
 
 class Rule(models.Model):
-    """A metric of some channels, topics or nodes, and the threshold that it is not to be beyond for long."""
+    """A metric of the archive or of some channels, topics or nodes, and the threshold that it may not stay beyond."""
 
     class Scope(models.TextChoices):
         CHANNEL = "channel"
         TOPIC = "topic"
         NODE = "node"
+        ARCHIVE = "archive"
 
     class Comparison(models.TextChoices):
         ABOVE = "above"
@@ -117,7 +118,7 @@ class Alert(models.Model):
     value = models.FloatField(null=True)
     """The metric's value when it fired; null for a metric without values."""
     detail = models.CharField(max_length=500, blank=True, default="")
-    """What a node that is down or unhealthy says, or failed with."""
+    """What a node that is down or unhealthy says, or failed with; of the archive, its first damaged file."""
     holders = models.JSONField(default=list)
     """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()
@@ -144,7 +145,9 @@ class Alert(models.Model):
 
     @property
     def subject(self) -> str:
-        """``topic``, ``topic/channel`` or a node's id, as the snapshot's keys are."""
+        """``topic``, ``topic/channel`` or a node's id, as the snapshot's keys are; ``archive``."""
+        if self.scope == Rule.Scope.ARCHIVE:
+            return ARCHIVE
         return self.node or (f"{self.topic}/{self.channel}" if self.channel else self.topic)
 
     @property
@@ -167,7 +170,9 @@ class Notice(models.Model):
 
 
 class Silence(models.Model):
-    """For how long, and why, nobody is told of some alerts. They are evaluated and shown as ever."""
+    """For how long, and why, nobody is told of some alerts. They are evaluated and shown as ever.
+
+    The archive's alert has no name that a pattern could match: only a silence of its rule covers it."""
 
     rule = models.ForeignKey(Rule, on_delete=models.CASCADE, null=True, related_name="silences")
     # Globs; an empty one matches everything. Alerts of nodes have no topic, all others no node.

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from nsqplatform.alerts.catalogue import Kind, Metric
+from nsqplatform.alerts.catalogue import ARCHIVE, Kind, Metric
 from nsqplatform.cluster.snapshots.rows import Columns
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Row, Table
+from nsqplatform.cluster.store import DamagedFiles
 
 
 class Watch(Protocol):
@@ -44,15 +45,26 @@ UNKNOWN = Reading(None)
 
 
 class Sight:
-    """A snapshot, and which of its nodes have nothing to say: those that are down, and those in ``unsettled``."""
+    """A snapshot, and which of its nodes have nothing to say: those that are down, and those in ``unsettled``.
 
-    def __init__(self, snapshot: Snapshot, unsettled: Collection[str] = ()) -> None:
+    ``damaged_files``: those of the archive; None if their number is not known.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, unsettled: Collection[str] = (), damaged_files: DamagedFiles | None = None
+    ) -> None:
         self.snapshot = snapshot
+        self.archive = archive_table(damaged_files)
         self.silent = {row["id"] for row in snapshot.nodes.rows if row["state"] == "down"} | set(unsettled)
         self.without_rates = self.silent | {row["id"] for row in snapshot.nodes.rows if row["publish_rate"] is None}
 
     def rows(self, scope: str) -> Table:
-        return {"channel": self.snapshot.channels, "topic": self.snapshot.topics, "node": self.snapshot.nodes}[scope]
+        return {
+            "channel": self.snapshot.channels,
+            "topic": self.snapshot.topics,
+            "node": self.snapshot.nodes,
+            "archive": self.archive,
+        }[scope]
 
     @cached_property
     def backlogs(self) -> dict[str, int]:
@@ -94,6 +106,8 @@ class Sight:
         """The reading of the metric in a row."""
         if metric.scope == "node":
             return self._of_node(metric, row)
+        if metric.scope == "archive":
+            return Reading(row[metric.field])
         shares = row["nodes"]
         if not shares:
             return UNKNOWN  # it is in the registries, but on no node
@@ -124,6 +138,15 @@ class Sight:
             depth = sum(share["depth"] for share in heard) + self.heard_backlogs.get(row["name"], 0)
             return Reading(depth, at_least=True)
         return UNKNOWN
+
+
+def archive_table(damaged_files: DamagedFiles | None) -> Table:
+    """The archive as a table of one row, which is always present: an unknown number of files is None.
+
+    Like a node's row, it has no shares.
+    """
+    count, first = damaged_files or (None, "")
+    return Table("nodes", {"damaged_file_count": [count], "first_damaged_file": [first]}, [ARCHIVE])
 
 
 def age_s(oldest_age_ms: float | None, depth: int, in_flight_count: int) -> float | None:
@@ -179,6 +202,8 @@ class Matching:
                 yield key
 
     def _matches(self, columns: Columns, place: int) -> bool:
+        if self._scope == "archive":
+            return True
         if self._scope == "node":
             return bool(self._node(columns["id"][place]) or self._node(columns["hostname"][place]))
         if self._scope == "topic":
@@ -187,6 +212,8 @@ class Matching:
 
 
 def subject_of(scope: str, row: Row) -> Subject:
+    if scope == "archive":
+        return Subject("", "", "")
     if scope == "node":
         return Subject("", "", row["id"])
     return Subject(row["name"], "", "") if scope == "topic" else Subject(row["topic"], row["name"], "")
@@ -198,7 +225,10 @@ def holders_of(row: Row) -> list[str]:
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """What the node has to say for itself, of a flag."""
+    """What the node has to say for itself, of a flag; the names of damaged files."""
+    if metric.scope == "archive":
+        first, others = row["first_damaged_file"], (row["damaged_file_count"] or 0) - 1
+        return f"{first} and {others:,} more" if others > 0 else str(first)
     if not metric.is_flag:
         return ""
     return str((row["error"] or "") if metric.name == "down" else row["health"])

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from nsqplatform.accounts.schemas import Line, ms
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
 
-ScopeName = Literal["channel", "topic", "node"]
+ScopeName = Literal["channel", "topic", "node", "archive"]
 SeverityName = Literal["warning", "critical"]
 Comparison = Literal["above", "below"]
 AlertState = Literal["firing", "resolved"]
@@ -191,12 +191,12 @@ class AlertOut(Schema):
     comparison: Comparison
     threshold: float
     hold_s: int
-    topic: str = Field(description="empty for a node's")
-    channel: str = Field(description="empty for a topic's and a node's")
-    node: str = Field(description="a node's id; empty for a topic's and a channel's")
+    topic: str = Field(description="empty for a node's and the archive's")
+    channel: str = Field(description="empty for a topic's, a node's and the archive's")
+    node: str = Field(description="a node's id; empty for all others")
     state: AlertState
     value: float | None = Field(description="when it fired")
-    detail: str = Field(description="what a node that is down or unhealthy says of itself")
+    detail: str = Field(description="a node's error if it is down or unhealthy; the archive's damaged files")
     began_at: int = Field(description="when it went beyond the threshold")
     fired_at: int
     resolved_at: int | None

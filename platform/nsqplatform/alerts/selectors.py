@@ -10,6 +10,7 @@ from django.http import Http404
 from django.utils import timezone
 
 from nsqplatform.accounts.schemas import ms
+from nsqplatform.alerts.catalogue import ARCHIVE
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
 from nsqplatform.alerts.readings import Matching, Sight, Watch, is_beyond, subject_of
 from nsqplatform.alerts.schemas import AlertOut, CountsOut, PreviewOut, PreviewRow, alert_detail
@@ -60,7 +61,8 @@ def alerts(
     if rule_id is not None:
         found = found.filter(rule=rule_id)
     for word in subject.split():
-        found = found.filter(Q(topic__icontains=word) | Q(channel__icontains=word) | Q(node__icontains=word))
+        named = Q(topic__icontains=word) | Q(channel__icontains=word) | Q(node__icontains=word)
+        found = found.filter(named | Q(scope=Rule.Scope.ARCHIVE) if word.lower() in ARCHIVE else named)
     if before is not None:
         found = found.filter(pk__lt=before)
     return found[:limit]
@@ -138,7 +140,7 @@ def preview(watch: Watch) -> PreviewOut:
     snapshot = cluster_selectors.snapshot()
     if snapshot is None:
         raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")
-    sight = Sight(snapshot)
+    sight = Sight(snapshot, damaged_files=cluster_selectors.damaged_files())
     rows = sight.rows(watch.watched.scope)
     found: list[PreviewRow] = []
     for key in Matching(watch).subjects(rows):

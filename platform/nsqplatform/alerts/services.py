@@ -91,12 +91,14 @@ def delete_rule(*, rule_id: int, by: User, remote_address: str) -> None:
 def said(rule: Rule) -> str:
     """The rule in one line, for the audit trail."""
     what = rule.metric if rule.watched.is_flag else f"{rule.metric} {rule.comparison} {rule.threshold:g}"
-    where = {
+    where: str = {
         Rule.Scope.CHANNEL: f"{rule.topic_pattern}/{rule.channel_pattern}",
         Rule.Scope.TOPIC: rule.topic_pattern,
         Rule.Scope.NODE: rule.node_pattern,
+        Rule.Scope.ARCHIVE: "",
     }[Rule.Scope(rule.scope)]
-    return f"{rule.severity}: {rule.scope} {where} {what} for {rule.hold_s} s{'' if rule.enabled else ', disabled'}"
+    of = f"{rule.scope} {where}".strip()
+    return f"{rule.severity}: {of} {what} for {rule.hold_s} s{'' if rule.enabled else ', disabled'}"
 
 
 def _checked(rule: Rule) -> Rule:
@@ -105,14 +107,15 @@ def _checked(rule: Rule) -> Rule:
         raise ValidationError({"name": "a rule needs one"})
     metric = METRICS.get((rule.scope, rule.metric))
     if metric is None:
+        whose = f"{'the' if rule.scope == Rule.Scope.ARCHIVE else 'a'} {rule.scope}'s"
         raise ValidationError(
-            {"metric": f"{rule.metric!r} is none of a {rule.scope}'s; there are {', '.join(names_of(rule.scope))}"}
+            {"metric": f"{rule.metric!r} is none of {whose}; there are {', '.join(names_of(rule.scope))}"}
         )
     if metric.is_flag:
         rule.comparison, rule.threshold = Rule.Comparison.ABOVE, 0.0
-    if rule.scope == Rule.Scope.NODE:
+    if rule.scope in (Rule.Scope.NODE, Rule.Scope.ARCHIVE):
         rule.topic_pattern = rule.channel_pattern = "*"
-    else:
+    if rule.scope != Rule.Scope.NODE:
         rule.node_pattern = "*"
     if rule.scope == Rule.Scope.TOPIC:
         rule.channel_pattern = "*"
@@ -223,11 +226,12 @@ def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
 # ---- alerts
 
 
-def _require_attending(by: User, *, topic: str) -> None:
-    """``topic`` empty: a node's alert, or a silence of nodes; nodes are none of a limited operator's topics."""
+def _require_attending(by: User, *, topic: str, otherwise: str = "nodes") -> None:
+    """``topic`` empty: the alert or silence concerns what ``otherwise`` names, which a limited operator may not act
+    on."""
     require(by, Permission.ATTEND, topic=topic or None)
     if not topic and limits_of(by):
-        raise PermissionDenied(f"you may act on topics {', '.join(limits_of(by))}, not on nodes")
+        raise PermissionDenied(f"you may act on topics {', '.join(limits_of(by))}, not on {otherwise}")
 
 
 def limits_of(user: User) -> list[str]:
@@ -275,7 +279,8 @@ def close(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
 def _attended(alert_id: int, by: User) -> Alert:
     require(by, Permission.ATTEND)
     alert = selectors.alert(alert_id)
-    _require_attending(by, topic=alert.topic)
+    otherwise = "the archive" if alert.scope == Rule.Scope.ARCHIVE else "nodes"
+    _require_attending(by, topic=alert.topic, otherwise=otherwise)
     return alert
 
 

@@ -32,6 +32,15 @@ SUGGESTED: tuple[dict[str, Any], ...] = (
         "hold_s": 0,
     },
     {
+        "name": "Damaged archive files",
+        "description": "Files of the archive could not be read and were moved to samples/_damaged; reports omit them. "
+        "Check the disk. The alert resolves when the files are repaired and moved back, or removed.",
+        "scope": "archive",
+        "metric": "damaged_file_count",
+        "threshold": 0.0,
+        "hold_s": 0,
+    },
+    {
         "name": "Nobody finishes",
         "description": "The oldest message is five minutes old: check the channel's consumers, their messages in "
         "flight, and whether messages time out.",

@@ -63,15 +63,15 @@ def test_message(by: str) -> Message:
 
 
 def line_of(alert: Alert) -> str:
-    """``orders/billing: depth 1,234 messages, above 1,000 for 60 s``."""
+    """``orders/billing: depth 1,234 messages, above 1,000 for 60 s``; the detail is in parentheses."""
     metric = alert.watched
+    detail = f" ({alert.detail})" if alert.detail else ""
     if metric.is_flag:
-        what = "is missing" if metric.name == "down" else "is not well"
-        told = f"node {what}{f' ({alert.detail})' if alert.detail else ''}"
+        told = f"node {'is missing' if metric.name == 'down' else 'is not well'}{detail}"
     else:
         title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
         unit = "" if metric.unit == title else f" {metric.unit}"
-        told = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}"
+        told = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}{detail}"
     if alert.state == Alert.State.FIRING:
         return f"{alert.subject}: {told}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))

@@ -24,6 +24,14 @@ def snapshot() -> Snapshot | None:
     return Snapshot.from_json(kept) if kept else None
 
 
+def damaged_files() -> store.DamagedFiles | None:
+    """The damaged files of the archive; None if no collector has counted them."""
+    with store.connect() as redis:
+        kept = redis.get(store.DAMAGED_FILES)
+    assert kept is None or isinstance(kept, bytes)
+    return store.damaged_files_of(kept)
+
+
 def cluster() -> Cluster:
     """The configured addresses, and the nodes that had each topic recently. An old snapshot is ignored."""
     with store.connect() as redis:

@@ -41,6 +41,8 @@ COLLECTOR = "nsq:collector"
 
 COLLECTOR_METRICS = "nsq:collector_metrics"
 """The collector's own metrics in Prometheus' text format; expires soon after the collector stops."""
+DAMAGED_FILES = "nsq:damaged_files"
+"""DamagedFiles as JSON; expires soon after the collector stops, and while the archive cannot be listed."""
 HISTORY = "nsq:history:"
 """The prefix of the keys of the last hour's figures (cluster.history.records)."""
 
@@ -67,6 +69,14 @@ class Channel(NamedTuple):
         return "clients." + hashlib.sha256(f"{self.topic}/{self.name}".encode()).hexdigest()[:32]
 
 
+class DamagedFiles(NamedTuple):
+    """The files of the archive that maintenance set aside as damaged. ``first``: the path of the oldest hour's first
+    file, relative to the archive; empty if there is none."""
+
+    file_count: int
+    first: str
+
+
 def connect() -> Redis:
     return Redis.from_url(settings.REDIS_URL, socket_timeout=5)
 
@@ -89,11 +99,12 @@ async def store_snapshot(
     addresses: Mapping[str, str],
     registries: Mapping[str, str | None],
     metrics: bytes,
+    damaged_files: DamagedFiles | None,
     *,
     has_all: bool,
 ) -> None:
     """``addresses`` by node id; ``registries``: the last error of each, None if it answered; ``metrics``: the
-    collector's own; ``has_all``: as in STATE."""
+    collector's own; ``damaged_files``: None if the archive could not be listed; ``has_all``: as in STATE."""
     names = orjson.dumps(sorted(snapshot.topics))
     state = {
         "version": snapshot.version,
@@ -113,7 +124,16 @@ async def store_snapshot(
         }
     )
     pipe.set(COLLECTOR_METRICS, metrics, px=METRICS_EXPIRE_MS)
+    if damaged_files is None:
+        pipe.delete(DAMAGED_FILES)
+    else:
+        pipe.set(DAMAGED_FILES, orjson.dumps(list(damaged_files)), px=METRICS_EXPIRE_MS)
     await pipe.execute()
+
+
+def damaged_files_of(kept: bytes | str | None) -> DamagedFiles | None:
+    """The value of DAMAGED_FILES; None if there is none."""
+    return DamagedFiles(*orjson.loads(kept)) if kept else None
 
 
 async def store_history(redis: AsyncRedis, records: Sequence[tuple[str, int, bytes]]) -> None:

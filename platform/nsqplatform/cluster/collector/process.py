@@ -25,9 +25,9 @@ from nsqanalytics.archive import ArchiveWriter
 from nsqcluster import Client
 from nsqplatform.cluster import metrics, node_client, store
 from nsqplatform.cluster.clients.rows import client_rows
-from nsqplatform.cluster.collector import damaged_files
 from nsqplatform.cluster.collector.archiver import Archiver
 from nsqplatform.cluster.collector.clock import Clock
+from nsqplatform.cluster.collector.damaged_files import DamagedFilesWatch
 from nsqplatform.cluster.collector.directory import Directory
 from nsqplatform.cluster.collector.listeners import Listener, Listeners
 from nsqplatform.cluster.collector.poller import Pollers
@@ -61,12 +61,14 @@ class Collector:
         redis: Redis,
         directory: Directory,
         archiver: Archiver,
+        damaged_files: DamagedFilesWatch,
         listeners: Sequence[Listener] = (),
     ) -> None:
         self.client = client
         self.redis = redis
         self.directory = directory
         self.archiver = archiver
+        self.damaged_files = damaged_files
         self.clock = Clock()
         self.pollers = Pollers(self.clock)
         self.latencies = LatencyWindow()
@@ -143,7 +145,15 @@ class Collector:
         await publish(self.redis, messages)
         self.snapshot = after
         addresses = {view.node.id: view.node.address for view in self.views}
-        await store.store_snapshot(self.redis, after, addresses, registries, metrics.collector_text(), has_all=has_all)
+        await store.store_snapshot(
+            self.redis,
+            after,
+            addresses,
+            registries,
+            metrics.collector_text(),
+            self.damaged_files.latest,
+            has_all=has_all,
+        )
         self.listeners.notify(after, before)
         if heard_all:  # a sum without the nodes not yet polled is not recorded
             await store.store_history(self.redis, self.recorder.record(after))
@@ -187,6 +197,7 @@ class Collector:
     async def run(self, stop: asyncio.Event) -> None:
         """Poll once a second until ``stop`` is set. A slow poll delays the next; missed polls are not made up for."""
         discovery = asyncio.create_task(self.discover())
+        counting = asyncio.create_task(self.damaged_files.run())
         try:
             due = time.monotonic()
             while not stop.is_set():
@@ -199,6 +210,7 @@ class Collector:
                         await stop.wait()
         finally:
             discovery.cancel()
+            counting.cancel()
             await self.pollers.stop()
             self.archiver.take(self.views)
             await self.archiver.finish()
@@ -218,6 +230,7 @@ async def collect(stop: asyncio.Event) -> None:
             redis=redis,
             directory=Directory(lookupd=settings.NSQLOOKUPD_HTTP_ADDRESSES, nsqd=settings.NSQD_HTTP_ADDRESSES),
             archiver=Archiver(lambda: ArchiveWriter(settings.NSQ_ARCHIVE)),
+            damaged_files=DamagedFilesWatch(settings.NSQ_ARCHIVE),
             listeners=[import_string(name)() for name in settings.COLLECTOR_LISTENERS],
         )
         logger.info(
@@ -228,11 +241,7 @@ async def collect(stop: asyncio.Event) -> None:
                 "archive": settings.NSQ_ARCHIVE,
             },
         )
-        counting = asyncio.create_task(damaged_files.watch(settings.NSQ_ARCHIVE))
-        try:
-            await collector.run(stop)
-        finally:
-            counting.cancel()
+        await collector.run(stop)
 
 
 async def collect_until_signalled() -> None:

@@ -1,6 +1,6 @@
 /** Alerts and rules in words. */
-import type { Alert, AlertMetric, AlertRule, Pending, Silence, Severity } from '../../../api/types';
-import { bytes, clock, count, DASH, dateTime, duration, rate } from '../../../charts/format';
+import type { Alert, AlertMetric, AlertRule, Pending, RulePreview, Silence, Severity } from '../../../api/types';
+import { bytes, clock, count, DASH, dateTime, duration, plural, rate } from '../../../charts/format';
 import { metricOf } from '../../../stores/rule';
 
 export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
@@ -36,6 +36,18 @@ export function figure(value: number | null, unit: string): string {
 
 type Condition = Pick<Alert, 'metric' | 'comparison' | 'threshold' | 'hold_s'>;
 
+/** What a rule would do now, with its subjects counted; `lasting`: whether it would fire, after its hold time. */
+export function previewOf({ matched, beyond, unknown, rows }: RulePreview, scope: Alert['scope'], unit: string): { text: string; lasting: boolean } {
+  const lasting = beyond > 0;
+  if (scope !== 'archive') {
+    const of = unknown > 0 ? `; of ${count(unknown)} it cannot be told` : '';
+    return { text: `Would fire now for ${count(beyond)} of ${plural(matched, scope)}${of}`, lasting };
+  }
+  const value = rows[0]?.value ?? null;
+  if (value === null) return { text: `The number of ${unit} is not known`, lasting };
+  return { text: `Would ${lasting ? '' : 'not '}fire now: ${figure(value, unit)}`, lasting };
+}
+
 /** `above 100,000 messages for 5 min`; of a flag, `for 30 s`. Behind a title that says it, without its unit. */
 export function conditionOf(of: Condition, unit: string, title = ''): string {
   const beyond = unit === '' ? '' : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
@@ -61,6 +73,7 @@ export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number
 
 /** What it is about, as its patterns say: `channels orders.* / *`, `all topics`. */
 export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel, node_pattern: node }: AlertRule): string {
+  if (scope === 'archive') return 'the archive';
   if (scope === 'node') return node === '*' ? 'all nodes' : `nodes ${node}`;
   if (scope === 'topic') return topic === '*' ? 'all topics' : `topics ${topic}`;
   return topic === '*' && channel === '*' ? 'all channels' : `channels ${topic} / ${channel}`;

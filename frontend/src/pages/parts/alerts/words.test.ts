@@ -1,0 +1,27 @@
+import { expect, test } from 'vitest';
+import type { AlertRule, RulePreview } from '../../../api/types';
+import { previewOf, reachOf } from './words';
+
+const seen = (value: number | null, beyond: boolean | null): RulePreview => ({
+  ...{ taken_at: 0, matched: 1, beyond: beyond ? 1 : 0, unknown: beyond === null ? 1 : 0 },
+  rows: [{ topic: '', channel: '', node: '', value, beyond }],
+});
+
+test.each([
+  [seen(3, true), 'Would fire now: 3 damaged files', true],
+  [seen(1, true), 'Would fire now: 1 damaged file', true],
+  [seen(0, false), 'Would not fire now: 0 damaged files', false],
+  [seen(null, null), 'The number of damaged files is not known', false],
+])('a rule of the archive would do now: %#', (preview, text, lasting) => {
+  expect(previewOf(preview, 'archive', 'damaged files')).toEqual({ text, lasting });
+});
+
+test('a rule of channels counts those it would fire for', () => {
+  const preview = { taken_at: 0, matched: 5, beyond: 2, unknown: 1, rows: [] };
+  expect(previewOf(preview, 'channel', 'messages')).toEqual({ text: 'Would fire now for 2 of 5 channels; of 1 it cannot be told', lasting: true });
+});
+
+test('a rule of the archive has one subject, whatever its patterns', () => {
+  const rule = { scope: 'archive', topic_pattern: '*', channel_pattern: '*', node_pattern: '*' } as AlertRule;
+  expect(reachOf(rule)).toBe('the archive');
+});
