@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines what each function does and has the docstrings.
+"""The compiled ``SetAside``. :mod:`brokerd.kernel.aside` defines the behaviour and has the docstrings.
 
-A message takes 56 bytes, one in flight or deferred 16 more for its place among the times, and the table that finds it
-by its number 5 to 11. What waits and what a client holds are linked lists through the messages themselves.
+A message takes 56 bytes, and 5 to 11 in the table of numbers; one in flight or deferred takes 16 more in the heap of
+times. The requeued messages, and those in flight with each client, are linked lists through the messages.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -102,7 +102,7 @@ cdef void begin(Ranges* ranges, uint64_t due_ns) noexcept:
 
 
 cdef int end_range(Ranges* ranges) except -1:
-    """Pack the range that was being counted."""
+    """Pack the current range."""
     cdef uint8_t* grown
     cdef uint64_t first = to_be64(ranges.first)
     cdef uint32_t count = to_be32(ranges.count)
@@ -134,7 +134,7 @@ cdef inline int add_to(Ranges* ranges, uint64_t seq, uint16_t attempts) except -
 
 
 cdef inline int set_due(Ranges* ranges, double due, int64_t clock_offset_ns) except -1:
-    """Begin another range if the messages that follow have another due time, 0 for none."""
+    """Begin another range if the next messages have another due time; 0 means none."""
     cdef uint64_t due_ns = to_be64(<uint64_t>(<int64_t>(due * 1e9) + clock_offset_ns)) if due != 0 else 0
     if due_ns != ranges.due_ns:
         end_range(ranges)
@@ -196,7 +196,7 @@ cdef struct Place:
 
 
 cdef const uint8_t* frame_in(Place* place, uint64_t seq) noexcept nogil:
-    """The frame of message ``seq``; NULL if it is in no batch."""
+    """Return the frame of message ``seq``; NULL if it is in no batch."""
     cdef const uint8_t* record
     cdef const uint8_t* frame
     cdef Py_ssize_t batch
@@ -237,7 +237,7 @@ cdef class Places:
             PyBuffer_Release(&self.buffers[i])
 
     cdef Place* of(self, uint64_t seq) noexcept:
-        """The place that has message ``seq``; NULL without one."""
+        """Return the place that has message ``seq``; NULL if there is none."""
         cdef int i
         for i in range(self.count):
             if self.places[i].first <= seq < self.places[i].end:
@@ -250,7 +250,7 @@ cdef class Places:
         return <const uint8_t*>self.buffers[self.buffer_count - 1].buf
 
     cdef Place* add(self, found) except? NULL:
-        """Add what ``place_of`` returned. NULL for None, and if there are too many."""
+        """Add a result of ``place_of``. Returns NULL for None, and if there are too many."""
         cdef Place* place = &self.places[self.count]
         if found is None or self.count == MAX_PLACES:
             return NULL
@@ -272,7 +272,7 @@ cdef class SetAside:
     cdef Message* messages
     cdef uint32_t capacity
     cdef uint32_t used  # messages[used:] were never in use
-    cdef uint32_t freed  # first of the list of free ones below that
+    cdef uint32_t freed  # first in the list of free messages below ``used``
     cdef uint32_t count
     cdef uint32_t* table
     cdef uint64_t table_mask
@@ -353,7 +353,8 @@ cdef class SetAside:
     # -- the table of numbers -------------------------------------------------------------------------------------
 
     cdef inline uint64_t home(self, uint64_t seq) noexcept:
-        """Sixteen numbers in a row share a cache line; rows are scattered, or two dense ranges would pile up."""
+        """The slot of a number. Sixteen consecutive numbers share a cache line; such groups are scattered, because two
+        dense ranges would collide otherwise."""
         cdef uint64_t row = (seq >> 4) * <uint64_t>0x9E3779B97F4A7C15
         return ((row >> 28) << 4 | (seq & 15)) & self.table_mask
 
@@ -380,7 +381,7 @@ cdef class SetAside:
         while self.table[i] != at:
             i = (i + 1) & self.table_mask
         j = i
-        while True:  # close the gap, or entries displaced over it would not be found
+        while True:  # close the gap, so that entries displaced over it are still found
             j = (j + 1) & self.table_mask
             if self.table[j] == NONE:
                 break
@@ -407,7 +408,7 @@ cdef class SetAside:
     # -- messages -------------------------------------------------------------------------------------------------
 
     cdef uint32_t make(self, uint64_t seq, uint16_t attempts) except? 0xFFFFFFFF:
-        """A new message without a state; the caller sets one, with ``requeue_message`` or a similar function."""
+        """Create a message without a state; the caller sets one, with ``requeue_message`` or a similar function."""
         cdef uint32_t at
         cdef uint32_t capacity
         cdef void* grown
@@ -447,7 +448,7 @@ cdef class SetAside:
         return at
 
     cdef int forget(self, uint32_t at) except -1:
-        """Forget a message. ``shrink`` has to follow."""
+        """Remove a message. The caller must call ``shrink`` afterwards."""
         cdef Message* message = &self.messages[at]
         cdef Block* block = &self.blocks[(message.seq >> BLOCK_BITS) & self.block_mask]
         self.detach(at)
@@ -464,7 +465,7 @@ cdef class SetAside:
         return 0
 
     cdef int shrink(self) except -1:
-        """Give memory back once most of it is unused."""
+        """Free memory if most of it is unused."""
         if self.capacity > KEPT_CAPACITY and not self.count:
             free(self.messages)
             free(self.table)
@@ -596,7 +597,7 @@ cdef class SetAside:
         self.set_owed(message.seq)
 
     cdef uint32_t holder(self, uint32_t client) except? 0xFFFFFFFF:
-        """The index of a client's Holder, created if needed."""
+        """Return the index of a client's Holder, created if needed."""
         cdef Holder* grown
         cdef uint32_t capacity
         cdef uint32_t index
@@ -621,11 +622,11 @@ cdef class SetAside:
         return index
 
     cdef uint32_t known_holder(self, uint32_t client) except? 0xFFFFFFFE:
-        """As ``holder``; NONE if it never held anything here."""
+        """As ``holder``, without creating it; NONE if the client has none."""
         found = self.holder_of_client.get(client)
         return NONE if found is None else found
 
-    # -- times, a heap of four children a node --------------------------------------------------------------------
+    # -- times, a heap with four children a node --------------------------------------------------------------------
 
     cdef inline bint sooner(self, Time* left, Time* right) noexcept:
         if left.when != right.when:
@@ -798,9 +799,8 @@ cdef class SetAside:
         return count
 
     cdef uint32_t from_window(self, Window window, uint64_t seq, uint32_t client) except? 0xFFFFFFFE:
-        """A new message, without a state, for one that the window has in flight with ``client``; NONE without one.
-
-        ``settle`` has to follow.
+        """Move a message in flight with ``client`` from the window to a new message without a state; NONE if there is
+        none. The caller must call ``settle`` afterwards.
         """
         cdef uint32_t at
         cdef int64_t timestamp
@@ -814,7 +814,7 @@ cdef class SetAside:
     # -- answers --------------------------------------------------------------------------------------------------
 
     cdef inline bint is_held(self, Window window, int64_t seq) noexcept:
-        """Tell whether a message is in flight with anybody."""
+        """Return whether a message is in flight with any client."""
         cdef uint32_t at
         if seq < 0:
             return False
@@ -822,7 +822,7 @@ cdef class SetAside:
         return window.holder_of(<uint64_t>seq) >= 0 or (at != NONE and self.messages[at].state == IN_FLIGHT)
 
     cdef inline uint32_t held(self, int64_t seq, uint32_t holder) noexcept:
-        """A message that is in flight here with the client of ``holder``; NONE if it is not."""
+        """Return the message if it is in flight here with the client of ``holder``, otherwise NONE."""
         cdef uint32_t at
         if seq < 0 or holder == NONE:
             return NONE

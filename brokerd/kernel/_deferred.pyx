@@ -1,6 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled work on runs of DPUBs. :mod:`brokerd.kernel.deferred` defines what each function does and has the
-docstrings.
+"""The compiled work on runs of DPUBs. :mod:`brokerd.kernel.deferred` defines the behaviour and has the docstrings.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -40,9 +39,9 @@ cdef inline uint32_t read32(const uint8_t* at) noexcept nogil:
 cdef inline Py_ssize_t read_line(
     const uint8_t* line, Py_ssize_t room, Py_ssize_t name, uint64_t* defer_ms
 ) noexcept nogil:
-    """The length of a command line with a topic's name of ``name`` bytes; 0 if it is no such line.
+    """Return the length of a command line with a topic name of ``name`` bytes; 0 for other lines.
 
-    ``line[:WORD + name]`` was compared with the run's first line.
+    The caller has compared ``line[:WORD + name]`` with the run's first line.
     """
     cdef Py_ssize_t at = WORD + name
     cdef Py_ssize_t stop = min(room, at + 1 + MAX_DIGITS + 1)
@@ -60,7 +59,7 @@ cdef inline Py_ssize_t read_line(
 
 
 cdef Py_ssize_t name_of(const uint8_t* line, Py_ssize_t room) noexcept nogil:
-    """The length of the topic's name; 0 if that is not what a DPUB begins with."""
+    """Return the length of the topic's name; 0 if this is not the beginning of a DPUB."""
     cdef Py_ssize_t length = WORD
     if room <= WORD or memcmp(line, b"DPUB ", WORD) != 0:
         return 0

@@ -1,4 +1,4 @@
-# What the other compiled modules of the kernel use of _frames.
+# The parts of _frames that the kernel's other compiled modules use.
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

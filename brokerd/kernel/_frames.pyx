@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled kernel. :mod:`brokerd.kernel.frames` says what each function does and holds the docstrings."""
+"""The compiled kernel. :mod:`brokerd.kernel.frames` defines the behaviour and has the docstrings."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -12,7 +12,7 @@ from nsqwire import histogram as _histogram
 cdef extern from *:
     """
     #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-    #error "the compiled kernel is for little-endian machines; the plain one serves here"
+    #error "the compiled kernel is for little-endian machines; this machine uses the plain one"
     #endif
     #define to_be32(x) __builtin_bswap32(x)
     #define to_be64(x) __builtin_bswap64(x)
@@ -84,7 +84,7 @@ cdef inline int64_t read64(const uint8_t* at) noexcept nogil:
 
 
 cdef inline bint has_byte(const uint8_t* at, uint64_t pattern) noexcept nogil:
-    """Tell whether one of eight bytes is that of ``pattern``, which has it eight times."""
+    """Return whether one of eight bytes equals the byte that ``pattern`` has eight times."""
     cdef uint64_t word
     memcpy(&word, at, 8)
     word ^= pattern
@@ -92,19 +92,19 @@ cdef inline bint has_byte(const uint8_t* at, uint64_t pattern) noexcept nogil:
 
 
 cdef inline bint is_id(const uint8_t* at) noexcept nogil:
-    """Tell whether sixteen bytes are one parameter of a line."""
+    """Return whether sixteen bytes are a parameter of a line, without a separator."""
     return not (
         has_byte(at, NEWLINES) or has_byte(at + 8, NEWLINES) or has_byte(at, SPACES) or has_byte(at + 8, SPACES)
     )
 
 
 cdef inline bint is_last_id(const uint8_t* at) noexcept nogil:
-    """Tell whether sixteen bytes are the last parameter of a line, and not the beginning of its CR LF."""
+    """Return whether sixteen bytes are the last parameter of a line, without the CR of its CR LF."""
     return is_id(at) and at[15] != 13
 
 
 cdef inline void count_up(uint8_t* digits) noexcept nogil:
-    """Make the ten hex digits of a number those of the next."""
+    """Increment a number of ten hex digits."""
     cdef int i = 9
     while i >= 0:
         if digits[i] == c"9":
@@ -221,7 +221,7 @@ cdef Py_ssize_t walk_commands(
     const uint8_t* at, Py_ssize_t rest, const uint8_t* line, Py_ssize_t length, Py_ssize_t max_size,
     Py_ssize_t max_body, Py_ssize_t* commands
 ) noexcept nogil:
-    """Count the publishes that fill ``rest`` bytes. Returns the messages in them; 0 if there is anything else."""
+    """Return the number of messages in the publishes that fill ``rest`` bytes; 0 if there is anything else."""
     cdef bint in_batches = line[0] == c"M"
     cdef Py_ssize_t most = (max_body - 4) // 5
     cdef Py_ssize_t messages = 0
@@ -260,7 +260,7 @@ cdef Py_ssize_t write_commands(
     const uint8_t* at, Py_ssize_t commands, Py_ssize_t length, bint in_batches, uint8_t* target,
     uint64_t timestamp_be, const uint8_t* id_head, uint64_t seq
 ) noexcept nogil:
-    """Write the frames of publishes that were counted before. Returns the number of bytes."""
+    """Write the frames of publishes that are already counted. Returns the number of bytes."""
     cdef uint8_t* start = target
     cdef uint32_t left, size
     while commands:
@@ -298,7 +298,7 @@ def append_commands(
     PyObject_GetBuffer(commands, &source, PyBUF_SIMPLE)
     try:
         messages = walk_commands(<const uint8_t*>source.buf, nbytes, wanted, length, max_size, max_body, &count)
-        # What is not body in it: line, size, and for a batch also its size and count.
+        # Bytes other than bodies: line, size, and for a batch also its size and count.
         written = nbytes - (length + (8 if in_batches else 0)) * count + (HEAD_BYTES - 4) * messages
         if messages == 0 or offset + written > end:
             return 0, 0, offset
@@ -410,7 +410,7 @@ def nop_run(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end):
 
 
 cdef Py_ssize_t line_of(const uint8_t* line, Py_ssize_t room, const char* word, Py_ssize_t length) noexcept nogil:
-    """The bytes of ``word``, a name and a newline at ``line``; 0 if that is not what is there."""
+    """Return the length of ``word``, a name and a newline at ``line``; 0 for other bytes."""
     cdef Py_ssize_t start = length
     cdef uint8_t c
     if room <= length or memcmp(line, word, length) != 0:
@@ -513,7 +513,7 @@ _fill_kinds()
 
 
 cdef bint same(const uint8_t* text, const char* lower, Py_ssize_t length) noexcept nogil:
-    """Whether ``length`` bytes are those of ``lower``, a name of letters and dashes, in any case."""
+    """Return whether ``length`` bytes equal ``lower``, a name of letters and dashes, in any case."""
     cdef Py_ssize_t i
     cdef uint8_t c
     for i in range(length):
@@ -655,7 +655,7 @@ def scan_messages(
 
 
 cdef int64_t decode_seq(const uint8_t* digits, uint64_t head) noexcept nogil:
-    """The ten hex digits as the number of a message not far above ``head``; -1 for other characters."""
+    """Return ten hex digits as the number of a message near ``head``; -1 for other characters."""
     cdef uint64_t low = 0
     cdef uint64_t seq
     cdef int i, value
@@ -675,7 +675,7 @@ cdef int64_t decode_seq(const uint8_t* digits, uint64_t head) noexcept nogil:
 
 
 cdef int bucket_of(int64_t value) noexcept nogil:
-    """bisect_left over the upper bounds."""
+    """bisect_left of a value in the upper bounds."""
     cdef int low = FIRST_BUCKET
     cdef int high = MAX_BUCKETS
     cdef int middle
@@ -701,7 +701,7 @@ cdef bytes packed_range(uint64_t first, uint32_t count):
 
 
 cdef int64_t bucket_of_latency(int64_t latency_ns) noexcept nogil:
-    """The bucket of a latency; -1 if it is not counted."""
+    """Return the bucket of a latency; -1 if it is not counted."""
     return -1 if latency_ns <= ZERO_THRESHOLD else bucket_of(latency_ns)
 
 
@@ -733,7 +733,7 @@ cdef class Window:
         return self._in_flight_count
 
     cdef int reserve(self, uint64_t count) except -1:
-        """Make room for ``count`` more entries above ``head``."""
+        """Allocate space for ``count`` more entries above ``head``."""
         cdef uint64_t needed = self._head - self._floor + count
         cdef uint64_t capacity = self.mask + 1 if self.ring != NULL else 0
         cdef Entry* grown
@@ -755,7 +755,7 @@ cdef class Window:
         return 0
 
     cdef void settle(self) noexcept:
-        """Move ``floor`` up to the lowest entry in flight; let go of a large ring that is empty."""
+        """Move ``floor`` up to the lowest entry in flight; free a large ring that is empty."""
         while self._floor < self._head and self.ring[self._floor & self.mask].state != IN_FLIGHT:
             self._floor += 1
         if self._floor == self._head and self.mask >= KEPT_CAPACITY:
@@ -778,8 +778,8 @@ cdef class Window:
             return 0, offset
         base = &log[0]
         while count < max_count and offset < end:
-            # Where a frame ends is read from its head, so the processor cannot look ahead by itself and would wait for
-            # memory at each; the bytes between the heads are about to be sent, and then lie in its cache.
+            # The end of a frame is known only from its head, so the processor cannot prefetch by itself and would wait
+            # for memory at each head. The prefetched bytes are then in the cache when the frames are sent.
             fetch_to = min(end, offset + PREFETCHED_BYTES)
             fetched = max(fetched, offset)
             while fetched < fetch_to:
@@ -840,7 +840,7 @@ cdef class Window:
         cdef uint64_t same = 0
         cdef Entry* entry
         for i in range(count):
-            if next_seq >= 0 and memcmp(at, next_id, 16) == 0:  # mostly they come in the order they were sent in
+            if next_seq >= 0 and memcmp(at, next_id, 16) == 0:  # usually in the order of delivery
                 seq = next_seq
             elif memcmp(at, head, 6) == 0:
                 seq = decode_seq(at + 6, self._head)
@@ -864,7 +864,7 @@ cdef class Window:
             at += FIN_LINE
             entry.state = FREE
             self._in_flight_count -= 1
-            if bucket == -2 or entry.timestamp != last_timestamp:  # a batch has one timestamp: look its bucket up once
+            if bucket == -2 or entry.timestamp != last_timestamp:  # a batch has one timestamp and bucket
                 if same:
                     self.observe(bucket, same)
                     same = 0

@@ -1,4 +1,4 @@
-# What the other compiled modules of the kernel use of _runs.
+# The parts of _runs that the kernel's other compiled modules use.
 
 from libc.stdint cimport uint64_t
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled ``Runs``. :mod:`brokerd.kernel.runs` defines what each function does and has the docstrings."""
+"""The compiled ``Runs``. :mod:`brokerd.kernel.runs` defines the behaviour and has the docstrings."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport uint64_t
@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef class Runs:
-    """``runs[start:stop]``, ascending; no memory before the first."""
+    """``runs[start:stop]``, ascending. Memory is allocated with the first run."""
 
     def __cinit__(self):
         self.runs = NULL
@@ -29,7 +29,7 @@ cdef class Runs:
         return self.runs[self.start].deadline if self.start < self.stop else INFINITY
 
     cdef int make_room(self) except -1:
-        """Have room for one more behind the last."""
+        """Allocate space for one more run after the last."""
         cdef Py_ssize_t length = self.stop - self.start
         cdef Py_ssize_t capacity
         cdef Run* grown
