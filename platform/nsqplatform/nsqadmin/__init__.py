@@ -1,1 +1,1 @@
-"""nsqadmin's place, taken: its HTTP API, its flags, its command. The pages are the web app's."""
+"""nsqadmin's HTTP API, flags and command. The pages are the web app's."""

@@ -1,8 +1,8 @@
-"""Who a request to nsqadmin's endpoints comes from, and whether it may.
+"""Authentication and authorization of requests to nsqadmin's endpoints.
 
-In this order: a bearer token, the header of a trusted proxy, a session; without any of them the role that
-``--script-role`` gives to scripts, by default none. What a browser sends by itself (all but the token) is held to our
-own host and, where it changes something, to our own pages.
+Credentials are tried in this order: a bearer token, the header of a trusted proxy, a session. Without any, the request
+has the role of ``--script-role``, by default none. Requests with credentials that a browser sends by itself (all but
+the token) must use our own host and, if they change something, come from our own pages.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from nsqplatform.accounts.sessions import SessionStore
 from nsqplatform.accounts.tokens import TokenRefused, user_of_token
 
 REMEMBERED_S = 1.0
-"""How long an account that was found for some credentials need not be looked up again."""
+"""Time for which the account of some credentials is cached."""
 REMEMBERED_MOST = 1024
 
 SCRIPT = "script"
-"""In the audit trail, who acted without any sign-in."""
+"""The user in audit entries of requests without sign-in."""
 
 
 class Access:
-    """Finds callers, and remembers them for a moment: a script that asks often costs the database little."""
+    """Finds callers, with a short cache, so that a script's frequent requests do not burden the database."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes | None, ...], tuple[float, User | None]] = {}
 
     async def require(self, scope: dict[str, Any], permission: Permission) -> User:
-        """The caller, who is noted in ``scope`` too.
+        """The caller, which is also stored in ``scope``.
 
-        Raises HTTPError: 401 for nobody, 403 for who may not, 400 for another host's name.
+        Raises HTTPError: 401 without an account, 403 without the permission, 400 for another host name.
         """
         headers = dict(scope["headers"])
         bearer = headers.get(b"authorization", b"")[:7].lower() == b"bearer "
@@ -78,13 +78,13 @@ class Access:
 
 
 def signed_in(scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None:
-    """The account of the request's credentials. Raises HTTPError: 401 for a token that is refused, 403 for a session
-    without its CSRF token."""
+    """The account of the request's credentials. Raises HTTPError: 401 for an invalid token, 403 for a session without
+    its CSRF token."""
     scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         try:
             return user_of_token(token)
-        except TokenRefused as error:  # whatever a script without a token might do
+        except TokenRefused as error:  # even if --script-role would permit the request without a token
             raise HTTPError(401, f"UNAUTHORIZED: {error}") from None
     if (named := user_of_scope(scope)) is not None:
         return named
@@ -100,7 +100,7 @@ def signed_in(scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None
 
 
 def script(client: str) -> User | None:
-    """Whom a request without any sign-in speaks for, where the settings let it."""
+    """The account for a request without sign-in, if the settings permit it."""
     told = settings.NSQADMIN
     if told.script_role == "none" or not within(client, told.script_networks):
         return None
@@ -110,19 +110,19 @@ def script(client: str) -> User | None:
 
 
 def client_of(scope: dict[str, Any]) -> str:
-    """The IP address that the request comes from, as accounts.forwarded found it."""
+    """The request's IP address, from accounts.forwarded."""
     return str((scope.get("client") or [""])[0])
 
 
 def forbid_other_hosts(headers: dict[bytes, bytes]) -> None:
-    """A name that somebody pointed at us would make a browser believe that another site's page is ours."""
+    """Refuse other host names. With a name that resolves to us, a browser would treat another site's page as ours."""
     host, _ = split_domain_port(headers.get(b"host", b"").decode("latin-1"))
     if host and not validate_host(host, settings.ALLOWED_HOSTS):
         raise HTTPError(400, "INVALID_HOST")
 
 
 def forbid_other_sites(headers: dict[bytes, bytes]) -> None:
-    """Another site's page can have its visitor's browser post here; the browser then says so."""
+    """Refuse posts from pages of other sites, which the browser marks."""
     if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
         raise HTTPError(403, "FORBIDDEN")
     origin = headers.get(b"origin")

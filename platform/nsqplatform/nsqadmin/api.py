@@ -1,4 +1,4 @@
-"""nsqadmin's routes: who may, which question or action, and the status of what went wrong."""
+"""nsqadmin's routes: permissions, handlers, and error responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nsqplatform.nsqadmin import configuration, sources
 from nsqplatform.nsqadmin.access import Access, client_of
 from nsqplatform.nsqadmin.failures import UpstreamFailed, nobody_answered
 from nsqplatform.nsqadmin.graphite import Graphite
-from nsqplatform.nsqadmin.picture import Picture
+from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.reads import Reads
 from nsqplatform.nsqadmin.writes import AllFailed, Writes
 
@@ -29,17 +29,17 @@ BODY_MOST = 1 << 20
 
 
 class ScopedRequest(Request):
-    """A request that came through ASGI; ``scope`` is the connection's."""
+    """A request through ASGI; ``scope`` is the connection's."""
 
     scope: dict[str, Any]
 
 
 class Endpoints:
-    """The table, and what its handlers share."""
+    """The table of routes, and the shared state of its handlers."""
 
     def __init__(self) -> None:
         self.access = Access()
-        self.picture = Picture()
+        self.answers = SnapshotAnswers()
         self.router = Router()
         self._client: Client | None = None
         add = self.router.add
@@ -78,11 +78,11 @@ class Endpoints:
         await self._viewer(request)
         if request.params.get("inactive") == "true":
             return await self._asked(Reads.inactive_topics)
-        return await self.picture.topics() or await self._asked(Reads.topics)
+        return await self.answers.topics() or await self._asked(Reads.topics)
 
     async def _counter(self, request: Request) -> Response:
         await self._viewer(request)
-        return await self.picture.counter() or await self._asked(Reads.counter)
+        return await self.answers.counter() or await self._asked(Reads.counter)
 
     def _read(self, question: Callable[[Reads, Request], Awaitable[Body]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
@@ -116,7 +116,7 @@ class Endpoints:
             user = await self.access.require(scope_of(request), Permission.ACT)
             try:
                 return json_response(await act(Writes(user, origin(request, user)), request))
-            except PermissionDenied:  # a topic that is not theirs
+            except PermissionDenied:  # outside the user's topic patterns
                 raise HTTPError(403, "FORBIDDEN") from None
             except AllFailed as error:
                 return json_response(error.body, 502)

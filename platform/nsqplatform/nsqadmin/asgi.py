@@ -1,4 +1,4 @@
-"""nsqadmin's endpoints in front of Django: no middleware, no thread, what is in the picture at the cost of a lookup."""
+"""nsqadmin's endpoints in front of Django, without middleware and threads, so that answers from snapshots are fast."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Application = Callable[[Scope, Any, Any], Awaitable[None]]
 logger = logging.getLogger("nsqadmin")
 
 OURS = frozenset({"api", "config", "ping", "render"})
-"""First segments of nsqadmin's paths that are no pages; ``api/v1`` is the platform's own."""
+"""First segments of nsqadmin's paths other than pages; ``api/v1`` is the platform's own."""
 
 
 class NsqadminFirst:
-    """Answers what is nsqadmin's and leaves the rest to ``django``, below the base path if there is one."""
+    """Answers nsqadmin's paths and passes the rest to ``django``, below the base path if there is one."""
 
     def __init__(self, django: Application) -> None:
         self.django = django
@@ -47,7 +47,7 @@ class NsqadminFirst:
                 return
             path = path[len(base) :] or "/"
         if not is_ours(path):
-            # Django has no empty path: the base path is its first page.
+            # Django has no empty path; the base path is the first page.
             await self.django({**scope, "root_path": base, "path": base + path} if base else scope, receive, send)
             return
         started = time.perf_counter()
@@ -75,7 +75,7 @@ class NsqadminFirst:
                 remote_address=client_of(scope),
                 attempted=request.method != "GET" or any(name == b"authorization" for name, _ in scope["headers"]),
             )
-        # A line for each of a script's polls would say nothing.
+        # No log line for each poll of a script.
         level = logging.INFO if scope["method"] != "GET" or response.status >= 400 else logging.DEBUG
         if logger.isEnabledFor(level):
             elapsed_ms = (time.perf_counter() - started) * 1000
@@ -93,7 +93,7 @@ class NsqadminFirst:
 
 
 def unbased(websockets: Application) -> Application:
-    """The websockets' router, which knows nothing of the base path."""
+    """The router of websockets, with paths without the base path."""
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await websockets({**scope, "path": scope["path"].removeprefix(settings.NSQADMIN.base)}, receive, send)
@@ -125,7 +125,7 @@ async def read_body(request: ScopedRequest, receive: Receive) -> None:
 
 
 def below(base: str, response: Response) -> Response:
-    """A redirect of the router's, which knows nothing of the base path."""
+    """Add the base path to a redirect of the router."""
     old = next(line for line in response.head.split(b"\r\n") if line.startswith(b"Location: "))
     location = base.encode() + old.removeprefix(b"Location: ")
     return Response(response.status, b"", ((b"Location", location),))
@@ -139,7 +139,7 @@ def header_list(head: bytes) -> list[tuple[bytes, bytes]]:
 
 @lru_cache(maxsize=8)
 def packed(body: bytes, how: str) -> bytes:
-    """``gzip``, or ``deflate`` without the zlib header, as nsqadmin sends it. A picture's answers are packed once."""
+    """``gzip``, or ``deflate`` without the zlib header, as in nsqadmin. A snapshot's answers are compressed once."""
     if how == "gzip":
         return gzip.compress(body, 1)
     squeezer = zlib.compressobj(1, wbits=-15)
@@ -147,7 +147,7 @@ def packed(body: bytes, how: str) -> bytes:
 
 
 def wanted_packing(scope: Scope) -> str:
-    """The first of the two in ``Accept-Encoding``; empty for neither."""
+    """The first of the two in ``Accept-Encoding``; empty if it has neither."""
     for name, value in scope["headers"]:
         if name == b"accept-encoding":
             for part in value.decode("latin-1").split(","):

@@ -1,5 +1,5 @@
-"""Reading a request's JSON as Go's decoder does: keys in any case, unknown ones and all that follows the first value
-ignored, and its complaints."""
+"""Parses a request's JSON as Go's decoder does: keys are case-insensitive; unknown keys, and everything after the first
+value, are ignored; errors have Go's texts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KINDS = {bool: "bool", int: "number", float: "number", list: "array", dict: "ob
 
 
 def read(body: bytes, *fields: str) -> dict[str, str]:
-    """The string fields of the object that begins the body, empty where missing or null.
+    """The string fields of the JSON object at the beginning of the body; empty if missing or null.
 
-    Raises HTTPError 400 with Go's text for what cannot be read.
+    Raises HTTPError 400 with Go's text for invalid JSON.
     """
     value = first_value(body)
     if value is None:

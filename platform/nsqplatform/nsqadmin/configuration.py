@@ -1,4 +1,4 @@
-"""``/config/:opt``: a setting as the file has it, read; two of them changed, until the next start."""
+"""``/config/:opt``: reads settings, and changes two of them until the next start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 
 async def value(settings: AdminSettings, option: str) -> Response:
-    """Strings bare, durations as nanoseconds, ``log_level`` from 1 (debug) to 5 (fatal), the rest as JSON."""
+    """A setting as text: strings without quotes, durations in nanoseconds, ``log_level`` as 1 (debug) to 5 (fatal),
+    others as JSON."""
     field = file_keys(type(settings)).get(option)
     if field is None:
         raise HTTPError(400, "INVALID_OPTION")
@@ -40,7 +41,8 @@ async def value(settings: AdminSettings, option: str) -> Response:
 
 
 async def change(settings: AdminSettings, option: str, body: bytes) -> Response:
-    """Raises HTTPError: 413 for a body that is empty or too long, 400 for what cannot be changed or used."""
+    """Change a setting. Raises HTTPError: 413 for a body that is empty or too long, 400 for another setting or an
+    invalid value."""
     if not body or len(body) > BODY_MOST:
         raise HTTPError(413, "INVALID_VALUE")
     if option == LOOKUPD:

@@ -1,4 +1,4 @@
-"""Graphite: names of what nsqd's statsd pushes wrote there, one rate, and the proxy for browsers."""
+"""Graphite: names of the series that nsqd writes through statsd, the rate, and the proxy for browsers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RED = {"depth", "deferred_count"}
 
 
 def cleaned(name: str) -> str:
-    """A topic or channel as statsd keeps it."""
+    """The name of a topic or channel in statsd."""
     return re.sub(r"[^a-zA-Z0-9\-_.]", "", name.replace(" ", "_").replace("/", "-"))
 
 
@@ -63,24 +63,24 @@ class Graphite:
         return form.replace("%s", prefix + key)
 
     def target(self, key: str, *, topic: str, channel: str | None = None, node: str = "*") -> str:
-        """What to draw for a figure of a topic or channel, before ``summarize``."""
+        """The target of a figure of a topic or channel, before ``summarize``."""
         where = f"topic.{cleaned(topic)}." + (f"channel.{cleaned(channel)}." if channel else "")
         return f"sumSeries({self.metric(where + key, gauge=key in GAUGES, node=node)})"
 
     def of_topic(self, topic: str, channel: str | None, timeframe: str) -> Iterator[tuple[str, str]]:
-        """Title and URL of each graph of a topic or channel; none without graphite."""
+        """Title and URL of each graph of a topic or channel; empty without graphite."""
         for key, title in (TOPIC_GRAPHS if channel is None else CHANNEL_GRAPHS).items():
             yield from self._graph(title, self.target(key, topic=topic, channel=channel), timeframe, key)
 
     def of_node(self, node: str, timeframe: str) -> Iterator[tuple[str, str]]:
-        """The same of a node's memory, which Go's nsqd alone tells of."""
+        """As above, for a node's memory, which only Go's nsqd reports."""
         for key, title in NODE_GRAPHS.items():
             target = self.metric(f"mem.{key}", gauge=key in GAUGES, node=node)
             yield from self._graph(title, target, timeframe, key)
 
     def _graph(self, title: str, target: str, timeframe: str, key: str) -> Iterator[tuple[str, str]]:
-        """The large graph; below our own proxy if there is one, since browsers may not reach graphite then. Who reads
-        the page is not told the credentials that we ask graphite with."""
+        """The URL of the large graph; through our proxy if it is enabled, because browsers may not reach graphite. The
+        URL does not contain our credentials for graphite."""
         at = self.settings.base if self.settings.proxy_graphite else without_credentials(self.settings.graphite_url)
         if not self.settings.graphite_url:
             return
@@ -102,7 +102,7 @@ class Graphite:
         yield title, f"{at}/render?{urlencode(query)}"
 
     async def rate(self, params: Mapping[str, str]) -> str:
-        """``/api/graphite``: the target's first point over one interval, two decimals; ``N/A`` where there is none.
+        """``/api/graphite``: the target's first point over one interval, with two decimals; ``N/A`` without a point.
 
         Raises HTTPError.
         """
@@ -133,7 +133,7 @@ class Graphite:
         return f"{point / self.seconds:.2f}"
 
     async def proxied(self, query: str, peer: str) -> Response:
-        """``/render``: what graphite answers. Raises HTTPError."""
+        """``/render``: graphite's response. Raises HTTPError."""
         response = await self._get(query, {"X-Forwarded-For": peer})
         kind = response.headers.get("Content-Type", "application/octet-stream").encode("latin-1")
         return Response(response.status_code, response.content, ((b"Content-Type", kind),))

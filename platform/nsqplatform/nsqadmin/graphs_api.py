@@ -1,4 +1,4 @@
-"""Where graphite draws what nsqd's statsd pushes told it of a topic, channel or node."""
+"""URLs of graphite's graphs of a topic, channel or node."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ router = Router(tags=["cluster"])
 
 class Graph(Schema):
     title: str
-    url: str = Field(description="of an image, at graphite or below this platform with --proxy-graphite")
+    url: str = Field(description="URL of an image, at graphite or at this platform with --proxy-graphite")
 
 
 class GraphsOut(Schema):
-    graphs: list[Graph] = Field(description="none without --graphite-url")
+    graphs: list[Graph] = Field(description="empty without --graphite-url")
 
 
 @router.get(

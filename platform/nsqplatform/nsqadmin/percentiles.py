@@ -1,8 +1,8 @@
-"""``e2e_processing_latency`` in nsqadmin's two forms: of one node, and of several together.
+"""``e2e_processing_latency`` in nsqadmin's two forms: of one node, and of several nodes.
 
 Percentiles of several nodes cannot be merged without the distributions behind them. The keys are nsqadmin's: ``min``
-and ``max`` bound the nodes' values, ``average`` is their mean weighted by count and no percentile. The platform's own
-picture merges histograms instead. A percentile's keys are sorted: in nsqadmin it is a map, which Go writes so.
+and ``max`` are those of the nodes' values; ``average`` is their mean weighted by count, which is not a percentile. The
+platform's own snapshot merges histograms instead. A percentile's keys are sorted, because nsqadmin's is a Go map.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def of_node(latency: Latency | None) -> dict[str, Any]:
 
 
 def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> dict[str, Any]:
-    """Quantiles in the order in which the nodes name them. A node without samples has no say in ``min`` and ``max``,
-    unless none has any."""
+    """Quantiles in the nodes' order. ``min`` and ``max`` ignore nodes without samples, unless no node has samples."""
     held: dict[float, list[tuple[float, int]]] = {}
     for latency in latencies:
         count, found = _counted(latency)
@@ -60,5 +59,5 @@ def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> 
 
 
 def _counted(latency: Latency | None) -> tuple[int, list[Percentile]]:
-    """Number of samples, and the percentiles; neither in responses of a node without end-to-end percentiles."""
+    """Number of samples and percentiles; empty for a node without end-to-end percentiles."""
     return (0, []) if latency is None else (latency.count or 0, latency.percentiles)

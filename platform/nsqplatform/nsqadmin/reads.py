@@ -1,4 +1,4 @@
-"""nsqadmin's GET endpoints: views of the cluster, whose ``message`` names the servers that failed."""
+"""nsqadmin's GET endpoints: views of the cluster. Their ``message`` names the servers that failed."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Reads:
         return self.with_message({"topics": await self.discovery.topics() or None})
 
     async def inactive_topics(self) -> Body:
-        """The topics that registries know and no node has, with their channels."""
+        """The topics that are in the registries and on no node, with their channels."""
         inactive = await self.discovery.inactive(await self.discovery.topics())
         return self.with_message({"topics": {topic: channels or None for topic, channels in inactive.items()}})
 
     async def topic(self, name: str) -> Body:
-        """Raises HTTPError 404 for a topic that nobody knows. One that only registries know is all zeros."""
+        """Raises HTTPError 404 for an unknown topic. A topic that only registries have is all zeros."""
         return self.with_message(topic_aggregate(name, await self._held(name)))
 
     async def channel(self, topic: str, name: str) -> Body:
-        """Raises HTTPError 404 for a topic or channel that nobody has."""
+        """Raises HTTPError 404 for a topic or channel that does not exist."""
         held: list[tuple[Node, ChannelStats]] = []
         for node, each in await self._held(topic, name, include_clients=True):
             held += [(node, channel) for channel in each.channels if channel.channel_name == name]
@@ -65,7 +65,7 @@ class Reads:
         return self.with_message({"nodes": shapes or None})
 
     async def node(self, name: str) -> Body:
-        """Raises HTTPError 404 for a node that nobody lists."""
+        """Raises HTTPError 404 for a node that is not listed."""
         node = next((each for each in await self.discovery.nodes() if each.id == name), None)
         if node is None:
             raise HTTPError(404, "NODE_NOT_FOUND")
@@ -97,7 +97,7 @@ class Reads:
         raise HTTPError(404, "NODE_NOT_FOUND")
 
     async def counter(self) -> Body:
-        """How many messages each channel of each node has had."""
+        """The message count of each channel on each node."""
         nodes = await self.discovery.nodes()
         stats = await self.discovery.stats(nodes)
         counts = {}

@@ -1,4 +1,4 @@
-"""nsqadmin's flags and what they mean here, and the few of our own that decide who may do what."""
+"""nsqadmin's flags, and our own flags for access control."""
 
 from __future__ import annotations
 
@@ -25,53 +25,51 @@ class AdminSettings(Settings, env="NSQADMIN_"):
     config: str = setting("", "Path to a TOML file with settings.", file=False)
     version: bool = setting(False, "Print the version and exit.", file=False)
     verbose: bool = setting(False, "No effect.", file=False, hidden=True)
-    log_level: LogLevel = setting("info", "Least severe lines to log: debug, info, warn, error or fatal.")
-    log_prefix: str = setting("[nsqadmin] ", "What each log line begins with.")
+    log_level: LogLevel = setting("info", "Lowest level to log: debug, info, warn, error or fatal.")
+    log_prefix: str = setting("[nsqadmin] ", "Prefix of each log line.")
     http_address: str = setting("0.0.0.0:4171", "host:port to listen on.")
-    base_path: str = setting("/", "Path that everything is served below, for a proxy that shares its host.")
-    dev_static_dir: str = setting("", "Folder with a built web app to serve in place of the one that comes along.")
+    base_path: str = setting("/", "Path below which everything is served, behind a proxy.")
+    dev_static_dir: str = setting("", "Folder with a built web app to serve in place of the included one.")
     lookupd_http_address: tuple[str, ...] = setting(
         (), "host:port of an nsqlookupd; may be given several times.", key="nsqlookupd_http_addresses"
     )
     nsqd_http_address: tuple[str, ...] = setting(
         (),
-        "host:port of an nsqd, where there is no nsqlookupd; may be given several times.",
+        "host:port of an nsqd, for clusters without nsqlookupd; may be given several times.",
         key="nsqd_http_addresses",
     )
     graphite_url: str = setting("", "Graphite's URL; the pages then link to its graphs.")
-    proxy_graphite: bool = setting(False, "Hand /render on to graphite, so that browsers need not reach it.")
+    proxy_graphite: bool = setting(False, "Proxy /render to graphite, for browsers that cannot reach it.")
     statsd_prefix: str = setting("nsq.%s", "The nsqd's --statsd-prefix; %s becomes the node.")
     statsd_counter_format: str = setting("stats.counters.%s.count", "How statsd names counters in graphite.")
     statsd_gauge_format: str = setting("stats.gauges.%s", "How statsd names gauges in graphite.")
     statsd_interval: timedelta = setting("60s", "The nsqd's --statsd-interval.", min="1s")
     notification_http_endpoint: str = setting("", "URL that each action is POSTed to, as JSON.")
-    http_client_connect_timeout: timedelta = setting("2s", "Patience with a connection to a node.", min="1ms")
-    http_client_request_timeout: timedelta = setting("5s", "Patience with a whole request to a node.", min="1ms")
-    http_client_tls_insecure_skip_verify: bool = setting(False, "Take any certificate of a node asked over HTTPS.")
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout of a connection to a node.", min="1ms")
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to a node.", min="1ms")
+    http_client_tls_insecure_skip_verify: bool = setting(False, "Accept any certificate of nodes over HTTPS.")
     http_client_tls_root_ca_file: str = setting("", "PEM file of authorities that sign the nodes' certificates.")
-    http_client_tls_cert: str = setting("", "PEM file of our certificate for nodes that ask for one.")
+    http_client_tls_cert: str = setting("", "PEM file of the client certificate, for nodes that require one.")
     http_client_tls_key: str = setting("", "PEM file of its key.")
     allow_config_from_cidr: str = setting("127.0.0.1/8", "Network that may use /config; empty for any.")
     acl_http_header: str = setting("X-Forwarded-User", "Header in which a proxy names its signed-in user.")
     admin_user: tuple[str, ...] = setting(
-        (), "User of that header who is an admin; giving one turns sign-in by header on.", key="admin_users"
+        (), "User of that header who is an admin; enables sign-in by header.", key="admin_users"
     )
     operator_user: tuple[str, ...] = setting(
-        (), "User of that header who is an operator; likewise.", key="operator_users"
+        (), "User of that header who is an operator; enables sign-in by header.", key="operator_users"
     )
     header_sign_in: bool = setting(
-        False, "Believe that header though no admin or operator is named here: roles are then given on the People page."
+        False, "Trust that header even if no admin or operator is named here; roles are then set on the People page."
     )
     header_sign_out_url: str = setting(
         "",
-        "Where signing out leads those whom the header names, such as /oauth2/sign_out: the proxy ends their session.",
+        "URL to open after signing out a user of that header, such as /oauth2/sign_out, to end the proxy's session.",
     )
-    header_role: str = setting(
-        "viewer", "Role of other users that the header names; none turns them away.", choices=ROLES
-    )
+    header_role: str = setting("viewer", "Role of other users of that header; none refuses them.", choices=ROLES)
     trusted_proxy_cidr: tuple[str, ...] = setting(
         ("127.0.0.1/8", "::1/128"),
-        "Network whose connections are believed the header; may be given several times.",
+        "Network from which the header is trusted; may be given several times.",
         key="trusted_proxy_cidrs",
     )
     message_role: str = setting(
@@ -79,15 +77,15 @@ class AdminSettings(Settings, env="NSQADMIN_"):
     )
     script_role: str = setting(
         "none",
-        "Role of requests to nsqadmin's /api and /config without any sign-in: nsqadmin's own scripts need admin.",
+        "Role of requests to nsqadmin's /api and /config without sign-in; scripts for nsqadmin need admin.",
         choices=ROLES,
     )
     script_cidr: tuple[str, ...] = setting(
         ("127.0.0.1/8", "::1/128"),
-        "Network that --script-role holds for; may be given several times.",
+        "Network to which --script-role applies; may be given several times.",
         key="script_cidrs",
     )
-    audit_retention: timedelta = setting("8760h", "How long the audit trail keeps an entry; 0 for ever.", min="0s")
+    audit_retention: timedelta = setting("8760h", "Time for which audit entries are kept; 0 for ever.", min="0s")
 
     @property
     def base(self) -> str:
@@ -124,7 +122,7 @@ class AdminSettings(Settings, env="NSQADMIN_"):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:
-    """The settings of a web process or collector. Exits 2 for a variable that cannot be taken."""
+    """The settings of a web process or collector. Exits 2 for an invalid variable."""
     settings = load(AdminSettings, prog=PROGRAM, argv=[], environ=environ, version_text=version_text(PROGRAM))
     check_networks(settings)
     return settings
@@ -143,5 +141,5 @@ def as_text(value: object) -> str:
 
 
 def check_networks(settings: AdminSettings) -> None:
-    """Read each network once, so that a bad one stops the start and not a request. Raises ValueError."""
+    """Parse each network once, so that an invalid one is an error at startup. Raises ValueError."""
     _ = settings.config_networks, settings.proxy_networks, settings.script_networks

@@ -1,5 +1,5 @@
-"""nsqadmin's objects: NODE, TOPIC, CHANNEL and CLIENT, of one node and of all. Keys, their order, and what is left out
-when empty are nsqadmin 1.3.0's."""
+"""nsqadmin's objects NODE, TOPIC, CHANNEL and CLIENT, for one node and for all. Keys, their order, and the omission of
+empty ones are nsqadmin 1.3.0's."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def sums(shapes: Sequence[Shape], keys: Sequence[str]) -> Shape:
 
 
 def topic_aggregate(name: str, held: Sequence[tuple[Node, TopicStats]]) -> Shape:
-    """A topic over all its nodes, and its channels, sorted by name. It shares nothing with the per-node objects, and
-    does not depend on the order of ``held``."""
+    """A topic over all its nodes with its channels, sorted by name. It shares no objects with the per-node ones, and is
+    independent of the order of ``held``."""
     held = by_host(held)
     shapes = [topic_shape(node, topic, with_clients=False) for node, topic in held]
     channels: dict[str, list[tuple[Node, ChannelStats]]] = {}
@@ -192,7 +192,7 @@ def channel_aggregate(topic: str, name: str, held: Sequence[tuple[Node, ChannelS
 
 
 def nearness(client: Shape) -> tuple[Any, ...]:
-    """By node, there those of its zone first, then those of its region, the rest by region and zone."""
+    """Sort by node; within a node, clients of its zone first, then those of its region, then by region and zone."""
     region, zone = client.get("topology_region", ""), client.get("topology_zone", "")
     same_region = bool(region) and region == client.get("node_topology_region")
     same_zone = bool(zone) and zone == client.get("node_topology_zone")
@@ -205,7 +205,7 @@ _SEMVER = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(-[0-9A-Za-z.-]+)?")
 
 
 def version_key(text: str) -> tuple[int, int, int, bool, str]:
-    """For comparing; what is no version counts as 0.0.0, and a pre-release comes before its release."""
+    """A sort key. An invalid version counts as 0.0.0; a pre-release precedes its release."""
     found = _SEMVER.match(text)
     if found is None:
         return 0, 0, 0, True, ""

@@ -1,7 +1,7 @@
-"""``/api/topics`` and ``/api/counter`` out of the collector's picture, where that says what asking would.
+"""Answers ``/api/topics`` and ``/api/counter`` from the collector's snapshot, if it is equivalent to a query.
 
-It does while it is fresh, everybody that would be asked answered for it, and nothing was done to the cluster in the
-last few seconds. Otherwise there is no answer here and the cluster is asked.
+It is while the snapshot is fresh and complete, and no action was performed in the last few seconds. Otherwise, there is
+no answer here, and the cluster is queried.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nsqplatform.nsqadmin.reads import count_shape, sorted_by_key
 from nsqwire.gojson import encode_without_floats
 
 FRESH_MS = 2_000
-"""Two beats: the picture's time is when its beat began."""
+"""Two polls, because a snapshot's time is the beginning of its poll."""
 LOOKED_AT_EVERY_S = 0.2
 
 Text = bytes | str | None
@@ -34,22 +34,21 @@ Text = bytes | str | None
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What is known without reading the picture."""
+    """The snapshot's state, which is known without reading the snapshot."""
 
     version: int
     taken_at: int
     topics: str
-    """Digest of the topics' names, which change seldom."""
+    """Digest of the topics' names."""
     all_up: bool
     sound: bool
-    """Every registry in force answered, it is known what each node holds, and no action may still be missing from the
-    picture."""
+    """Whether all registries answered, all nodes have answered at least once, and the snapshot includes all actions."""
     by_registries: bool
-    """Mode L."""
+    """Whether registries are configured (mode L)."""
 
 
-class Picture:
-    """The answers of one version, made when first asked for."""
+class SnapshotAnswers:
+    """The answers of one version, created on first use."""
 
     def __init__(self) -> None:
         self._state: State | None = None
@@ -62,7 +61,7 @@ class Picture:
         self._counter: Response | None = None
 
     async def topics(self) -> Response | None:
-        """None also where somebody who would be asked is down: nodes, where there are no registries."""
+        """The answer of ``/api/topics``; None also if a server to query is down (without registries: a node)."""
         state = await self._current()
         if state is None or not (state.by_registries or state.all_up):
             return None
@@ -75,7 +74,7 @@ class Picture:
         return self._topics
 
     async def counter(self) -> Response | None:
-        """None also where a node is down."""
+        """The answer of ``/api/counter``; None also if a node is down."""
         state = await self._current()
         if state is None or not state.all_up:
             return None
@@ -88,14 +87,14 @@ class Picture:
         return self._counter
 
     async def _current(self) -> State | None:
-        """What is known, if it is of a sound and fresh picture."""
+        """The state of the newest snapshot, if it is complete and fresh."""
         if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
-            async with self._looking:  # one looks, and the others wait for what it finds
+            async with self._looking:  # one request reads it, and concurrent ones wait for the result
                 if time.monotonic() - self._looked_at >= LOOKED_AT_EVERY_S:
                     try:
                         self._state = state_of(*await self._mget(store.STATE, store.CHANGED, store.LOOKUPD))
                     except (RedisError, OSError, ValueError, KeyError, TypeError):
-                        self._state = None  # then the cluster is asked
+                        self._state = None  # the cluster is queried then
                     self._looked_at = time.monotonic()
         state = self._state
         sound = state is not None and state.sound and time.time() * 1000 - state.taken_at <= FRESH_MS
@@ -131,7 +130,7 @@ def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
 
 
 def counter_answer(channels: Columns) -> Response:
-    """``channels`` are those of the picture."""
+    """``channels``: the snapshot's channels."""
     count = SHARES["channels"].index("message_count")
     columns = zip(*(channels.get(name, ()) for name in ("topic", "name", "nodes")), strict=True)
     stats = {
@@ -139,7 +138,7 @@ def counter_answer(channels: Columns) -> Response:
         for topic, name, shares in columns
         for share in shares
     }
-    # Whole numbers alone, and much of it: the fast encoder.
+    # The fast encoder, because this is large and contains no floats.
     return Response(
         200, encode_without_floats({"stats": sorted_by_key(stats), "message": ""}), (JSON_HEADER, NSQ_HEADER)
     )

@@ -1,4 +1,4 @@
-"""Addresses that discovery begins with: those of the settings, or the registries set by ``PUT /config``."""
+"""The addresses for discovery: those of the settings, or the registries set by ``PUT /config``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nsqplatform.cluster import store
 
 
 async def cluster() -> Cluster:
-    """The addresses in force, and the address of each node that the collector polls."""
+    """The current addresses, and the address of each node that the collector polls."""
     async with store.connect_async() as redis:
         changed, addresses = await redis.mget(store.LOOKUPD, store.ADDRESSES)
     lookupd = store.lookupd_in_force(changed)

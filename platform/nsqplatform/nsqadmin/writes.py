@@ -1,4 +1,4 @@
-"""nsqadmin's POST and DELETE endpoints, on the platform's own actions: permission, audit and all nodes at once."""
+"""nsqadmin's POST and DELETE endpoints, which use the platform's actions with permissions and audit trail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERBS = {"pause": Action.PAUSE, "unpause": Action.UNPAUSE, "empty": Action.EMPTY
 
 
 class Writes:
-    """What one request does, on behalf of whom."""
+    """The writes of one request, on behalf of its caller."""
 
     def __init__(self, user: User, origin: Origin) -> None:
         self.user = user
@@ -67,7 +67,7 @@ class Writes:
         return told(entry)
 
     async def _act(self, action: Action, topic: str, channel: str | None) -> dict[str, Any]:
-        if not is_valid_name(topic):  # it could not exist; asking nodes for it would only show their complaints
+        if not is_valid_name(topic):  # it cannot exist; nodes would return errors
             raise HTTPError(404, "TOPIC_NOT_FOUND")
         if channel is not None and not is_valid_name(channel):
             raise HTTPError(404, "CHANNEL_NOT_FOUND")
@@ -88,7 +88,7 @@ class Writes:
 
 
 class AllFailed(Exception):
-    """Nobody did it; ``body`` says why, one by one."""
+    """No server performed the action; ``body`` has each server's error."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         super().__init__(body["message"])
@@ -96,7 +96,7 @@ class AllFailed(Exception):
 
 
 def told(entry: AuditEntry) -> dict[str, Any]:
-    """nsqadmin's ``message``, and beside it what became of it on each node. Raises AllFailed."""
+    """nsqadmin's ``message``, and the outcome on each node. Raises AllFailed."""
     results: Sequence[Result] = entry.results
     failures = [f"{each['target']} {each['node']}: {each['detail']}" for each in results if each["outcome"] != "done"]
     if entry.outcome == "failed":
