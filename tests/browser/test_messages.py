@@ -66,7 +66,7 @@ def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
     dialog.get_by_label("Files").set_input_files({"name": "a.bin", "mimeType": "x/y", "buffer": bytes(range(256))})
     dialog.get_by_label("Node").select_option(node)
     delay = dialog.get_by_label("Deliver after")
-    for given, complaint in (("soon", "A time such as"), ("2h", "does not defer for so long")):
+    for given, complaint in (("soon", "A time such as"), ("2h", "longer than this node permits")):
         delay.fill(given)
         dialog.get_by_role("button", name="Publish", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text(complaint)

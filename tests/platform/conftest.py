@@ -125,7 +125,7 @@ def picture(redis: Redis) -> Callable[[], dict[str, Any] | None]:
     """Reads the picture that the collector keeps, as rows."""
 
     def read() -> dict[str, Any] | None:
-        kept = redis.get("nsq:picture")
+        kept = redis.get("nsq:snapshot")
         return cast(dict[str, Any], Snapshot.from_json(kept).rows) if kept else None
 
     return read

@@ -217,7 +217,7 @@ WRITES = [
 )
 def test_each_role_may_what_it_should(role, endpoint, browser, account, go_cluster, redis):
     """Everybody signed in may look; operators and administrators may act; a stranger may nothing."""
-    redis.set("nsq:picture", '{"version":1,"taken_at":1,"nodes":{},"topics":{},"channels":{}}')
+    redis.set("nsq:snapshot", '{"version":1,"taken_at":1,"nodes":{},"topics":{},"channels":{}}')
     go_cluster.nodes[0].topic("orders")
     person = browser()
     if role != "stranger":

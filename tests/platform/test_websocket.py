@@ -219,12 +219,12 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
 
     def beat(version: int, padding: int = 0) -> None:
-        redis.set("nsq:picture", json.dumps(snapshot(version)))
+        redis.set("nsq:snapshot", json.dumps(snapshot(version)))
         changes = same | {"put": {"id": ["x" * padding]}} if padding else same
         delta = snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
         broadcast(EVERYTHING.group, delta | {"type": "delta", "base": version - 1})
 
-    redis.set("nsq:picture", json.dumps(snapshot(0)))
+    redis.set("nsq:snapshot", json.dumps(snapshot(0)))
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     narrow.connect(("127.0.0.1", web.port))
@@ -251,7 +251,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
     from nsqplatform.cluster.snapshots.snapshot import View
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
-    redis.set("nsq:picture", json.dumps(snapshot(1)))
+    redis.set("nsq:snapshot", json.dumps(snapshot(1)))
     views = [View(topic=f"topic-{number}") for number in range(60)]
     with ExitStack() as opened:
         browsers = [opened.enter_context(join()) for _ in views]
@@ -259,7 +259,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
             live.send(type="view", topic=view.topic)
             while live.next("snapshot")["view"] != view.fields():
                 pass
-        redis.set("nsq:picture", json.dumps(snapshot(2)))
+        redis.set("nsq:snapshot", json.dumps(snapshot(2)))
         web.process.send_signal(signal.SIGSTOP)
         try:
             for view in views:
@@ -286,7 +286,7 @@ def test_a_silent_collector_ends_no_websocket(join):
 def test_a_large_picture_reaches_the_browser(join, redis):
     """Thousands of channels are more than a megabyte, which is as much as a browser may send."""
     node = {"id": ["n:1"], "hostname": ["h" * 3_000_000]}
-    redis.set("nsq:picture", json.dumps(snapshot(3, nodes=node)))
+    redis.set("nsq:snapshot", json.dumps(snapshot(3, nodes=node)))
     with join() as live:
         assert live.next("snapshot")["nodes"]["hostname"] == node["hostname"]
         live.socket.send("x" * 2_000_000)

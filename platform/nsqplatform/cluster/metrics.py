@@ -20,7 +20,7 @@ LATE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 
 web = CollectorRegistry()
 ProcessCollector(namespace="nsq_web", registry=web)
-websocket_clients = Gauge("nsq_web_websocket_clients", "Websockets that are open.", registry=web)
+websocket_clients = Gauge("nsq_web_websocket_clients", "Open websockets.", registry=web)
 websocket_messages = Counter("nsq_web_websocket_messages", "Messages sent to websockets.", registry=web)
 websocket_bytes = Counter("nsq_web_websocket_sent_bytes", "Bytes of messages sent to websockets.", registry=web)
 websocket_resyncs = Counter(
@@ -28,7 +28,7 @@ websocket_resyncs = Counter(
 )
 requests = Counter("nsq_web_requests", "HTTP requests answered.", ["method", "status"], registry=web)
 request_seconds = Histogram(
-    "nsq_web_request_seconds", "From a request to the end of its answer.", buckets=SECONDS, registry=web
+    "nsq_web_request_seconds", "Time from a request to the end of its response.", buckets=SECONDS, registry=web
 )
 
 collector = CollectorRegistry()

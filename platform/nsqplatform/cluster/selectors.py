@@ -1,4 +1,4 @@
-"""Reading what the collector and the operators left behind."""
+"""Reads of the collector's data and of the settings changed at run time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FRESH_MS = 10_000
 
 
 def snapshot() -> Snapshot | None:
-    """The newest; None before the collector's first."""
+    """The newest snapshot; None before the first."""
     with store.connect() as redis:
         kept = redis.get(store.SNAPSHOT)
     assert kept is None or isinstance(kept, bytes)
@@ -52,13 +52,13 @@ def cluster() -> Cluster:
 
 
 def nodes_down() -> frozenset[str]:
-    """Ids of the nodes that did not answer the collector last; of none where there is no snapshot."""
+    """Ids of the nodes that did not answer the collector's last poll; empty without a snapshot."""
     seen = snapshot()
     return frozenset(row["id"] for row in seen.nodes.rows if row["state"] == "down") if seen else frozenset()
 
 
 def tcp_addresses() -> list[str]:
-    """Where clients reach the nodes that are up, as the platform itself does: by the host it was told of."""
+    """The TCP addresses of the nodes that are up, with the hosts under which the platform reaches them."""
     seen = snapshot()
     if seen is None:
         return []

@@ -16,7 +16,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, Snapshot, View
 
-SNAPSHOT = "nsq:picture"
+SNAPSHOT = "nsq:snapshot"
 """The newest snapshot, as sent to browsers that view everything, JSON."""
 ADDRESSES = "nsq:addresses"
 """Node id to the ``host:port`` of its HTTP server, JSON."""

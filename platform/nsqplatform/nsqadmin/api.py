@@ -20,8 +20,8 @@ from nsqplatform.nsqadmin import configuration, sources
 from nsqplatform.nsqadmin.access import Access, client_of
 from nsqplatform.nsqadmin.failures import UpstreamFailed, nobody_answered
 from nsqplatform.nsqadmin.graphite import Graphite
-from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.reads import Reads
+from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.writes import AllFailed, Writes
 
 Body = dict[str, Any]

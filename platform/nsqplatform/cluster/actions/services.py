@@ -29,7 +29,7 @@ def act(*, user: User, action: Action, topic: str, channel: str | None, remote_a
 
 
 def tombstone(*, user: User, topic: str, node: str, address: str, remote_address: str) -> AuditEntry:
-    """Take a topic off one node, which is reached at ``address``, and return the audit entry.
+    """Tombstone a topic on one node, at ``address``, and return the audit entry.
 
     Raises PermissionDenied, and NotInCluster if neither a registry nor the node has anything to do.
     """
@@ -45,7 +45,7 @@ def tombstone(*, user: User, topic: str, node: str, address: str, remote_address
 
 
 def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_address: str) -> AuditEntry:
-    """Have a channel given again what it was given since then, on every node, and return the audit entry.
+    """Rewind a channel to ``since`` on every node, and return the audit entry.
 
     Raises PermissionDenied, NotInCluster and ClusterUnreachable, having changed nothing.
     """

@@ -22,8 +22,7 @@ async def holders(cluster: Cluster, topic: str) -> dict[str, str]:
 def address_of_node(cluster: Cluster, found: Mapping[str, str], node: str) -> str:
     """Return the address of a node by its id.
 
-    Raises NotInCluster for a node that is not known: the platform sends no request to an address just because a browser
-    names it.
+    Raises NotInCluster for an unknown node: the platform sends no requests to arbitrary addresses from a browser.
     """
     if node in found:
         return found[node]

@@ -20,13 +20,13 @@ FAILURES = {401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: 
 class PublishIn(Schema):
     topic: Name
     node: str | None = Field(None, max_length=300, description="a node's id; null for any")
-    format: publishing.Format = Field("text", description="what the bodies are; json is checked, and sent as it is")
+    format: publishing.Format = Field("text", description="format of the bodies; json is validated and sent unchanged")
     defer_ms: int = Field(0, ge=0, le=2_592_000_000, description="to be delivered so much later; nodes set the limit")
     bodies: list[str] = Field(min_length=1, max_length=publishing.MOST)
 
 
 class PublishOut(Schema):
-    node: str = Field(description="the node that has them")
+    node: str = Field(description="the node that stored them")
     count: int
     size: int = Field(description="bytes")
 
@@ -34,7 +34,7 @@ class PublishOut(Schema):
 class PeekOut(Schema):
     total: int = Field(description="of all nodes that answered")
     nodes: list[peeking.NodePart]
-    messages: list[peeking.PeekedMessage] = Field(description="node by node, as each lists them")
+    messages: list[peeking.PeekedMessage] = Field(description="grouped by node, in the node's order")
 
 
 @router.post("messages", auth=needs(Permission.PUBLISH), response={200: PublishOut, 413: Message, **FAILURES})
@@ -82,9 +82,9 @@ def message(
     channel: Name,
     node: str = Query(max_length=300),
     state: peeking.State = "ready",
-    place: int = Query(0, ge=0, le=1_000_000, description="where it was seen on its node"),
+    place: int = Query(0, ge=0, le=1_000_000, description="its position in the node's list when it was seen"),
 ) -> peeking.PeekedMessage:
-    """One of them with the first 64 KiB of its body."""
+    """One message with the first 64 KiB of its body."""
     return peeking.whole(
         user=caller(request), topic=topic, channel=channel, state=state, node=node, place=place, wanted=id
     )

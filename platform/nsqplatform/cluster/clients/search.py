@@ -1,4 +1,4 @@
-"""Every consumer of the cluster, to be searched: asked of the nodes when somebody looks, and not with every beat."""
+"""Search of all consumers of the cluster. The nodes are queried on demand, not with every poll."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nsqplatform.cluster.collector.reading import NodeView
 from nsqplatform.cluster.snapshots.rows import ClientRow
 
 KEPT_S = 3.0
-"""So long an answer serves everybody who asks: typing into a search is one question to the nodes, not ten."""
+"""Time for which a result is cached, so that typing into the search does not query the nodes for each letter."""
 
 
 class FoundClient(ClientRow):
-    """A consumer, and what it consumes."""
+    """A consumer, with its topic and channel."""
 
     topic: str
     channel: str
@@ -30,14 +30,14 @@ class FoundClient(ClientRow):
 
 @dataclass(frozen=True)
 class Clients:
-    """``unanswered`` are the nodes that did not tell theirs, and why."""
+    """``unanswered``: the nodes that did not answer, with the reasons."""
 
     rows: Sequence[FoundClient]
     unanswered: Mapping[str, str]
 
 
 class ClientDirectory:
-    """Asks all nodes at once, and keeps their answer for a moment. Safe to be used from several threads."""
+    """Queries all nodes concurrently, and caches the result. Thread-safe."""
 
     def __init__(self, ask: Callable[[], Clients]) -> None:
         self._ask = ask
@@ -45,7 +45,7 @@ class ClientDirectory:
         self._kept: tuple[float, Clients] | None = None
 
     def clients(self) -> Clients:
-        with self._lock:  # whoever comes meanwhile waits for the same answer
+        with self._lock:  # concurrent callers wait for the same result
             if self._kept is None or time.monotonic() - self._kept[0] > KEPT_S:
                 found = self._ask()
                 self._kept = (time.monotonic(), found)
@@ -53,7 +53,7 @@ class ClientDirectory:
 
 
 def ask_nodes() -> Clients:
-    """Ask every node that the collector knows."""
+    """Query every node that the collector knows."""
     return async_to_sync(_ask_nodes)(selectors.cluster().addresses)
 
 
@@ -79,7 +79,7 @@ def _rows_of(view: NodeView, *, now: float) -> list[FoundClient]:
 
 
 def matching(rows: Sequence[FoundClient], query: str) -> list[FoundClient]:
-    """Those in whose names, addresses, topic or channel every word of ``query`` occurs, in any case."""
+    """The consumers whose names, addresses, topic or channel contain every word of ``query``, case-insensitively."""
     words = query.lower().split()
     if not words:
         return list(rows)

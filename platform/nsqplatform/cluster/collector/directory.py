@@ -1,4 +1,4 @@
-"""Which nodes and topics there are, from the registries and from the addresses the platform was given."""
+"""Discovers nodes and topics, from registries and configured addresses."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
 FORGET_AFTER_S = 300.0
-"""A node that no registry lists any more stays in the snapshot for so long, as down if it is."""
+"""Time for which a node stays in the snapshot after the registries have removed it."""
 
 
 @dataclass(kw_only=True)
 class Registry:
-    """What one nsqlookupd said last. It is kept while the registry does not answer; ``error`` then says why."""
+    """The last answer of a registry. It is kept while the registry does not answer; ``error`` then has the reason."""
 
     address: str
     producers: Sequence[Producer] = ()
     topics: dict[str, list[str]] = field(default_factory=dict)
-    """Of topics that no node produces, their channels; of others nothing, since their nodes know better."""
-    error: str | None = "has not been asked yet"
+    """The channels of topics without a node. The channels of other topics come from their nodes."""
+    error: str | None = "has not been queried yet"
     answers: bool | None = None
-    """Whether it did last; None before it was asked."""
+    """Whether it answered the last query; None before the first."""
 
 
 class Directory:
-    """Asks all registries and all given nodes at once; keeps the last answer of each."""
+    """Queries all registries and configured nodes concurrently, and keeps the last answer of each."""
 
     def __init__(self, *, lookupd: Sequence[str], nsqd: Sequence[str]) -> None:
         self.registries: list[Registry] = []
@@ -42,14 +42,14 @@ class Directory:
 
     @property
     def nodes(self) -> list[Node]:
-        """Every node known; those with a given address are asked there."""
+        """All known nodes; a configured address takes precedence over the node's own."""
         nodes = {node.id: node for _, node in self._seen.values()}
         nodes.update({node.id: node for node in self._given.values()})
         return list(nodes.values())
 
     @property
     def registered(self) -> dict[str, list[str]]:
-        """Topics that registries know and no node produces, with their channels."""
+        """Topics that are in the registries and on no node, with their channels."""
         merged: dict[str, set[str]] = {}
         for registry in self.registries:
             for topic, channels in registry.topics.items():
@@ -57,17 +57,17 @@ class Directory:
         return {topic: sorted(channels) for topic, channels in merged.items()}
 
     def follow(self, lookupd: Sequence[str]) -> None:
-        """Ask these registries from now on; those known already keep their last answers."""
+        """Set the registries; known ones keep their last answers."""
         known = {registry.address: registry for registry in self.registries}
         self.registries = [known.get(address) or Registry(address=address) for address in lookupd]
 
     @property
     def complaints(self) -> dict[str, str | None]:
-        """What each registry failed with last, by its address; None if it answered."""
+        """The last error of each registry by its address; None if it answered."""
         return {registry.address: registry.error for registry in self.registries}
 
     async def refresh(self, client: Client, *, now: float) -> None:
-        """Ask again. ``now`` is in seconds, monotonic. Raises nothing: a source that fails keeps its last answer."""
+        """Query all sources. ``now``: monotonic, in seconds. Raises nothing; a failing source keeps its last answer."""
         await asyncio.gather(
             *(self._ask_registry(client, registry) for registry in self.registries),
             self._ask_nodes(client),
@@ -108,7 +108,7 @@ class Directory:
         registry.topics = {topic: found.names for topic, found in zip(idle, channels, strict=True)}
 
     async def _ask_nodes(self, client: Client) -> None:
-        """Read the names of the given nodes. A node that fails is polled by its address, and its row says why."""
+        """Read the configured nodes' names. A node that fails is polled by its address, and its row has the error."""
         infos = await reads.infos(client, self._given, TIMEOUT_S)
         for address, info in infos.found.items():
             self._given[address] = node_of(info.producer(address), address)

@@ -9,7 +9,7 @@ from nsqcluster import Producer
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """``address`` is the ``host:port`` to send HTTP to; ``id`` is the name by which the node calls itself."""
+    """``address`` is the ``host:port`` for HTTP requests; ``id`` is the node's own name."""
 
     id: str
     address: str
@@ -21,7 +21,7 @@ class Node:
 
 
 def node_of(producer: Producer, address: str | None = None) -> Node:
-    """``address``: where the node's HTTP port is, if elsewhere than it says."""
+    """``address``: the address of the node's HTTP port, if it is not the one that the node reports."""
     return Node(
         id=producer.http_address,
         address=address or producer.http_address,

@@ -1,4 +1,4 @@
-"""Asking the nodes for their figures, all at once, none of them able to hold up the others."""
+"""Polls all nodes concurrently. A slow node does not delay the others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from nsqplatform.cluster.collector.reading import NodeView, Reading
 from nsqplatform.cluster.collector.stats import PolledStats, parse_stats
 
 PATIENCE_S = 3.0
-"""A node that takes longer to answer is down. One that takes longer than a beat just misses that beat."""
+"""A node that takes longer to answer is down. A node that takes longer than a poll's interval misses that poll."""
 REMEMBERED_S = 600.0
 
 
 class NodePoller:
-    """One node: at most one request under way, the last two readings, and what went wrong last."""
+    """Polls one node: at most one request at a time, the last two readings, and the last error."""
 
     def __init__(self, node: Node, clock: Clock | None = None, last: Reading | None = None) -> None:
-        """``last`` is the last reading of it, if it was polled before."""
+        """``last``: the node's last reading, if it was polled before."""
         self.node = node
         self._last = last
         self._clock = clock or Clock()
@@ -41,16 +41,16 @@ class NodePoller:
 
     @property
     def answered(self) -> bool:
-        """Whether it has said, or failed to say, anything yet."""
+        """Whether a request has succeeded or failed yet."""
         return self.latest is not None or self.error is not None
 
     @property
     def is_prompt(self) -> bool:
-        """Whether a beat waits for its answer: not while one is overdue, nor after it failed to come."""
+        """Whether a poll waits for this node: not while its response is overdue, nor after a timeout."""
         return self.error is None and (self._request is None or self._request.done())
 
     def ask(self, client: Client, *, with_clients: bool) -> asyncio.Task[None]:
-        """Return the request under way, starting one if there is none. It raises nothing."""
+        """Return the running request; start one if there is none. It raises nothing."""
         if self._request is None or self._request.done():
             self._request = asyncio.create_task(self._ask(client, with_clients))
         return self._request
@@ -60,7 +60,7 @@ class NodePoller:
             self._request.cancel()
 
     async def ended(self) -> None:
-        """Wait until what was cancelled has let go of its connection."""
+        """Wait until a cancelled request has released its connection."""
         if self._request is not None:
             await asyncio.gather(self._request, return_exceptions=True)
 
@@ -80,12 +80,12 @@ class NodePoller:
         metrics.polls.labels("failed" if self.error else "answered").inc()
 
     async def _last_of(self, client: Client, latest: Reading) -> Reading:
-        """The figures that the process of ``latest`` ended with; ``latest`` if they are not known.
+        """The last figures of the process of ``latest``, after it has ended; ``latest`` if they are not known.
 
-        They are placed on the collector's clock by the time that the process went on after ``latest``.
+        Their time on the collector's clock is that of ``latest`` plus the time for which the process then ran.
         """
         began_ns = latest.stats.uptime_ns
-        if began_ns is None:  # a Go node's, or an older broker's
+        if began_ns is None:  # a Go node, or an older broker
             return latest
         try:
             kept = (await self._stats(client, with_clients=False, previous_boot=True)).previous_boot
@@ -105,17 +105,17 @@ class NodePoller:
 
 
 class Pollers:
-    """The pollers of the nodes there are now."""
+    """The pollers of the current nodes."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """``clock`` gives the readings' times."""
+        """``clock`` returns the readings' times."""
         self._clock = clock or Clock()
         self._by_id: dict[str, NodePoller] = {}
         self._gone: dict[str, Reading] = {}
-        """Last readings of nodes that are gone: one that restarts is gone from the registries for a moment."""
+        """Last readings of removed nodes: a restarting node is briefly missing in the registries."""
 
     def follow(self, nodes: Iterable[Node]) -> list[str]:
-        """Take up new nodes, drop those that are gone, and return the ids of the latter."""
+        """Add new nodes, remove missing ones, and return the ids of the latter."""
         wanted = {node.id: node for node in nodes}
         gone = [name for name in self._by_id if name not in wanted]
         now = time.monotonic()
@@ -134,24 +134,24 @@ class Pollers:
 
     @property
     def heard_all(self) -> bool:
-        """Whether there are nodes, and each has answered or failed to."""
+        """Whether there are nodes, and each has answered or failed."""
         return bool(self._by_id) and all(poller.answered for poller in self._by_id.values())
 
     @property
     def has_all(self) -> bool:
-        """Whether each node has answered at least once, so that it is known what it holds."""
+        """Whether each node has answered at least once, so that its topics are known."""
         return all(poller.latest is not None for poller in self._by_id.values())
 
     async def stop(self) -> None:
-        """Give up what is under way, and wait until it is."""
+        """Cancel running requests, and wait for their end."""
         pollers = [*self._by_id.values()]
         self.follow([])
         await asyncio.gather(*(poller.ended() for poller in pollers))
 
     async def beat(self, client: Client, *, with_clients: bool, within: float) -> list[NodeView]:
-        """Ask every node, wait ``within`` seconds at most, and return what is known then.
+        """Poll every node, wait at most ``within`` seconds, and return the state of all nodes.
 
-        A node that hangs is waited for once; then the others' beats go on without it until it answers again.
+        A node that does not answer is waited for once; later polls do not wait for it until it answers again.
         """
         prompt = {name for name, poller in self._by_id.items() if poller.is_prompt}
         requests = {name: poller.ask(client, with_clients=with_clients) for name, poller in self._by_id.items()}

@@ -109,12 +109,12 @@ class Collector:
     async def _is_at_work(self) -> bool:
         at_work = await store.acquire_collector(self.redis, self.holder)
         if not at_work and not self._standing_by:
-            logger.warning("another collector is at work; standing by")
+            logger.warning("another collector is active; standing by")
         if at_work and (self._standing_by or self.snapshot is None):
             # Versions continue from the snapshot that browsers may have.
             kept = await self.redis.get(store.SNAPSHOT)
             self.snapshot = Snapshot.from_json(kept) if kept else None
-            if self.snapshot is not None:  # nor do times go back before those of another collector
+            if self.snapshot is not None:  # and times do not go back before those of another collector
                 self.clock.not_before(self.snapshot.taken_at / 1000)
         self._standing_by = not at_work
         return at_work

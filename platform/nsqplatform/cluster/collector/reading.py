@@ -1,4 +1,4 @@
-"""What is known of one node: its answers, and their figures as arrays."""
+"""The readings of one node, with their figures as arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ that are waiting, in flight or deferred."""
 
 
 class Reading:
-    """A node's answer, when it was read, and its figures by name."""
+    """A node's response, its time, and its figures by name."""
 
     def __init__(self, stats: PolledStats, *, read_at: float, taken_at: float) -> None:
         """``read_at`` is in seconds on the monotonic clock, ``taken_at`` in unix seconds."""
@@ -33,12 +33,12 @@ class Reading:
         self.taken_at = taken_at
 
     def work_out(self) -> None:
-        """What every beat asks of it, while others are still waited for."""
+        """Compute what every poll needs, while other nodes' responses are awaited."""
         _ = self.topics, self.channels, self.own_percentiles_ms
 
     @cached_property
     def held(self) -> list[ChannelStats]:
-        """All channels, topic by topic."""
+        """All channels, grouped by topic."""
         return [*chain.from_iterable(topic.channels for topic in self.stats.topics)]
 
     @cached_property
@@ -59,8 +59,8 @@ class Reading:
 
     @cached_property
     def own_percentiles_ms(self) -> Floats:
-        """Of each channel without a histogram what the node says itself, at each of QUANTILES; NaN where it says
-        nothing."""
+        """For each channel without a histogram, the percentiles that the node reports, at each of QUANTILES; NaN for
+        none."""
         told: Floats = np.full((len(self.held), len(QUANTILES)), np.nan)
         places, quantiles, values = [], [], []
         for place, channel in enumerate(self.held):
@@ -82,7 +82,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """What is known of one node. ``error`` is None while it is up; ``latest`` None if it never answered."""
+    """The state of one node. ``error`` is None while it is up; ``latest`` is None if it never answered."""
 
     node: Node
     error: str | None
@@ -90,11 +90,11 @@ class NodeView:
     earlier: Reading | None = None
     """The reading before ``latest``."""
     previous_boot: Reading | None = None
-    """The last figures of the process before the one that gave ``latest``, if it was watched."""
+    """The last figures of the process before that of ``latest``, if it was polled."""
 
     @property
     def base(self) -> Reading | None:
-        """What rates are taken from: the earlier reading, if the same process gave it and the node is still up."""
+        """The earlier reading for rates, if it is of the same process and the node is up."""
         if self.error is not None or self.latest is None or self.earlier is None:
             return None
         return self.earlier if self.earlier.stats.boot == self.latest.stats.boot else None

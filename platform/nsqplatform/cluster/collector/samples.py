@@ -83,7 +83,7 @@ def histogram_columns(reading: Reading) -> dict[str, pa.Array]:
 
 
 def percentiles(reading: Reading) -> pa.Array:
-    """nsqd's own, where it is configured to keep any; null where there is a histogram."""
+    """The percentiles that nsqd reports, if it is configured to; null if there is a histogram."""
     rows: list[list[Percentile]] = [
         *(own_percentiles(topic) if reading.stats.boot_id is None else [] for topic in reading.stats.topics),
         *(own_percentiles(channel) if channel.latency_histogram is None else [] for channel in reading.held),

@@ -1,4 +1,4 @@
-"""What a channel holds on all its nodes, looked at without touching anything."""
+"""Lists the messages of a channel on all its nodes, without side effects."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from nsqplatform.cluster.actions.topic_nodes import NodeFailed, address_of_node,
 State = Literal["ready", "in_flight", "deferred"]
 
 WHOLE_BYTES = 65_536
-"""The most of one body that a broker shows."""
+"""The limit of a body in a broker's response."""
 MOVED_BY = 20
-"""A message is looked for so far around the place where it was seen."""
+"""A message is searched within this distance of the position at which it was seen."""
 NOT_OFFERED = "this nsqd does not show what its channels hold (Go's nsqd has nothing of the kind)"
 
 
@@ -37,8 +37,8 @@ class Holder(TypedDict):
 
 
 class PeekedMessage(TypedDict):
-    """Times are unix milliseconds; ``body`` is base64 of its beginning, ``size`` that of all in bytes. ``place`` is its
-    place among those of its node."""
+    """Times are unix milliseconds; ``body`` is the base64 of its beginning, ``size`` its full size in bytes. ``place``
+    is its position in its node's list."""
 
     node: str
     place: int
@@ -54,7 +54,7 @@ class PeekedMessage(TypedDict):
 
 
 class NodePart(TypedDict):
-    """``total`` is how many of them this node has, null where ``error`` says why that is not known."""
+    """``total``: the node's number of messages; null if unknown, for the reason in ``error``."""
 
     node: str
     total: int | None
@@ -62,7 +62,7 @@ class NodePart(TypedDict):
 
 
 class Peeked(TypedDict):
-    """Messages node by node; ``total`` of all nodes that told theirs."""
+    """Messages, grouped by node; ``total`` of all nodes that answered."""
 
     total: int
     nodes: list[NodePart]
@@ -77,7 +77,7 @@ def peek(*, user: User, topic: str, channel: str, state: State, limit: int, offs
 
 
 def whole(*, user: User, topic: str, channel: str, state: State, node: str, place: int, wanted: str) -> PeekedMessage:
-    """The message of the id ``wanted`` with the first WHOLE_BYTES of its body, found near ``place``.
+    """The message with the id ``wanted``, searched near ``place``, with the first WHOLE_BYTES of its body.
 
     Raises PermissionDenied, NotInCluster, ClusterUnreachable and NodeFailed.
     """
@@ -91,7 +91,7 @@ def asking(topic: str, channel: str, state: State, max_body_bytes: int) -> dict[
 
 
 async def _peek(cluster: Cluster, question: dict[str, str | int], limit: int, offset: int) -> Peeked:
-    """First how many each node has, then of those on which the page lies the messages themselves."""
+    """Read the number of messages of each node, then the messages of the nodes on which the page is."""
     where = await holders(cluster, str(question["topic"]))
     async with node_client.client() as http:
         counted = await asyncio.gather(
@@ -123,13 +123,13 @@ async def _whole(cluster: Cluster, question: dict[str, str | int], node: str, pl
     for message in found:
         if message["id"] == wanted:
             return message
-    raise NotInCluster(f"message {wanted} is no longer there: it was delivered, finished or moved on")
+    raise NotInCluster(f"message {wanted} is no longer there: it was delivered, finished or requeued")
 
 
 async def _part(
     http: Client, node: str, address: str, question: dict[str, str | int], limit: int, offset: int
 ) -> tuple[NodePart, list[PeekedMessage]]:
-    """One node's count and page. Raises nothing: what went wrong is told beside the node."""
+    """One node's count and page. Raises nothing: an error is stored with the node."""
     try:
         page = await http.get(address, "/channel/peek", PeekPage, question | {"limit": limit, "offset": offset})
     except Malformed:

@@ -1,4 +1,4 @@
-"""Publishing for people: to the node they choose, or to any that takes it; who, where and how much is written down."""
+"""Publishing by users: to the node they choose, or to any that accepts it. Count and bytes are audited."""
 
 from __future__ import annotations
 
@@ -33,22 +33,28 @@ from nsqplatform.cluster.actions.topic_nodes import address_of_node, targets_of
 Format = Literal["text", "json", "base64"]
 
 LARGEST_BYTES = 5 * 1024 * 1024
-"""All messages of one request; nsqd's --max-body-size unless it was told otherwise."""
+"""Limit of all messages of one request; the default of nsqd's --max-body-size."""
 MOST = 10_000
 MOST_DEFERRED = 100
 """NSQ publishes deferred messages one by one."""
 AT_ONCE = 8
 
 WORDS = {
-    "MSG_TOO_BIG": ("bodies", "a message is larger than this node takes (its --max-msg-size, 1 MiB unless changed)"),
-    "BODY_TOO_BIG": ("bodies", "this is more than this node takes at once (its --max-body-size, 5 MiB unless changed)"),
-    "INVALID_DEFER": ("defer_ms", "this node does not defer for so long (its --max-req-timeout, 1 h unless changed)"),
+    "MSG_TOO_BIG": ("bodies", "a message is larger than this node accepts (its --max-msg-size, 1 MiB unless changed)"),
+    "BODY_TOO_BIG": (
+        "bodies",
+        "this is more than this node accepts at once (its --max-body-size, 5 MiB unless changed)",
+    ),
+    "INVALID_DEFER": (
+        "defer_ms",
+        "the delay is longer than this node permits (its --max-req-timeout, 1 h unless changed)",
+    ),
 }
-"""What a node's refusal is about, and in words."""
+"""Field and message for a node's error codes."""
 
 
 class CannotPublish(Exception):
-    """``field`` of the request is the reason; nothing was published."""
+    """The value of ``field`` is invalid; nothing was published."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(f"{field}: {text}")
@@ -56,18 +62,18 @@ class CannotPublish(Exception):
 
 
 class NotTaken(Exception):
-    """The node that was asked failed; the text names it and says what may have been stored."""
+    """The node failed; the text names it and what may have been stored."""
 
 
 class Published(Result):
-    """``count`` and ``size`` are what was stored, in messages and bytes."""
+    """``count`` and ``size``: stored messages and bytes."""
 
     count: int
     size: int
 
 
 def bodies_of(texts: Sequence[str], given: Format) -> list[bytes]:
-    """The messages as bytes. Raises CannotPublish naming the first that is empty or not what it is said to be."""
+    """The messages as bytes. Raises CannotPublish naming the first that is empty or not of the given format."""
     bodies = []
     for number, text in enumerate(texts):
         field = f"bodies.{number}"
@@ -85,13 +91,13 @@ def bodies_of(texts: Sequence[str], given: Format) -> list[bytes]:
         bodies.append(body)
     size = sum(map(len, bodies))
     if size > LARGEST_BYTES:
-        raise CannotPublish("bodies", f"{size:,} bytes together; at most {LARGEST_BYTES:,} go at once")
+        raise CannotPublish("bodies", f"{size:,} bytes together; the limit is {LARGEST_BYTES:,}")
     return bodies
 
 
 def check_json(text: str, field: str) -> None:
     def not_json(word: str) -> None:
-        raise CannotPublish(field, f"not JSON: {word} is no value there")
+        raise CannotPublish(field, f"not JSON: {word} is not a value")
 
     try:
         json.loads(text, parse_constant=not_json)
@@ -118,7 +124,7 @@ def publish(
     require(user, Permission.PUBLISH, topic=topic)
     bodies = bodies_of(texts, given)
     if defer_ms and len(bodies) > MOST_DEFERRED:
-        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MOST_DEFERRED} are deferred at once")
+        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MOST_DEFERRED} can be deferred at once")
     done = async_to_sync(_publish)(selectors.cluster(), selectors.nodes_down(), topic, bodies, defer_ms, node)
     services.record_action(
         user=user,
@@ -136,7 +142,7 @@ def publish(
 async def _publish(
     cluster: Cluster, down: frozenset[str], topic: str, bodies: Sequence[bytes], defer_ms: int, node: str | None
 ) -> Published:
-    """One that was chosen, or each that could take them until one does. A topic that nobody has begins anywhere."""
+    """The chosen node, or the candidates in order. A topic without nodes can be created on any."""
     try:
         found = await targets_of(cluster, topic)
     except (NotInCluster, ClusterUnreachable):
@@ -150,7 +156,7 @@ async def _publish(
         candidates = random.sample(list(everybody.items()), len(everybody))
         candidates.sort(key=lambda each: each[0] in down)
     if not candidates:
-        raise NotInCluster("no node is known to publish to")
+        raise NotInCluster("there is no node to publish to")
     async with node_client.client() as http:
         for name, address in candidates:
             done = await _publish_to(http, name, address, topic, bodies, defer_ms)
@@ -162,7 +168,7 @@ async def _publish(
 async def _publish_to(
     http: Client, node: str, address: str, topic: str, bodies: Sequence[bytes], defer_ms: int
 ) -> Published:
-    """Raises CannotPublish where the node's refusal is about what was given. ``unreachable``: surely nothing stored."""
+    """Raises CannotPublish if the node refused the given values. ``unreachable``: certainly nothing was stored."""
     params: dict[str, str | int] = {"topic": topic}
     turn = asyncio.Semaphore(AT_ONCE)
 
@@ -193,7 +199,7 @@ async def _publish_to(
     never_sent = isinstance(failure, NotReached)
     if code in WORDS and not stored:
         raise CannotPublish(WORDS[code][0], f"{WORDS[code][1]}; node {node}")
-    why = failure.reason if code or never_sent else f"{failure.reason}; it may have taken what was sent"
+    why = failure.reason if code or never_sent else f"{failure.reason}; it may have stored messages"
     return Published(
         node=node,
         target="nsqd",

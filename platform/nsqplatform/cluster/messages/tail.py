@@ -1,8 +1,8 @@
-"""A topic's messages as they come, for everybody who watches in this web process, through one ephemeral channel.
+"""Live view of a topic's messages for all viewers of this web process, through one ephemeral channel.
 
-However many watch a topic here, its nodes see one consumer: what is taken is handed to each viewer. The channel is of
-this process and this topic alone (``tail-<8 hex digits>#ephemeral``); nsqd drops it with its last connection, so it
-goes with the last viewer, and with the process however that ends. No other channel's messages are touched.
+For any number of viewers of a topic, its nodes have one consumer, whose messages go to each viewer. Each process has
+its own channel for each topic (``tail-<8 hex digits>#ephemeral``). nsqd removes it with its last connection: after the
+last viewer, or the end of the process. Messages of other channels are not affected.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from nsqplatform.cluster.actions.topic_nodes import holders
 logger = logging.getLogger(__name__)
 
 TAKEN_PER_S = 2_000
-"""Messages taken from the nodes at most; beyond, the ephemeral channel is emptied, so that nothing piles up there."""
+"""Limit of messages received per second. Above it, the ephemeral channel is emptied, so that its backlog stays
+small."""
 SHOWN_AT_ONCE = 20
-"""Messages handed to one viewer at a time; the others are counted as skipped."""
+"""Limit of messages for one viewer at a time; further ones are counted as skipped."""
 BODY_BYTES = 4_096
-"""What a viewer gets of a body."""
+"""Limit of a body for viewers."""
 TURN_S = 0.25
 TRIMMED_EVERY_S = 1.0
 IN_FLIGHT = 200
 
 
 class TailedMessage(TypedDict):
-    """``timestamp`` is in unix milliseconds, ``body`` base64 of its beginning, ``size`` that of all in bytes."""
+    """``timestamp`` in unix milliseconds; ``body``: base64 of its beginning; ``size``: its full size in bytes."""
 
     node: str
     id: str
@@ -52,7 +53,7 @@ class TailedMessage(TypedDict):
 
 
 class Uncovered(TypedDict):
-    """A node on which the topic has no channel yet: the first one, also an ephemeral one, is given its backlog."""
+    """A node on which the topic has no channel yet. The first channel, even an ephemeral one, gets its backlog."""
 
     node: str
     depth: int
@@ -60,10 +61,10 @@ class Uncovered(TypedDict):
 
 @dataclass(eq=False)
 class Viewer:
-    """Somebody who watches: what waits for them, and what they do not get."""
+    """A viewer, with the waiting messages and the number of skipped ones."""
 
     words: tuple[str, ...] = ()
-    """Only messages in whose bodies all of these occur, in any case."""
+    """Only messages whose bodies contain all of these are shown; case-insensitive."""
     paused: bool = False
     skipped: int = 0
     waiting: deque[TailedMessage] = field(default_factory=deque)
@@ -78,7 +79,7 @@ class Viewer:
             self.waiting.append(told)
 
     def taken(self) -> tuple[list[TailedMessage], int]:
-        """What came since the last time, and how many were skipped meanwhile."""
+        """The messages since the last call, and the number of skipped ones."""
         messages, skipped = list(self.waiting), self.skipped
         self.waiting.clear()
         self.skipped = 0
@@ -86,7 +87,7 @@ class Viewer:
 
 
 class Tail:
-    """One topic, as long as somebody watches it."""
+    """The tail of one topic, while it has viewers."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -97,7 +98,7 @@ class Tail:
 
     @property
     def connections(self) -> int:
-        """Nodes that it hears."""
+        """Number of connected nodes."""
         return len(self._consumer.connections)
 
     async def start(self) -> None:
@@ -126,7 +127,7 @@ class Tail:
         await self._consumer.stop(timedelta(0))
 
     async def _take(self) -> None:
-        """Hand out what comes, at most TAKEN_PER_S: a loud topic must not keep this process from its other work."""
+        """Pass messages on, at most TAKEN_PER_S, so that a busy topic does not block this process."""
         allowance = int(TAKEN_PER_S * TURN_S)
         turn_ends = time.monotonic() + TURN_S
         while (message := await self._consumer.next_message()) is not None:
@@ -155,7 +156,7 @@ class Tail:
             viewer.offer(text, told)
 
     async def _trim(self) -> None:
-        """Empty our own channel where more waits in it than will ever be shown."""
+        """Empty the tail's channel if its backlog is larger than what can be shown."""
         while True:
             await asyncio.sleep(TRIMMED_EVERY_S)
             if not self._held_back:
@@ -186,7 +187,7 @@ class Hub:
         self._lock = asyncio.Lock()
 
     async def join(self, topic: str, viewer: Viewer) -> Tail:
-        """Have ``viewer`` be handed the topic's messages. Raises aionsq's ConnectFailed."""
+        """Add ``viewer`` to the topic's tail. Raises aionsq's ConnectFailed."""
         async with self._lock:
             tail = self._tails.get(topic)
             if tail is None:
@@ -197,7 +198,7 @@ class Hub:
             return tail
 
     async def leave(self, tail: Tail, viewer: Viewer) -> None:
-        """The last one to leave ends it."""
+        """Remove a viewer; without viewers, the tail ends."""
         async with self._lock:
             tail.viewers.discard(viewer)
             if not tail.viewers and self._tails.get(tail.topic) is tail:
@@ -223,7 +224,7 @@ async def _uncovered(http: Client, node: str, address: str, topic: str) -> Uncov
     try:
         stats = await stats_of(http, address, topic)
     except RequestFailed:
-        return None  # nothing can be taken from it either
+        return None  # no messages can be consumed from it either
     found = next((each for each in stats.topics if each.topic_name == topic), None)
     return None if found is None or found.channels else Uncovered(node=node, depth=found.depth)
 

@@ -1,4 +1,4 @@
-"""The websocket ``/ws/tail``: one browser that watches one topic's messages. It only translates."""
+"""The websocket ``/ws/tail``, which connects one browser to the tail of one topic."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from nsqplatform.cluster.messages.tail import TURN_S, Tail, Viewer, hub, uncover
 from nsqwire.names import is_valid_name
 
 TOLD_EVERY_S = 1.0
-"""So often a browser hears that the tail goes on, also when nothing comes."""
+"""Interval of status messages to the browser, even without new messages."""
 LONGEST_FILTER = 200
 
 
 class TailSocket(SignedInSocket):
-    """One browser. ``tail`` is what it watches, None before it said so and after it stopped."""
+    """One browser. ``tail`` is None before the browser starts one and after it stops it."""
 
     tail: Tail | None = None
     telling: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class TailSocket(SignedInSocket):
             if first and not takes_backlog:
                 await self._send(type="ask", topic=topic, nodes=first)
                 return
-            if first:  # what is taken there is gone for the channel that would have been the first
+            if first:  # its messages would be missing in the topic's real first channel
                 await database_sync_to_async(require)(user, Permission.ACT, topic=topic)
             self.viewer = Viewer()
             self._filter(message.get("filter"))
@@ -114,7 +114,7 @@ class TailSocket(SignedInSocket):
             await hub.leave(tail, self.viewer)
 
     async def _tell(self, tail: Tail) -> None:
-        """Hand on what waits, turn by turn; a browser that does not keep up makes its turns longer, and skips more."""
+        """Send waiting messages repeatedly. A slow browser gets longer intervals and more skipped messages."""
         told_at = 0.0
         while await self.signed_in_lately():
             messages, skipped = self.viewer.taken()

@@ -1,8 +1,8 @@
-"""Latency percentiles of the last minute, from histograms that only ever grow.
+"""Latency percentiles of the last minute, from cumulative histograms.
 
-Kept as arrays over all channels at once. What a node's channels finished since its last answer is one subtraction; it
-is added to each channel's total over the nodes, and taken away again when it is a minute old. Percentiles are read
-anew for those channels alone whose total changed. The cost is that of what was finished, not of what there is.
+The counts are arrays over all channels. The difference of a node's last two responses is added to each channel's total
+over the nodes, and subtracted when it is a minute old. Percentiles are computed again only for channels whose total
+changed, so the cost depends on the finished messages and not on the number of channels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nsqwire.histogram import MAX_BUCKETS, midpoint
 
 WINDOW_S = 60.0
 SLOT_S = 5.0
-"""The window is between this much short of a minute and a whole one: what a node finished is let go by the slot."""
+"""Length of a slot. Counts leave the window by slots, so the window is up to this much shorter than a minute."""
 QUANTILES = (0.5, 0.99)
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -37,14 +37,14 @@ ROWS_AT_ONCE = 512
 
 @dataclass(slots=True)
 class _Slot:
-    """What a node finished within SLOT_S seconds from ``start``: cells, and how many messages fell into each."""
+    """A node's finished messages of SLOT_S seconds from ``start``: cells, and the number of messages in each."""
 
     start: float
     cells: list[NDArray[np.int32]] = field(default_factory=list)
     counts: list[Ints] = field(default_factory=list)
 
     def close(self) -> None:
-        """Keep each cell once."""
+        """Merge duplicate cells."""
         if len(self.cells) > 1:
             cells, place = np.unique(np.concatenate(self.cells), return_inverse=True)
             counts = np.bincount(place, np.concatenate(self.counts), len(cells))
@@ -53,7 +53,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Node:
-    """One life of a node's process, and what it told last: a count for each of ``cells``."""
+    """A node's process and its last response: a count for each of ``cells``."""
 
     boot: str
     keys: Sequence[Key] = field(default_factory=list)
@@ -66,24 +66,24 @@ class _Node:
 
 
 class LatencyWindow:
-    """Fed each node's readings; says what was finished within the last minute across nodes. Time is passed in."""
+    """Takes each node's readings; computes latencies over the last minute and all nodes. Times are arguments."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._boots: dict[str, str] = {}
         self._rows: dict[Key, int] = {}
         self._free: deque[tuple[float, int]] = deque()
-        """Rows of channels that are gone, since when. Slots may speak of them for a minute more."""
+        """Rows of removed channels, with the time of removal. Slots may refer to them for another minute."""
         self._total = np.zeros((256, COLUMNS), np.int64)
         self._read = np.full((256, len(QUANTILES)), np.nan)
         self._dirty = np.zeros(256, bool)
-        self._first, self._last = COLUMNS, 0  # the columns ever used, but for that of zero
+        self._first, self._last = COLUMNS, 0  # the range of used columns, without that of zero
 
     def observe(self, node: str, stats: PolledStats, now: float) -> None:
-        """Take a node's reading at ``now``, in seconds on any clock that does not step back."""
+        """Add a node's reading at ``now``, in seconds of a monotonic clock."""
         before = self._nodes.get(node)
-        # All that a restarted node has counted is new, and so is all of a channel that its last reading did not have:
-        # their base is empty. Of a node just met, or met again, we cannot tell: its base is what it shows first.
+        # All counts of a restarted node are new, and so are those of a channel that its last reading did not have, so
+        # their base is empty. For a node that is new here, this is unknown: its base is its first reading.
         met = node not in self._boots or (before is None and self._boots[node] == stats.boot)
         self._boots[node] = stats.boot
         if before is not None and before.boot != stats.boot:
@@ -91,7 +91,7 @@ class LatencyWindow:
             before = None
         if before is None:
             before = self._nodes[node] = _Node(stats.boot)
-            # Nodes close their slots at different beats, not all at one.
+            # Nodes close their slots at different polls, not all at once.
             before.slots.append(_Slot(now - len(self._nodes) % SLOT_S))
         cells, counts = self._read_answer(before, stats.histograms, now)
         if met:
@@ -104,18 +104,18 @@ class LatencyWindow:
             self._take(before.slots[-1], cells[some], finished[some])
 
     def lose(self, node: str) -> None:
-        """Drop the minute of a node that is down: nothing is known of it."""
+        """Drop the counts of a node that is down."""
         lost = self._nodes.pop(node, None)
         for slot in lost.slots if lost else ():
             self._give_back(slot)
 
     def forget(self, node: str) -> None:
-        """Drop a node that is gone for good."""
+        """Drop a removed node."""
         self.lose(node)
         self._boots.pop(node, None)
 
     def settle(self) -> None:
-        """Read the percentiles of the channels that have finished messages, or let go of some, since the last time."""
+        """Compute the percentiles of the channels whose counts changed since the last call."""
         dirty = np.flatnonzero(self._dirty)
         for start in range(0, len(dirty), ROWS_AT_ONCE):
             rows = dirty[start : start + ROWS_AT_ONCE]
@@ -130,7 +130,7 @@ class LatencyWindow:
         self._dirty[dirty] = False
 
     def percentiles_ms(self, channels: Sequence[Key]) -> NDArray[np.float64]:
-        """Of each channel, milliseconds at each of QUANTILES over all nodes, as last settled; NaN where nothing was
+        """Milliseconds at each of QUANTILES over all nodes, for each channel, as last settled; NaN if nothing was
         finished."""
         rows = np.array([self._rows.get(key, -1) for key in channels], np.int64)
         found: NDArray[np.float64] = self._read[rows]
@@ -138,8 +138,8 @@ class LatencyWindow:
         return found
 
     def _read_answer(self, node: _Node, told: Histograms, now: float) -> tuple[Ints, Ints]:
-        """Cells and counts of an answer: the zeros of each channel, then each channel's buckets. The cells are the same
-        object as long as they are the same."""
+        """Cells and counts of a response: the zeros of each channel, then each channel's buckets. Unchanged cells are
+        the same object as before."""
         counts = np.concatenate([told.zeros, told.counts])
         if told.keys != node.keys:
             self._follow(node, told.keys, now)
@@ -151,7 +151,7 @@ class LatencyWindow:
         return np.concatenate([node.rows << COLUMN_BITS, cells]), counts
 
     def _follow(self, node: _Node, keys: Sequence[Key], now: float) -> None:
-        """Give each channel its row; take those back that no node has any more."""
+        """Assign a row to each channel; free the rows of channels that are on no node."""
         node.keys = keys
         held = {key for each in self._nodes.values() for key in each.keys}
         for key in [key for key in self._rows if key not in held]:
@@ -175,8 +175,8 @@ class LatencyWindow:
 
     @staticmethod
     def _finished(before: _Node, cells: Ints, counts: Ints) -> Ints:
-        """What was finished since the node's last answer, by cell; never below zero."""
-        lost: Ints = np.zeros(0, np.int64)  # the rows of cells that had something and are told no more
+        """The messages finished since the node's last response, by cell; never negative."""
+        lost: Ints = np.zeros(0, np.int64)  # the rows of cells that are missing in the response and had counts
         if cells is before.cells:
             finished = counts - before.counts
         else:
@@ -193,8 +193,8 @@ class LatencyWindow:
             finished = counts - base
         if not len(lost) and (not len(finished) or finished.min() >= 0):
             return finished
-        # A count fell: the channel was deleted and made again. With fewer messages than before all are new; with as
-        # many or more nobody knows which are, and it begins anew.
+        # A count decreased: the channel was deleted and created again. With fewer messages than before, all are new;
+        # otherwise, it is unknown which are new, and the response becomes the base.
         rows = cells >> COLUMN_BITS
         fell = np.union1d(rows[finished < 0], lost)
         size = int(max(rows.max(initial=0), (before.cells >> COLUMN_BITS).max(initial=0))) + 1
@@ -202,7 +202,7 @@ class LatencyWindow:
         return np.where(np.isin(rows, fell), np.where(fewer[rows], counts, 0), finished)
 
     def _slide(self, node: _Node, now: float) -> None:
-        """Begin a slot when it is time to; let go of what is older than the window."""
+        """Begin a slot if one is due; drop slots that are older than the window."""
         if now - node.slots[-1].start >= SLOT_S:
             node.slots[-1].close()
             node.slots.append(_Slot(now))
