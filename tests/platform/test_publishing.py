@@ -90,7 +90,7 @@ def test_a_node_that_fails_is_named_and_the_attempt_written_down(go_cluster, ope
         ({"bodies": ["x"], "format": "xml"}, "format: "),
         ({"bodies": ["x"], "defer_ms": -1}, "defer_ms: "),
         ({"bodies": ["x"], "defer_ms": 7_200_000}, "defer_ms: the delay is longer than this node permits"),
-        ({"bodies": ["x"] * 101, "defer_ms": 1}, "bodies: 101 messages; at most 100 are deferred"),
+        ({"bodies": ["x"] * 101, "defer_ms": 1}, "bodies: 101 messages; at most 100 can be deferred"),
         ({"bodies": ["x" * 1_048_577]}, "bodies: a message is larger than this node accepts"),
         ({"bodies": ["x" * 1_000_000] * 6}, "bodies: 6,000,000 bytes together; the limit is 5,242,880"),
         ({"bodies": ["x"], "topic": "two words"}, "topic: "),
