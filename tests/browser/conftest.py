@@ -232,7 +232,7 @@ def visit(chromium: Browser, stack: Stack) -> Iterator[Visit]:
 
 @pytest.fixture
 def live(visit: Visit) -> Callable[..., Page]:
-    """The same, waited for until the picture is live; returns the page."""
+    """The same, after waiting until the page is live; returns the page."""
 
     def open_live(path: str = "/", user: str = "mara", **options: Any) -> Page:
         page = visit(path, user, **options).page

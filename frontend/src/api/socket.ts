@@ -1,4 +1,4 @@
-/** The websocket to the collector's picture, reduced to what a store needs; tests pass their own `Connect`. */
+/** The websocket to the collector's snapshot, reduced to what a store needs; tests pass their own `Connect`. */
 import { based } from './base';
 import type { BrowserMessage, ServerMessage } from './types';
 import { decoded, type WireMessage } from './wire';

@@ -86,7 +86,7 @@ export type ViewOf = { topic?: string; node?: string };
  */
 export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; rows: Partial<Row>[] }; drop: string[] };
 
-/** What turns the picture of version `base` into that of `version`. */
+/** What turns the snapshot of version `base` into that of `version`. */
 export type Delta = {
   version: number;
   base: number;

@@ -1,4 +1,4 @@
-/** The websocket's pictures come as columns, which are a third of the size; here they become rows. */
+/** The websocket's snapshots come as columns, which are a third of the size; here they become rows. */
 import { CHANNEL_SHARE, TOPIC_SHARE } from './figures';
 import type { AlertsMessage, ChannelNode, ChannelRow, Clients, Delta, NodeRow, Run, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf } from './types';
 import type { ServerMessage } from './types';

@@ -1,6 +1,6 @@
 /** Arithmetic over alerts: what they are about, which come first, and what they mark on other pages. */
 import type { Alert, Severity } from '../api/types';
-import { backlogOf, channelKey, type Picture } from './picture';
+import { backlogOf, channelKey, type ClusterSnapshot } from './snapshot';
 import type { Route } from './routes';
 
 type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
@@ -58,18 +58,18 @@ export function marksOf(alerts: Iterable<Alert>): Marks {
   return { topics: marks(found.topics), channels: marks(found.channels), nodes: marks(found.nodes) };
 }
 
-/** How its figure is now, in its unit; null where the picture does not tell. */
-export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, picture: Picture | null): number | null {
-  if (picture === null || alert.scope === 'archive') return null;
+/** How its figure is now, in its unit; null where the snapshot does not tell. */
+export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, snapshot: ClusterSnapshot | null): number | null {
+  if (snapshot === null || alert.scope === 'archive') return null;
   const row =
     alert.scope === 'node'
-      ? picture.nodes.get(alert.node)
+      ? snapshot.nodes.get(alert.node)
       : alert.scope === 'topic'
-        ? picture.topics.get(alert.topic)
-        : picture.channels.get(channelKey({ topic: alert.topic, name: alert.channel }));
+        ? snapshot.topics.get(alert.topic)
+        : snapshot.channels.get(channelKey({ topic: alert.topic, name: alert.channel }));
   if (row === undefined) return null;
   if (alert.metric === 'oldest_age_s') return 'oldest_age_ms' in row && row.oldest_age_ms !== null ? row.oldest_age_ms / 1000 : null;
-  if (alert.scope === 'topic' && alert.metric === 'depth') return backlogOf(picture).get(alert.topic) ?? null;
+  if (alert.scope === 'topic' && alert.metric === 'depth') return backlogOf(snapshot).get(alert.topic) ?? null;
   const value = (row as Record<string, unknown>)[alert.metric];
   return typeof value === 'number' ? value : null;
 }

@@ -1,7 +1,7 @@
 import { messageOf } from '../api/client';
 import type { BulkAction, BulkTarget, TargetOutcome } from '../api/types';
 import { impactOf, type Impact } from './impact';
-import type { Picture } from './picture';
+import type { ClusterSnapshot } from './snapshot';
 
 /** One question about many topics or channels, from asking to what became of each. */
 export type BulkAsked =
@@ -16,11 +16,11 @@ export type Act = (action: BulkAction, targets: readonly BulkTarget[]) => Promis
 export const AT_A_TIME = 10;
 
 /** What all of it touches together; `nodes` are those that any of the targets is on. */
-export function impactOfAll(picture: Picture, action: BulkAction, targets: readonly BulkTarget[]): Impact {
+export function impactOfAll(snapshot: ClusterSnapshot, action: BulkAction, targets: readonly BulkTarget[]): Impact {
   const all: Impact = { messages: 0, inFlight: 0, deferred: 0, channels: 0, clients: 0, nodes: [] };
   const nodes = new Set<string>();
   for (const target of targets) {
-    const one = impactOf(picture, { action, ...target });
+    const one = impactOf(snapshot, { action, ...target });
     all.messages += one.messages;
     all.inFlight += one.inFlight;
     all.deferred += one.deferred;

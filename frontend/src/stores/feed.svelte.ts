@@ -1,13 +1,13 @@
 import type { AlertsMessage, Clients, ClientRow, Run, ServerMessage, ViewOf } from '../api/types';
 import type { Connect, Socket } from '../api/socket';
 import { History } from './history';
-import { applyDelta, fromSnapshot, merged, type Picture } from './picture';
+import { applyDelta, fromSnapshot, merged, type ClusterSnapshot } from './snapshot';
 
-/** What the page may draw. Stale and paused keep the last picture; `empty` is connected, but the collector is silent. */
+/** What the page may draw. Stale and paused keep the last snapshot; `empty` is connected, but the collector is silent. */
 export type Feed =
   | { status: 'connecting'; attempts: number }
   | { status: 'empty' }
-  | { status: 'live' | 'stale' | 'paused'; picture: Picture };
+  | { status: 'live' | 'stale' | 'paused'; snapshot: ClusterSnapshot };
 
 export const STALE_AFTER_MS = 3000;
 const LONGEST_RETRY_MS = 10_000;
@@ -18,7 +18,7 @@ export function retryDelayMs(attempts: number): number {
 }
 
 /**
- * The live picture of the cluster: applies deltas, asks for a resync when one is missed, reconnects, notices silence.
+ * The live snapshot of the cluster: applies deltas, asks for a resync when one is missed, reconnects, notices silence.
  *
  * `history` is plain data that changes with `beat`: a component that draws from it reads `beat` as well.
  */
@@ -27,13 +27,13 @@ export class FeedStore {
   beat = $state(0);
   /** Clients of the watched channel; null until the first answer. */
   clients = $state.raw<ClientRow[] | null>(null);
-  /** Whether the socket is open; a picture may be stale with it, when the collector is silent, or without it. */
+  /** Whether the socket is open; a snapshot may be stale with it, when the collector is silent, or without it. */
   connected = $state(false);
   readonly history: History;
 
   #connect: Connect;
   #socket: Socket | null = null;
-  #picture: Picture | null = null;
+  #snapshot: ClusterSnapshot | null = null;
   #freshClients: ClientRow[] | null = null;
   #fresh: 'live' | 'stale' = 'live';
   #drawing = false;
@@ -42,7 +42,7 @@ export class FeedStore {
   #resyncing = false;
   #attempts = 0;
   #view: ViewOf = {};
-  /** The view of what came last; it follows `#view` with the next whole picture. */
+  /** The view of what came last; it follows `#view` with the next whole snapshot. */
   #told: ViewOf = {};
   #watched: { topic: string; channel: string } | null = null;
   #silence: ReturnType<typeof setTimeout> | undefined;
@@ -80,7 +80,7 @@ export class FeedStore {
         this.#told = {};
         if (this.#view.topic !== undefined || this.#view.node !== undefined) this.#socket?.send({ type: 'view', ...this.#view });
         if (this.#watched) this.#socket?.send({ type: 'watch', ...this.#watched });
-        if (this.#picture === null) this.feed = { status: 'empty' };
+        if (this.#snapshot === null) this.feed = { status: 'empty' };
       },
       message: (message) => this.#take(message),
       closed: () => this.#lost(),
@@ -92,7 +92,7 @@ export class FeedStore {
     clearTimeout(this.#retry);
     this.#socket?.close();
     this.#socket = null;
-    this.#picture = null;
+    this.#snapshot = null;
     this.connected = false;
     this.#paused = false;
     this.#attempts = 0;
@@ -105,16 +105,16 @@ export class FeedStore {
     this.start();
   }
 
-  /** Hold the picture still; the cluster is followed in the background. */
+  /** Hold the snapshot still; the cluster is followed in the background. */
   pause(): void {
     if (this.feed.status !== 'live' && this.feed.status !== 'stale') return;
     this.#paused = true;
-    this.feed = { status: 'paused', picture: this.feed.picture };
+    this.feed = { status: 'paused', snapshot: this.feed.snapshot };
   }
 
   resume(): void {
     this.#paused = false;
-    if (this.#picture) this.#show(this.#silence === undefined ? 'stale' : 'live');
+    if (this.#snapshot) this.#show(this.#silence === undefined ? 'stale' : 'live');
   }
 
   /** Be told of one topic, or of one node, alone; of everything with neither. The rest stays as it was last known. */
@@ -153,10 +153,10 @@ export class FeedStore {
       case 'snapshot':
         this.#resyncing = false;
         this.#told = message.view;
-        this.#advance(merged(this.#picture, fromSnapshot(message), message.view));
+        this.#advance(merged(this.#snapshot, fromSnapshot(message), message.view));
         break;
       case 'delta': {
-        const next = this.#picture && applyDelta(this.#picture, message);
+        const next = this.#snapshot && applyDelta(this.#snapshot, message);
         if (next) this.#advance(next);
         else this.#resync();
         break;
@@ -173,10 +173,10 @@ export class FeedStore {
     }
   }
 
-  #advance(picture: Picture): void {
-    const repeated = this.#picture?.version === picture.version;
-    this.#picture = picture;
-    if (!repeated) this.history.record(picture, this.#told);
+  #advance(snapshot: ClusterSnapshot): void {
+    const repeated = this.#snapshot?.version === snapshot.version;
+    this.#snapshot = snapshot;
+    if (!repeated) this.history.record(snapshot, this.#told);
     this.#hear();
     this.#show('live');
   }
@@ -206,12 +206,12 @@ export class FeedStore {
   #draw(): void {
     if (this.#paused) return;
     this.clients = this.#freshClients;
-    if (this.#picture === null) return;
-    this.feed = { status: this.#fresh, picture: this.#picture };
+    if (this.#snapshot === null) return;
+    this.feed = { status: this.#fresh, snapshot: this.#snapshot };
     this.beat += 1;
   }
 
-  /** The picture was confirmed just now; it is stale when nothing follows. */
+  /** The snapshot was confirmed just now; it is stale when nothing follows. */
   #hear(): void {
     clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {
@@ -226,7 +226,7 @@ export class FeedStore {
     this.connected = false;
     this.#resyncing = false;
     this.#attempts += 1;
-    if (this.#picture === null) this.feed = { status: 'connecting', attempts: this.#attempts };
+    if (this.#snapshot === null) this.feed = { status: 'connecting', attempts: this.#attempts };
     this.#onLost();
     clearTimeout(this.#retry);
     this.#retry = setTimeout(() => this.start(), retryDelayMs(this.#attempts - 1));

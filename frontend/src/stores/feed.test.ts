@@ -58,8 +58,8 @@ function wire() {
 }
 
 const depths = (store: FeedStore): Record<string, number> =>
-  'picture' in store.feed
-    ? Object.fromEntries([...store.feed.picture.topics.values()].map((row) => [row.name, row.depth]))
+  'snapshot' in store.feed
+    ? Object.fromEntries([...store.feed.snapshot.topics.values()].map((row) => [row.name, row.depth]))
     : {};
 
 beforeEach(() => void vi.useFakeTimers());
@@ -75,8 +75,8 @@ function live() {
   return { far, store, onLost };
 }
 
-describe('the live picture', () => {
-  test('a connection without a picture yet is told from no connection', () => {
+describe('the live snapshot', () => {
+  test('a connection without a snapshot yet is told from no connection', () => {
     const far = wire();
     const store = new FeedStore(far.connect);
     store.start();
@@ -99,7 +99,7 @@ describe('the live picture', () => {
     const change = delta(1, []);
     far.last().events.message({ ...change, topics: { put: [], set: { keys: ['orders'], rows: [{ depth: 9 }] }, drop: [] } });
     expect(depths(store)).toEqual({ orders: 9 });
-    expect('picture' in store.feed && store.feed.picture.topics.get('orders')?.message_count).toBe(5);
+    expect('snapshot' in store.feed && store.feed.snapshot.topics.get('orders')?.message_count).toBe(5);
   });
 
   test('a page of one topic is told of that one, and keeps what it knew of the others', () => {
@@ -126,7 +126,7 @@ describe('the live picture', () => {
     expect(far.last().sent).toEqual([{ type: 'view', node: 'a:1' }]);
   });
 
-  test('a missed delta asks once for the whole picture and goes on from it', () => {
+  test('a missed delta asks once for the whole snapshot and goes on from it', () => {
     const { far, store } = live();
     far.last().events.message(delta(7, [topic('orders', 99)]));
     far.last().events.message(delta(8, [topic('orders', 100)]));
@@ -137,7 +137,7 @@ describe('the live picture', () => {
     expect(depths(store)).toEqual({ orders: 102 });
   });
 
-  test('a picture told twice is one beat of history', () => {
+  test('a snapshot told twice is one beat of history', () => {
     const { far, store } = live();
     far.last().events.message(snapshot(1, [topic('orders', 5)]));
     expect(store.history.recent(topicSeries('orders'), 'depth', 10)).toEqual([5]);
@@ -148,12 +148,12 @@ describe('the live picture', () => {
     vi.advanceTimersByTime(STALE_AFTER_MS - 1);
     expect(store.feed.status).toBe('live');
     vi.advanceTimersByTime(1);
-    expect(store.feed).toMatchObject({ status: 'stale', picture: { takenAt: 1000 } });
+    expect(store.feed).toMatchObject({ status: 'stale', snapshot: { takenAt: 1000 } });
     far.last().events.message(delta(1, []));
     expect(store.feed.status).toBe('live');
   });
 
-  test('a broken connection keeps the last picture, is looked into and made again', () => {
+  test('a broken connection keeps the last snapshot, is looked into and made again', () => {
     const { far, store, onLost } = live();
     far.last().events.closed();
     expect(onLost).toHaveBeenCalledOnce();
@@ -181,7 +181,7 @@ describe('the live picture', () => {
     expect(store.history.recent(topicSeries('orders'), 'depth', 10)).toEqual([5, 50]);
   });
 
-  test('resuming while nothing is heard shows a stale picture, not a live one', () => {
+  test('resuming while nothing is heard shows a stale snapshot, not a live one', () => {
     const { store } = live();
     store.pause();
     vi.advanceTimersByTime(STALE_AFTER_MS);
@@ -238,12 +238,12 @@ test('beats that come while the browser draws, or looks elsewhere, are drawn tog
   expect(store.beat).toBe(0);
   frames[0]?.();
   expect(store.beat).toBe(1);
-  expect(store.feed.status === 'live' && store.feed.picture.topics.get('orders')?.depth).toBe(51);
+  expect(store.feed.status === 'live' && store.feed.snapshot.topics.get('orders')?.depth).toBe(51);
   expect(store.history.recent(topicSeries('orders'), 'depth', 100)).toHaveLength(51); // none is lost to the charts
   store.stop();
 });
 
-test('whether the socket is open is told apart from whether the picture is fresh', () => {
+test('whether the socket is open is told apart from whether the snapshot is fresh', () => {
   const { connect, sockets } = wire();
   const store = new FeedStore(connect);
   store.start();

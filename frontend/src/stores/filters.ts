@@ -1,7 +1,7 @@
 /** The questions an operator asks of a list: what is piling up, what nobody reads, what is held, what times out. */
 import type { ChannelRow, TopicRow } from '../api/types';
 import { channelSeries, topicSeries, type History } from './history';
-import type { Picture } from './picture';
+import type { ClusterSnapshot } from './snapshot';
 
 export type Filter<Row> = { key: string; title: string; help: string; test: (row: Row) => boolean };
 
@@ -35,7 +35,7 @@ export function channelFilters(history: History): Filter<ChannelRow>[] {
 
 /** A topic is paused, unread or timing out where any of its channels is; it grows with all that waits in it. */
 export function topicFilters(
-  picture: Picture,
+  snapshot: ClusterSnapshot,
   history: History,
   { backlog }: { backlog: ReadonlyMap<string, number> },
 ): Filter<TopicRow>[] {
@@ -50,7 +50,7 @@ export function topicFilters(
       };
     }
     const having = new Set<string>();
-    for (const channel of picture.channels.values()) if (test(channel)) having.add(channel.topic);
+    for (const channel of snapshot.channels.values()) if (test(channel)) having.add(channel.topic);
     return {
       key,
       title,

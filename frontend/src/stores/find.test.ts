@@ -6,7 +6,7 @@ import { channelSeries, History } from './history';
 import { joined, since, type Columns } from './hour.svelte';
 import { KeySequence } from './keys';
 import { fit, paletteItems } from './palette';
-import type { Picture } from './picture';
+import type { ClusterSnapshot } from './snapshot';
 import { parentOf } from './routes';
 import { Selection } from './selection.svelte';
 import { StableOrder } from './table';
@@ -16,7 +16,7 @@ function channel(topic: string, name: string, more: Partial<ChannelRow> = {}): C
   return { topic, name, depth: 0, in_flight_count: 0, deferred_count: 0, client_count: 1, timeout_rate: 0, paused: false, nodes: [], ...more } as ChannelRow;
 }
 
-function picture(channels: ChannelRow[], second = 1): Picture {
+function snapshot(channels: ChannelRow[], second = 1): ClusterSnapshot {
   const topics = [...new Set(channels.map(({ topic }) => topic))].map((name): [string, TopicRow] => [
     name,
     { name, depth: 0, paused: false, nodes: [{ node: 'a:1' }], channel_count: 1 } as unknown as TopicRow,
@@ -109,7 +109,7 @@ test('what begins with the word fits better than what holds it', () => {
 });
 
 test('the palette finds places, and acts on what is named or on show', () => {
-  const shown = picture([channel('orders', 'billing'), channel('orders', 'audit')]);
+  const shown = snapshot([channel('orders', 'billing'), channel('orders', 'audit')]);
   const ask = (typed: string, mayAct = true) =>
     paletteItems(shown, typed, { here: { page: 'topic', topic: 'orders' }, mayAct, pages: [{ href: '/nodes', text: 'Nodes' }], settings: [] });
   expect(ask('bill')[0]).toMatchObject({ text: 'orders / billing', run: { do: 'go', href: '/topics/orders/billing' } });
@@ -128,7 +128,7 @@ test('the filters find what grows, what nobody reads, what is paused and what ti
     channel('t', 'held', { paused: true }),
     channel('t', 'late', { timeout_rate: second === 20 ? 1 : 0 }),
   ];
-  for (let second = 1; second <= 40; second++) history.record(picture(rows(second), second));
+  for (let second = 1; second <= 40; second++) history.record(snapshot(rows(second), second));
   const names = (key: string): string[] =>
     narrowed(rows(40), channelFilters(history), new Set([key]), () => true).rows.map(({ name }) => name);
   expect(['growing', 'unread', 'paused', 'timeouts'].map(names)).toEqual([['grows'], ['unread'], ['held'], ['late']]);
@@ -139,9 +139,9 @@ test('the filters find what grows, what nobody reads, what is paused and what ti
 
 test('growth is told after ten beats, by means and not by a burst at the end', () => {
   const history = new History(100);
-  for (let second = 1; second <= 9; second++) history.record(picture([channel('t', 'c', { depth: second * 5 })], second));
+  for (let second = 1; second <= 9; second++) history.record(snapshot([channel('t', 'c', { depth: second * 5 })], second));
   expect(history.growth(channelSeries('t', 'c'), 'depth', 60)).toBeNull();
-  for (let second = 10; second <= 30; second++) history.record(picture([channel('t', 'c', { depth: second * 5 })], second));
+  for (let second = 10; second <= 30; second++) history.record(snapshot([channel('t', 'c', { depth: second * 5 })], second));
   expect(history.growth(channelSeries('t', 'c'), 'depth', 60)).toBeCloseTo(5);
   expect(isGrowing(1000, 0.1)).toBe(false);
   expect(isGrowing(1000, 5)).toBe(true);
@@ -186,7 +186,7 @@ test('stopping, or an error, leaves the rest as they are and keeps what was lear
 });
 
 test('before many are emptied, what all of them hold is added up, and their number is asked for', () => {
-  const shown = picture([
+  const shown = snapshot([
     channel('t', 'a', { depth: 5, in_flight_count: 1, nodes: [{ node: 'a:1' }] as ChannelRow['nodes'] }),
     channel('t', 'b', { depth: 7, deferred_count: 2, nodes: [{ node: 'a:1' }, { node: 'b:1' }] as ChannelRow['nodes'] }),
   ]);

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { TopicRow } from '../api/types';
 import { CLUSTER, History, Ring, topicSeries } from './history';
-import type { Picture } from './picture';
+import type { ClusterSnapshot } from './snapshot';
 
-function picture(second: number, depths: Record<string, number>, publishRate: number | null = 1): Picture {
+function snapshot(second: number, depths: Record<string, number>, publishRate: number | null = 1): ClusterSnapshot {
   const topics = Object.entries(depths).map(([name, depth]): [string, TopicRow] => [
     name,
     { name, depth, publish_rate: publishRate } as TopicRow,
@@ -25,9 +25,9 @@ test('a ring keeps the last values, oldest first, however many were pushed', () 
 
 test('a topic that appears later has only its own beats, with their times', () => {
   const history = new History(10);
-  history.record(picture(1, { old: 5 }));
-  history.record(picture(2, { old: 6, young: 1 }));
-  history.record(picture(3, { old: 7, young: 2 }));
+  history.record(snapshot(1, { old: 5 }));
+  history.record(snapshot(2, { old: 6, young: 1 }));
+  history.record(snapshot(3, { old: 7, young: 2 }));
   expect(history.columns(topicSeries('old'), ['depth'])).toEqual([
     [1, 2, 3],
     [5, 6, 7],
@@ -40,7 +40,7 @@ test('a topic that appears later has only its own beats, with their times', () =
 
 test('only the last beats are kept, for every series alike', () => {
   const history = new History(3);
-  for (let second = 1; second <= 8; second++) history.record(picture(second, { a: second * 10 }));
+  for (let second = 1; second <= 8; second++) history.record(snapshot(second, { a: second * 10 }));
   expect(history.columns(topicSeries('a'), ['depth'])).toEqual([
     [6, 7, 8],
     [60, 70, 80],
@@ -50,25 +50,25 @@ test('only the last beats are kept, for every series alike', () => {
 
 test('a deleted topic is forgotten; one created again starts afresh', () => {
   const history = new History(10);
-  history.record(picture(1, { a: 1 }));
-  history.record(picture(2, {}));
+  history.record(snapshot(1, { a: 1 }));
+  history.record(snapshot(2, {}));
   expect(history.recent(topicSeries('a'), 'depth', 5)).toEqual([]);
-  history.record(picture(3, { a: 9 }));
+  history.record(snapshot(3, { a: 9 }));
   expect(history.columns(topicSeries('a'), ['depth'])).toEqual([[3], [9]]);
 });
 
 test('a rate that is not known is a gap in the chart, not a zero', () => {
   const history = new History(10);
-  history.record(picture(1, { a: 1 }, null));
-  history.record(picture(2, { a: 1 }, 4));
+  history.record(snapshot(1, { a: 1 }, null));
+  history.record(snapshot(2, { a: 1 }, 4));
   expect(history.columns(topicSeries('a'), ['publish_rate'])[1]).toEqual([null, 4]);
 });
 
 test('growth is measured per second of real time and needs two beats', () => {
   const history = new History(10);
-  history.record(picture(10, { a: 100 }));
+  history.record(snapshot(10, { a: 100 }));
   expect(history.slope(topicSeries('a'), 'depth', 30)).toBeNull();
-  history.record(picture(14, { a: 120 }));
+  history.record(snapshot(14, { a: 120 }));
   expect(history.slope(topicSeries('a'), 'depth', 30)).toBe(5);
   expect(history.slope(topicSeries('unknown'), 'depth', 30)).toBeNull();
 });

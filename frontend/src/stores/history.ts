@@ -1,7 +1,7 @@
 /** The last minutes of every row's numbers, kept by the browser from the beats it has seen. */
 import type { Metric } from '../api/figures';
 import type { ViewOf } from '../api/types';
-import { channelKey, backlogOf, totalsOf, within, type Picture } from './picture';
+import { channelKey, backlogOf, totalsOf, within, type ClusterSnapshot } from './snapshot';
 
 /** What waits in a store for thousands of rows is kept at half the size: seven digits are enough to draw with. */
 type Cells = Float32Array | Float64Array;
@@ -74,11 +74,11 @@ export class History {
   }
 
   /**
-   * Take the picture's numbers as the next beat; rows that are gone are forgotten. What is beyond `view` is old in the
-   * picture, and not known at this beat.
+   * Take the snapshot's numbers as the next beat; rows that are gone are forgotten. What is beyond `view` is old in the
+   * snapshot, and not known at this beat.
    */
-  record(picture: Picture, view: ViewOf = {}): void {
-    this.#times.push(picture.takenAt / 1000);
+  record(snapshot: ClusterSnapshot, view: ViewOf = {}): void {
+    this.#times.push(snapshot.takenAt / 1000);
     const seen = new Set<string>();
     const put = (series: string, values: Values): void => {
       seen.add(series);
@@ -90,7 +90,7 @@ export class History {
     };
     if (view.topic !== undefined || view.node !== undefined) miss(CLUSTER);
     else {
-      const totals = totalsOf(picture);
+      const totals = totalsOf(snapshot);
       put(CLUSTER, {
         depth: totals.depth,
         publish_rate: totals.publishRate,
@@ -100,7 +100,7 @@ export class History {
       });
     }
     const finishRates = new Map<string, number>();
-    for (const channel of picture.channels.values()) {
+    for (const channel of snapshot.channels.values()) {
       if (!within(view, channel.topic, channel.nodes)) {
         miss(`channel ${channelKey(channel)}`);
         continue;
@@ -117,8 +117,8 @@ export class History {
       });
       finishRates.set(channel.topic, (finishRates.get(channel.topic) ?? 0) + (channel.finish_rate ?? 0));
     }
-    const backlog = backlogOf(picture);
-    for (const topic of picture.topics.values()) {
+    const backlog = backlogOf(snapshot);
+    for (const topic of snapshot.topics.values()) {
       // A topic's backlog and rates are those of all its channels, and a node may not hold all of them.
       if (view.node !== undefined || !within(view, topic.name, topic.nodes)) {
         miss(topicSeries(topic.name));
@@ -133,7 +133,7 @@ export class History {
         oldest_age_ms: topic.oldest_age_ms,
       });
     }
-    for (const node of picture.nodes.values()) {
+    for (const node of snapshot.nodes.values()) {
       const down = node.state === 'down';
       put(nodeSeries(node.id), {
         depth: down ? null : node.depth,

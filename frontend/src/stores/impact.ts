@@ -1,6 +1,6 @@
-/** What an action would touch, counted from the live picture, for the question asked before it. */
+/** What an action would touch, counted from the live snapshot, for the question asked before it. */
 import type { ActionRequest, ChannelRow } from '../api/types';
-import { channelKey, channelsOf, type Picture } from './picture';
+import { channelKey, channelsOf, type ClusterSnapshot } from './snapshot';
 
 export type Impact = {
   /** Messages that would be thrown away (empty, delete) or held back (pause). */
@@ -20,10 +20,10 @@ const sum = (channels: ChannelRow[], count: (channel: ChannelRow) => number): nu
  * Emptying or pausing a topic touches only what it has not handed to its channels; deleting it takes the channels and
  * everything in them along. Emptying a channel also drops its messages in flight and deferred.
  */
-export function impactOf(picture: Picture, request: ActionRequest): Impact {
-  const topic = picture.topics.get(request.topic);
+export function impactOf(snapshot: ClusterSnapshot, request: ActionRequest): Impact {
+  const topic = snapshot.topics.get(request.topic);
   if (request.channel !== undefined) {
-    const channel = picture.channels.get(channelKey({ topic: request.topic, name: request.channel }));
+    const channel = snapshot.channels.get(channelKey({ topic: request.topic, name: request.channel }));
     const channels = channel ? [channel] : [];
     return {
       messages: sum(channels, (row) => row.depth),
@@ -34,7 +34,7 @@ export function impactOf(picture: Picture, request: ActionRequest): Impact {
       nodes: channel?.nodes.map((node) => node.node) ?? [],
     };
   }
-  const channels = channelsOf(picture, request.topic);
+  const channels = channelsOf(snapshot, request.topic);
   const taken = request.action === 'delete' ? channels : [];
   return {
     messages: (topic?.depth ?? 0) + sum(taken, (row) => row.depth),

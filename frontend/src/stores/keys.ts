@@ -41,7 +41,7 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
     ],
   },
   {
-    title: 'The picture',
+    title: 'The snapshot',
     shortcuts: [{ keys: ['p'], does: 'Pause it, and go on', command: { do: 'pause' } }],
   },
 ];

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
 import { destroys, impactOf, nameFault } from './impact';
 import { attentionOf, busiest, fastestGrowing, largestBacklog, mostRetried } from './overview';
-import { channelKey, totalsOf, type Picture } from './picture';
+import { channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 
 const node = (id: string, change: Partial<NodeRow> = {}): NodeRow =>
   ({ id, state: 'up', health: 'OK', error: null, ...change }) as NodeRow;
@@ -23,7 +23,7 @@ const channel = (of: string, name: string, change: Partial<ChannelRow> = {}): Ch
     ...change,
   }) as ChannelRow;
 
-function picture(nodes: NodeRow[], topics: TopicRow[], channels: ChannelRow[]): Picture {
+function snapshot(nodes: NodeRow[], topics: TopicRow[], channels: ChannelRow[]): ClusterSnapshot {
   return {
     version: 1,
     takenAt: 0,
@@ -33,7 +33,7 @@ function picture(nodes: NodeRow[], topics: TopicRow[], channels: ChannelRow[]): 
   };
 }
 
-const shop = picture(
+const shop = snapshot(
   [node('a:1'), node('b:1', { state: 'down', error: 'connection refused' })],
   [topic('orders', { depth: 7 }), topic('emails')],
   [
@@ -56,11 +56,11 @@ test('the cluster’s totals count what waits in topics and channels', () => {
 });
 
 test('before rates are known they are not shown as zero', () => {
-  expect(totalsOf(picture([], [topic('a', { publish_rate: null })], [])).publishRate).toBeNull();
+  expect(totalsOf(snapshot([], [topic('a', { publish_rate: null })], [])).publishRate).toBeNull();
 });
 
 test('where there are no topics, nothing is published and nothing finished', () => {
-  expect(totalsOf(picture([], [], []))).toMatchObject({ publishRate: 0, finishRate: 0 });
+  expect(totalsOf(snapshot([], [], []))).toMatchObject({ publishRate: 0, finishRate: 0 });
 });
 
 test('topics are ranked by what waits in them and their channels; idle ones are left out', () => {
@@ -123,7 +123,7 @@ test.each(['', 'two words', 'naïve', 'x'.repeat(65), '#ephemeral', 'a#b', 'a#ep
 );
 
 test('the busiest topics come first; one that gets nothing, or of which nothing is known, is left out', () => {
-  const told = picture([], [topic('a', { publish_rate: 2 }), topic('b', { publish_rate: 9 }), topic('c', { publish_rate: 0 }), topic('d', { publish_rate: null })], []);
+  const told = snapshot([], [topic('a', { publish_rate: 2 }), topic('b', { publish_rate: 9 }), topic('c', { publish_rate: 0 }), topic('d', { publish_rate: null })], []);
   expect(busiest(told, 5)).toEqual([
     { topic: 'b', value: 9 },
     { topic: 'a', value: 2 },
@@ -131,7 +131,7 @@ test('the busiest topics come first; one that gets nothing, or of which nothing 
 });
 
 test('channels whose messages come back are ranked by timeouts and requeues together', () => {
-  const told = picture([], [], [
+  const told = snapshot([], [], [
     channel('orders', 'billing', { timeout_rate: 1, requeue_rate: 0.5 }),
     channel('orders', 'audit', { timeout_rate: 0, requeue_rate: 4 }),
     channel('orders', 'quiet', { timeout_rate: null, requeue_rate: 0.01 }),

@@ -1,5 +1,5 @@
 /** What the overview ranks and what it warns of. */
-import { backlogOf, type Picture } from './picture';
+import { backlogOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from './routes';
 
 export type Ranked = { topic: string; value: number };
@@ -14,25 +14,25 @@ function top(entries: Iterable<[string, number | null]>, count: number): Ranked[
     .slice(0, count);
 }
 
-export const busiest = (picture: Picture, count: number): Ranked[] =>
+export const busiest = (snapshot: ClusterSnapshot, count: number): Ranked[] =>
   top(
-    [...picture.topics.values()].map((topic): [string, number | null] => [topic.name, topic.publish_rate]),
+    [...snapshot.topics.values()].map((topic): [string, number | null] => [topic.name, topic.publish_rate]),
     count,
   );
 
-export const largestBacklog = (picture: Picture, count: number): Ranked[] => top(backlogOf(picture), count);
+export const largestBacklog = (snapshot: ClusterSnapshot, count: number): Ranked[] => top(backlogOf(snapshot), count);
 
 /** `slope` gives a topic's growth in messages per second, or null where not known. */
-export function fastestGrowing(picture: Picture, slope: (topic: string) => number | null, count: number): Ranked[] {
+export function fastestGrowing(snapshot: ClusterSnapshot, slope: (topic: string) => number | null, count: number): Ranked[] {
   return top(
-    [...picture.topics.keys()].map((topic): [string, number | null] => [topic, slope(topic)]),
+    [...snapshot.topics.keys()].map((topic): [string, number | null] => [topic, slope(topic)]),
     count,
   );
 }
 
-export function oldestMessage(picture: Picture, count: number): Ranked[] {
+export function oldestMessage(snapshot: ClusterSnapshot, count: number): Ranked[] {
   return top(
-    [...picture.topics.values()].map((topic): [string, number | null] => [topic.name, topic.oldest_age_ms]),
+    [...snapshot.topics.values()].map((topic): [string, number | null] => [topic.name, topic.oldest_age_ms]),
     count,
   );
 }
@@ -40,8 +40,8 @@ export function oldestMessage(picture: Picture, count: number): Ranked[] {
 export type Retried = { topic: string; channel: string; timeouts: number; requeues: number };
 
 /** Channels whose messages come back: timed out or requeued, per second. */
-export function mostRetried(picture: Picture, count: number): Retried[] {
-  return [...picture.channels.values()]
+export function mostRetried(snapshot: ClusterSnapshot, count: number): Retried[] {
+  return [...snapshot.channels.values()]
     .map((row) => ({ topic: row.topic, channel: row.name, timeouts: row.timeout_rate ?? 0, requeues: row.requeue_rate ?? 0 }))
     .filter(({ timeouts, requeues }) => timeouts + requeues >= 0.05)
     .sort((a, b) => b.timeouts + b.requeues - a.timeouts - a.requeues)
@@ -60,9 +60,9 @@ export type Attention = {
 const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
 
 /** What an operator should look at, worst first: nodes down or unwell, backlogs without clients, pauses, timeouts. */
-export function attentionOf(picture: Picture): Attention[] {
+export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
-  for (const node of picture.nodes.values()) {
+  for (const node of snapshot.nodes.values()) {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: node.error ?? '', route });
@@ -70,7 +70,7 @@ export function attentionOf(picture: Picture): Attention[] {
       found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unwell', name: node.id, detail: node.health, route });
     }
   }
-  for (const topic of picture.topics.values()) {
+  for (const topic of snapshot.topics.values()) {
     if (!topic.paused) continue;
     found.push({
       key: `t ${topic.name}`,
@@ -81,7 +81,7 @@ export function attentionOf(picture: Picture): Attention[] {
       route: { page: 'topic', topic: topic.name },
     });
   }
-  for (const channel of picture.channels.values()) {
+  for (const channel of snapshot.channels.values()) {
     const name = `${channel.topic} / ${channel.name}`;
     const route: Route = { page: 'channel', topic: channel.topic, channel: channel.name };
     const add = (what: string, tone: 'bad' | 'warn', detail: string): void => {

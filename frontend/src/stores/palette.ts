@@ -1,6 +1,6 @@
 /** What the command palette offers for what was typed: places first by how well they fit, then things to do. */
 import type { ActionRequest } from '../api/types';
-import type { Picture } from './picture';
+import type { ClusterSnapshot } from './snapshot';
 import { hrefOf, type Route } from './routes';
 
 export type PaletteItem = {
@@ -38,24 +38,24 @@ export function fit(text: string, words: readonly string[]): number | null {
 
 type Place = { kind: PaletteItem['kind']; text: string; hint: string; route: Route };
 
-const placesOf = new WeakMap<Picture, Place[]>();
+const placesOf = new WeakMap<ClusterSnapshot, Place[]>();
 
-/** Every place there is; made once for a picture, since typing asks for it at each key. */
-function places(picture: Picture): Place[] {
-  let found = placesOf.get(picture);
+/** Every place there is; made once for a snapshot, since typing asks for it at each key. */
+function places(snapshot: ClusterSnapshot): Place[] {
+  let found = placesOf.get(snapshot);
   if (found === undefined) {
     found = [];
-    for (const { name, paused } of picture.topics.values()) {
+    for (const { name, paused } of snapshot.topics.values()) {
       found.push({ kind: 'topic', text: name, hint: paused ? 'topic, paused' : 'topic', route: { page: 'topic', topic: name } });
     }
-    for (const { topic, name, paused } of picture.channels.values()) {
+    for (const { topic, name, paused } of snapshot.channels.values()) {
       const route: Route = { page: 'channel', topic, channel: name };
       found.push({ kind: 'channel', text: `${topic} / ${name}`, hint: paused ? 'channel, paused' : 'channel', route });
     }
-    for (const { id, hostname, state } of picture.nodes.values()) {
+    for (const { id, hostname, state } of snapshot.nodes.values()) {
       found.push({ kind: 'node', text: id, hint: [`node ${state}`, hostname].filter(Boolean).join(', '), route: { page: 'node', node: id } });
     }
-    placesOf.set(picture, found);
+    placesOf.set(snapshot, found);
   }
   return found;
 }
@@ -87,7 +87,7 @@ function actionsOn(verb: Verb, found: readonly Place[], words: readonly string[]
  * `mayAct` false no actions are offered, with `mayRead` false no looking into messages.
  */
 export function paletteItems(
-  picture: Picture | null,
+  snapshot: ClusterSnapshot | null,
   typed: string,
   { here, mayAct, mayRead = false, pages, settings }: { here: Route; mayAct: boolean; mayRead?: boolean; pages: readonly { href: string; text: string }[]; settings: readonly PaletteSetting[] },
 ): PaletteItem[] {
@@ -103,7 +103,7 @@ export function paletteItems(
   for (const setting of settings) {
     offer(0, { key: `setting ${setting.text}`, kind: 'setting', text: setting.text, hint: setting.hint, run: setting.run });
   }
-  const all = picture ? places(picture) : [];
+  const all = snapshot ? places(snapshot) : [];
   if (words.length > 0) {
     for (const { kind, text, hint, route } of all) {
       offer(kind === 'topic' ? 3 : 1, { key: `${kind} ${text}`, kind, text, hint, run: { do: 'go', href: hrefOf(route) } });

@@ -1,7 +1,7 @@
-/** The cluster as last told: three tables by key. Pictures are values; a delta makes a new one from the old. */
+/** The cluster as last told: three tables by key. Snapshots are values; a delta makes a new one from the old. */
 import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow, ViewOf } from '../api/types';
 
-export type Picture = {
+export type ClusterSnapshot = {
   version: number;
   /** Unix milliseconds. */
   takenAt: number;
@@ -34,7 +34,7 @@ function patched<Row>(
   return next;
 }
 
-export function fromSnapshot(snapshot: Snapshot): Picture {
+export function fromSnapshot(snapshot: Snapshot): ClusterSnapshot {
   return {
     version: snapshot.version,
     takenAt: snapshot.taken_at,
@@ -50,29 +50,29 @@ export function within(view: ViewOf, topic: string, nodes: readonly { node: stri
   return view.node === undefined || nodes.some(({ node }) => node === view.node);
 }
 
-/** `told`, which goes as far as `view`, and beyond it what `picture` last knew. */
-export function merged(picture: Picture | null, told: Picture, view: ViewOf): Picture {
-  if (picture === null || (view.topic === undefined && view.node === undefined)) return told;
+/** `told`, which goes as far as `view`, and beyond it what `snapshot` last knew. */
+export function merged(snapshot: ClusterSnapshot | null, told: ClusterSnapshot, view: ViewOf): ClusterSnapshot {
+  if (snapshot === null || (view.topic === undefined && view.node === undefined)) return told;
   const beyond = <Row extends { nodes: readonly { node: string }[] }>(
     table: ReadonlyMap<string, Row>,
     topic: (row: Row) => string,
   ) => [...table].filter(([, row]) => !within(view, topic(row), row.nodes));
   return {
     ...told,
-    topics: new Map([...beyond(picture.topics, topicKey), ...told.topics]),
-    channels: new Map([...beyond(picture.channels, (row) => row.topic), ...told.channels]),
+    topics: new Map([...beyond(snapshot.topics, topicKey), ...told.topics]),
+    channels: new Map([...beyond(snapshot.channels, (row) => row.topic), ...told.channels]),
   };
 }
 
-/** The picture after `delta`, or null if the delta does not build on this picture and a resync is needed. */
-export function applyDelta(picture: Picture, delta: Delta): Picture | null {
-  if (delta.base !== picture.version) return null;
+/** The snapshot after `delta`, or null if the delta does not build on this snapshot and a resync is needed. */
+export function applyDelta(snapshot: ClusterSnapshot, delta: Delta): ClusterSnapshot | null {
+  if (delta.base !== snapshot.version) return null;
   return {
     version: delta.version,
     takenAt: delta.taken_at,
-    nodes: patched(picture.nodes, delta.nodes, nodeKey),
-    topics: patched(picture.topics, delta.topics, topicKey),
-    channels: patched(picture.channels, delta.channels, channelKey),
+    nodes: patched(snapshot.nodes, delta.nodes, nodeKey),
+    topics: patched(snapshot.topics, delta.topics, topicKey),
+    channels: patched(snapshot.channels, delta.channels, channelKey),
   };
 }
 
@@ -101,43 +101,43 @@ export function sumOfRates<Row>(rows: Iterable<Row>, rate: (row: Row) => number 
   return count > 0 && known === 0 ? null : sum;
 }
 
-export function totalsOf(picture: Picture): Totals {
+export function totalsOf(snapshot: ClusterSnapshot): Totals {
   let depth = 0;
   let inFlight = 0;
   let clients = 0;
-  for (const topic of picture.topics.values()) depth += topic.depth;
-  for (const channel of picture.channels.values()) {
+  for (const topic of snapshot.topics.values()) depth += topic.depth;
+  for (const channel of snapshot.channels.values()) {
     depth += channel.depth;
     inFlight += channel.in_flight_count;
     clients += channel.client_count;
   }
-  const up = [...picture.nodes.values()].filter((node) => node.state === 'up').length;
+  const up = [...snapshot.nodes.values()].filter((node) => node.state === 'up').length;
   return {
-    publishRate: sumOfRates(picture.topics.values(), (topic) => topic.publish_rate),
-    finishRate: sumOfRates(picture.channels.values(), (channel) => channel.finish_rate),
+    publishRate: sumOfRates(snapshot.topics.values(), (topic) => topic.publish_rate),
+    finishRate: sumOfRates(snapshot.channels.values(), (channel) => channel.finish_rate),
     depth,
     inFlight,
     clients,
     nodesUp: up,
-    nodesDown: picture.nodes.size - up,
+    nodesDown: snapshot.nodes.size - up,
   };
 }
 
 /** Where a message could be published from a shell: a node that answers, or where one usually is. */
-export function publishAddress(picture: Picture): string {
-  const node = [...picture.nodes.values()].find((row) => row.state === 'up');
+export function publishAddress(snapshot: ClusterSnapshot): string {
+  const node = [...snapshot.nodes.values()].find((row) => row.state === 'up');
   return node ? `${node.broadcast_address}:${node.http_port}` : '127.0.0.1:4151';
 }
 
-export function channelsOf(picture: Picture, topic: string): ChannelRow[] {
-  return [...picture.channels.values()].filter((channel) => channel.topic === topic);
+export function channelsOf(snapshot: ClusterSnapshot, topic: string): ChannelRow[] {
+  return [...snapshot.channels.values()].filter((channel) => channel.topic === topic);
 }
 
 /** What waits for anyone: the topic's undistributed messages and the backlog of each of its channels. */
-export function backlogOf(picture: Picture): Map<string, number> {
+export function backlogOf(snapshot: ClusterSnapshot): Map<string, number> {
   const backlog = new Map<string, number>();
-  for (const topic of picture.topics.values()) backlog.set(topic.name, topic.depth);
-  for (const channel of picture.channels.values()) {
+  for (const topic of snapshot.topics.values()) backlog.set(topic.name, topic.depth);
+  for (const channel of snapshot.channels.values()) {
     backlog.set(channel.topic, (backlog.get(channel.topic) ?? 0) + channel.depth);
   }
   return backlog;
