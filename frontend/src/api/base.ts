@@ -1,3 +1,6 @@
+/** Scheme, host and port of this page; a test has no page. */
+export const ORIGIN: string = typeof location === 'undefined' ? 'http://localhost' : location.origin;
+
 /** Where the platform is served, behind a proxy that shares its host: `/some/where`, empty at the root. */
 export const BASE: string =
   typeof document === 'undefined'

@@ -1,6 +1,66 @@
-import { expect, test } from 'vitest';
-import { fieldErrorsIn, refusal } from './client';
+import { afterEach, expect, test, vi } from 'vitest';
+import { ApiError, auditFacets, changePassword, fieldErrorsIn, me, publish, refusal, resultCsv, signIn, wholeMessage, whenUnauthorized } from './client';
 import { socketUrl } from './socket';
+
+/** A platform that gives this answer, and what it was asked. */
+function answering(status: number, body: string): Request[] {
+  const asked: Request[] = [];
+  vi.stubGlobal('document', { cookie: 'csrftoken=t0ken' });
+  vi.stubGlobal('fetch', async (request: Request) => {
+    asked.push(request);
+    return new Response(status === 204 ? null : body, { status });
+  });
+  return asked;
+}
+afterEach(() => vi.unstubAllGlobals());
+const failure = (call: Promise<unknown>): Promise<unknown> => call.then(() => null, (error: unknown) => error);
+
+test('names are escaped in paths and queries', async () => {
+  const asked = answering(200, '{}');
+  await wholeMessage('a&b', 'c#ephemeral', 'ready', { id: '0/1', node: 'n:1', place: 2 } as Parameters<typeof wholeMessage>[3]);
+  const { pathname, searchParams } = new URL(asked[0]?.url ?? '');
+  expect(pathname).toBe('/api/v1/messages/0%2F1');
+  expect(Object.fromEntries(searchParams)).toEqual({ topic: 'a&b', channel: 'c#ephemeral', state: 'ready', node: 'n:1', place: '2' });
+  expect(resultCsv(7)).toBe('/api/v1/reports/runs/7/result.csv');
+});
+
+test('a request that changes something carries the CSRF token, and JSON', async () => {
+  const asked = answering(200, '{}');
+  await publish({ topic: 't', bodies: ['x'] } as Parameters<typeof publish>[0]);
+  await auditFacets();
+  expect(asked.map(({ headers }) => headers.get('X-CSRFToken'))).toEqual(['t0ken', null]);
+  expect(asked.map(({ headers }) => headers.get('Content-Type'))).toEqual(['application/json', null]);
+  expect(await asked[0]?.json()).toEqual({ topic: 't', bodies: ['x'] });
+});
+
+test('an answer without a body is no failure', async () => {
+  answering(204, '');
+  expect(await changePassword('a', 'b')).toBeUndefined();
+});
+
+test('a refused request rejects with status, words and errors by field', async () => {
+  answering(422, JSON.stringify({ message: 'new_password: too short', field_errors: [{ field: 'new_password', message: 'too short' }] }));
+  const error = await failure(changePassword('a', 'b'));
+  expect(error).toBeInstanceOf(ApiError);
+  expect(error).toMatchObject({ status: 422, message: 'New_password: too short.', fieldErrors: [{ field: 'new_password', message: 'too short' }] });
+});
+
+test('the end of a session is told, but not by a wrong password', async () => {
+  const told = vi.fn();
+  whenUnauthorized(told);
+  answering(401, '{"message":"sign in first"}');
+  expect(await failure(signIn('ann', 'no'))).toMatchObject({ status: 401 });
+  expect(told).not.toHaveBeenCalled();
+  expect(await failure(me())).toMatchObject({ status: 401, message: 'Sign in first.' });
+  expect(told).toHaveBeenCalledOnce();
+});
+
+test('a platform that does not answer, or another server that does, is told in words', async () => {
+  answering(200, '<html>');
+  expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('not JSON') });
+  vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')));
+  expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('does not answer') });
+});
 
 test('a refusal is shown in the API’s own words, as a sentence', () => {
   expect(refusal(401, 'Unauthorized', { message: 'incorrect user name or password' })).toBe(

@@ -1,5 +1,10 @@
-/** The JSON API, one function per endpoint. Each rejects with an ApiError whose message can be shown as it is. */
-import { based } from './base';
+/**
+ * The JSON API, one function per endpoint, with the paths, parameters, bodies and answers of the generated `schema.d.ts`.
+ * Each function rejects with an ApiError whose message can be shown as it is.
+ */
+import createClient from 'openapi-fetch';
+import { based, ORIGIN } from './base';
+import type { paths } from './schema';
 import type {
   ActionOutcome,
   ActionRequest,
@@ -10,18 +15,23 @@ import type {
   AlertRuleRequest,
   AuditEntry,
   AuditFacets,
+  AuditOutcome,
+  Attended,
   BulkAction,
   BulkTarget,
+  ClientOrder,
   Delivery,
   FieldError,
   FoundClients,
   Graphs,
+  HistoryScope,
   HourKept,
   Job,
   Me,
   NewToken,
   Notifier,
   NotifierRequest,
+  Objective,
   OpenSession,
   Parameters,
   Peeked,
@@ -67,8 +77,6 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-const ROOT = based('/api/v1/');
-
 let csrfToken: string | null = null;
 let onUnauthorized: () => void = () => {};
 
@@ -111,28 +119,46 @@ export function fieldErrorsIn(body: unknown): FieldError[] {
   return body.field_errors.filter(isFieldError);
 }
 
-async function request<T>(method: string, path: string, body?: unknown): Promise<T> {
-  const headers: Record<string, string> = { Accept: 'application/json' };
-  if (body !== undefined) headers['Content-Type'] = 'application/json';
-  if (method !== 'GET') headers['X-CSRFToken'] = csrf();
-  let response: Response;
-  try {
-    response = await fetch(ROOT + path, {
-      method,
-      headers,
-      credentials: 'same-origin',
-      body: body === undefined ? null : JSON.stringify(body),
-    });
-  } catch {
-    throw new ApiError(0, 'The platform does not answer. Is its web process running?');
-  }
-  if (response.status === 204) return undefined as T;
-  const answer: unknown = await response.json().catch(() => null);
-  if (!response.ok) {
-    if (response.status === 401 && path !== 'session') onUnauthorized();
-    throw new ApiError(response.status, refusal(response.status, response.statusText, answer), fieldErrorsIn(answer));
-  }
-  return answer as T;
+const api = createClient<paths>({
+  baseUrl: ORIGIN + based(''),
+  credentials: 'same-origin',
+  headers: { Accept: 'application/json' },
+  fetch: (request) => fetch(request),
+});
+
+api.use({
+  onRequest({ request }) {
+    if (request.method !== 'GET') request.headers.set('X-CSRFToken', csrf());
+  },
+  onResponse({ response, schemaPath }) {
+    if (response.status === 401 && schemaPath !== '/api/v1/session') onUnauthorized();
+  },
+  onError() {
+    return new ApiError(0, 'The platform does not answer. Is its web process running?');
+  },
+});
+
+type Answer<Data> = { data?: Data | undefined; error?: unknown; response: Response };
+
+const refused = ({ response, error }: Answer<unknown>): ApiError =>
+  new ApiError(response.status, refusal(response.status, response.statusText, error), fieldErrorsIn(error));
+
+/** A proxy may answer 200 with a page of its own. */
+function notJson(error: unknown): never {
+  throw error instanceof SyntaxError ? new ApiError(0, 'The answer is not the platform’s: it is not JSON.') : error;
+}
+
+/** The answer of an endpoint that has one. Rejects with ApiError. */
+async function answered<Data>(call: Promise<Answer<Data>>): Promise<Data> {
+  const answer = await call.catch(notJson);
+  if (!answer.response.ok || answer.data === undefined) throw refused(answer);
+  return answer.data;
+}
+
+/** For an endpoint without an answer. Rejects with ApiError. */
+async function done(call: Promise<Answer<unknown>>): Promise<void> {
+  const answer = await call;
+  if (!answer.response.ok) throw refused(answer);
 }
 
 function remember(me: Me): Me {
@@ -140,196 +166,178 @@ function remember(me: Me): Me {
   return me;
 }
 
-export const me = async (): Promise<Me> => remember(await request<Me>('GET', 'me'));
+export const me = async (): Promise<Me> => remember(await answered(api.GET('/api/v1/me')));
 export const signIn = async (username: string, password: string): Promise<Me> =>
-  remember(await request<Me>('POST', 'session', { username, password }));
+  remember(await answered(api.POST('/api/v1/session', { body: { username, password } })));
 export async function signOut(): Promise<void> {
-  await request<void>('DELETE', 'session');
+  await done(api.DELETE('/api/v1/session'));
   csrfToken = null; // a new session has a new token; until then the cookie's is right
 }
 
-export const act = (action: ActionRequest): Promise<ActionOutcome> => request('POST', 'actions', action);
+export const act = (action: ActionRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/actions', { body: action }));
 
 /** Take a topic off one node. */
-export const tombstone = (topic: string, node: string): Promise<ActionOutcome> => request('POST', 'tombstones', { topic, node });
+export const tombstone = (topic: string, node: string): Promise<ActionOutcome> =>
+  answered(api.POST('/api/v1/tombstones', { body: { topic, node } }));
 
 /** Have a channel delivered again what it was given since a time. */
-export const rewind = (since: RewindRequest): Promise<ActionOutcome> => request('POST', 'rewinds', since);
+export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/rewinds', { body: since }));
 
-export const publish = (message: PublishRequest): Promise<Published> => request('POST', 'messages', message);
+export const publish = (message: PublishRequest): Promise<Published> => answered(api.POST('/api/v1/messages', { body: message }));
 
 /** What a channel holds, without touching it. */
-export function peek(topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> {
-  return request('GET', `messages?${new URLSearchParams({ topic, channel, state, limit: String(limit), offset: String(offset) })}`);
-}
+export const peek = (topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> =>
+  answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, limit, offset } } }));
 
 /** One of them with as much of its body as a broker shows. */
-export function wholeMessage(topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> {
-  return request('GET', `messages/${encodeURIComponent(id)}?${new URLSearchParams({ topic, channel, state, node, place: String(place) })}`);
-}
+export const wholeMessage = (topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> =>
+  answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, state, node, place } } }));
 
 /** At most 50 targets at a time; the outcomes are in their order. */
 export const actOnMany = async (action: BulkAction, targets: readonly BulkTarget[]): Promise<TargetOutcome[]> =>
-  (await request<{ outcomes: TargetOutcome[] }>('POST', 'actions/bulk', { action, targets })).outcomes;
+  (await answered(api.POST('/api/v1/actions/bulk', { body: { action, targets: [...targets] } }))).outcomes;
 
-/** Clients of the whole cluster in which every word of `query` occurs; an order the API does not know is refused. */
-export function clients({
-  query,
-  order = 'topic',
-  descending = false,
-  limit,
-}: {
-  query: string;
-  order?: string;
-  descending?: boolean;
-  limit: number;
-}): Promise<FoundClients> {
-  const search = new URLSearchParams({ q: query, order, descending: String(descending), limit: String(limit) });
-  return request('GET', `clients?${search}`);
-}
+/** Clients of the whole cluster in which every word of `query` occurs. */
+export const clients = ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>
+  answered(api.GET('/api/v1/clients', { params: { query: { q: query, ...asked } } }));
 
 /** The last hour of a topic, channel or node, a record each ten seconds. */
-export const history = (of: Readonly<Record<string, string>>): Promise<HourKept> =>
-  request('GET', `history?${new URLSearchParams(of)}`);
+export const history = (of: HistoryScope): Promise<HourKept> => answered(api.GET('/api/v1/history', { params: { query: of } }));
 
 /** Where graphite draws a topic, channel or node; nothing where there is no graphite. */
-export const graphs = (of: Readonly<Record<string, string>>): Promise<Graphs> =>
-  request('GET', `graphs?${new URLSearchParams(of)}`);
+export const graphs = (of: { topic?: string; channel?: string; node?: string }): Promise<Graphs> =>
+  answered(api.GET('/api/v1/graphs', { params: { query: of } }));
 
 /** What the audit log is narrowed to; an empty text narrows nothing, times are unix milliseconds. */
-export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: string; since?: number; until?: number };
+export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: AuditOutcome; since?: number; until?: number };
 
-function auditQuery(filters: AuditFilters): URLSearchParams {
-  const given = Object.entries(filters).filter(([, value]) => value !== undefined && value !== '');
-  return new URLSearchParams(given.map(([name, value]) => [name, String(value)]));
+function narrowing({ user, action, object, ...rest }: AuditFilters): AuditFilters {
+  return { ...rest, ...(user && { user }), ...(action && { action }), ...(object && { object }) };
 }
 
 /** Entries older than `before` (an entry's id), newest first. */
-export async function audit(filters: AuditFilters, before: number | null, limit: number): Promise<AuditEntry[]> {
-  const query = auditQuery(filters);
-  query.set('limit', String(limit));
-  if (before !== null) query.set('before', String(before));
-  return (await request<{ entries: AuditEntry[] }>('GET', `audit?${query}`)).entries;
-}
+export const audit = async (filters: AuditFilters, before: number | null, limit: number): Promise<AuditEntry[]> =>
+  (await answered(api.GET('/api/v1/audit', { params: { query: { ...narrowing(filters), limit, before } } }))).entries;
 
-export const auditFacets = (): Promise<AuditFacets> => request('GET', 'audit/facets');
-export const auditExport = (filters: AuditFilters, format: 'csv' | 'json'): string =>
-  `${ROOT}audit/export.${format}?${auditQuery(filters)}`;
+export const auditFacets = (): Promise<AuditFacets> => answered(api.GET('/api/v1/audit/facets'));
+const EXPORTS = { csv: '/api/v1/audit/export.csv', json: '/api/v1/audit/export.json' } as const satisfies Record<string, keyof paths>;
+export function auditExport(filters: AuditFilters, format: keyof typeof EXPORTS): string {
+  const given = Object.entries(narrowing(filters)).map(([name, value]): [string, string] => [name, String(value)]);
+  return `${based(EXPORTS[format])}?${new URLSearchParams(given)}`;
+}
 
 export const changePassword = (current: string, next: string): Promise<void> =>
-  request('PUT', 'account/password', { current_password: current, new_password: next });
-export const tokens = async (): Promise<Token[]> => (await request<{ tokens: Token[] }>('GET', 'account/tokens')).tokens;
-export const makeToken = (token: TokenRequest): Promise<NewToken> => request('POST', 'account/tokens', token);
-export const revokeToken = (id: number): Promise<void> => request('DELETE', `account/tokens/${id}`);
-export const sessions = async (): Promise<OpenSession[]> =>
-  (await request<{ sessions: OpenSession[] }>('GET', 'account/sessions')).sessions;
-export const endSession = (id: string): Promise<void> => request('DELETE', `account/sessions/${id}`);
-export const endOtherSessions = async (): Promise<number> =>
-  (await request<{ ended: number }>('DELETE', 'account/sessions')).ended;
+  done(api.PUT('/api/v1/account/password', { body: { current_password: current, new_password: next } }));
+export const tokens = async (): Promise<Token[]> => (await answered(api.GET('/api/v1/account/tokens'))).tokens;
+export const makeToken = (token: TokenRequest): Promise<NewToken> => answered(api.POST('/api/v1/account/tokens', { body: token }));
+export const revokeToken = (token_id: number): Promise<void> =>
+  done(api.DELETE('/api/v1/account/tokens/{token_id}', { params: { path: { token_id } } }));
+export const sessions = async (): Promise<OpenSession[]> => (await answered(api.GET('/api/v1/account/sessions'))).sessions;
+export const endSession = (session_id: string): Promise<void> =>
+  done(api.DELETE('/api/v1/account/sessions/{session_id}', { params: { path: { session_id } } }));
+export const endOtherSessions = async (): Promise<number> => (await answered(api.DELETE('/api/v1/account/sessions'))).ended;
 
-export const people = async (): Promise<Person[]> => (await request<{ people: Person[] }>('GET', 'people')).people;
-export const invite = (person: PersonRequest): Promise<SignInLink> => request('POST', 'people', person);
-export const changePerson = (id: number, change: PersonChange): Promise<Person> => request('PATCH', `people/${id}`, change);
-export const signInLink = (id: number): Promise<SignInLink> => request('POST', `people/${id}/link`);
+const ofPerson = (person_id: number) => ({ params: { path: { person_id } } });
+export const people = async (): Promise<Person[]> => (await answered(api.GET('/api/v1/people'))).people;
+export const invite = (person: PersonRequest): Promise<SignInLink> => answered(api.POST('/api/v1/people', { body: person }));
+export const changePerson = (id: number, change: PersonChange): Promise<Person> =>
+  answered(api.PATCH('/api/v1/people/{person_id}', { ...ofPerson(id), body: change }));
+export const signInLink = (id: number): Promise<SignInLink> => answered(api.POST('/api/v1/people/{person_id}/link', ofPerson(id)));
 export const signOutPerson = async (id: number): Promise<number> =>
-  (await request<{ ended: number }>('DELETE', `people/${id}/sessions`)).ended;
+  (await answered(api.DELETE('/api/v1/people/{person_id}/sessions', ofPerson(id)))).ended;
 export const tokensOf = async (id: number): Promise<Token[]> =>
-  (await request<{ tokens: Token[] }>('GET', `people/${id}/tokens`)).tokens;
-export const revokeTokenOf = (id: number, token: number): Promise<void> =>
-  request('DELETE', `people/${id}/tokens/${token}`);
+  (await answered(api.GET('/api/v1/people/{person_id}/tokens', ofPerson(id)))).tokens;
+export const revokeTokenOf = (person_id: number, token_id: number): Promise<void> =>
+  done(api.DELETE('/api/v1/people/{person_id}/tokens/{token_id}', { params: { path: { person_id, token_id } } }));
 
-export const jobs = async (): Promise<Job[]> => (await request<{ jobs: Job[] }>('GET', 'reports/jobs')).jobs;
+export const jobs = async (): Promise<Job[]> => (await answered(api.GET('/api/v1/reports/jobs'))).jobs;
 
-export const schedules = async (): Promise<Schedule[]> =>
-  (await request<{ schedules: Schedule[] }>('GET', 'reports/schedules')).schedules;
+const ofSchedule = (schedule_id: number) => ({ params: { path: { schedule_id } } });
+export const schedules = async (): Promise<Schedule[]> => (await answered(api.GET('/api/v1/reports/schedules'))).schedules;
 export const createSchedule = (schedule: ScheduleRequest): Promise<Schedule> =>
-  request('POST', 'reports/schedules', schedule);
+  answered(api.POST('/api/v1/reports/schedules', { body: schedule }));
 export const changeSchedule = (id: number, change: Partial<ScheduleRequest>): Promise<Schedule> =>
-  request('PATCH', `reports/schedules/${id}`, change);
-export const deleteSchedule = (id: number): Promise<void> => request('DELETE', `reports/schedules/${id}`);
+  answered(api.PATCH('/api/v1/reports/schedules/{schedule_id}', { ...ofSchedule(id), body: change }));
+export const deleteSchedule = (id: number): Promise<void> =>
+  done(api.DELETE('/api/v1/reports/schedules/{schedule_id}', ofSchedule(id)));
+export const runSchedule = (id: number): Promise<Run> =>
+  answered(api.POST('/api/v1/reports/schedules/{schedule_id}/run', ofSchedule(id)));
+/** When a schedule would run next, unix milliseconds, the soonest first. */
+export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_seconds' | 'time_zone'>): Promise<number[]> =>
+  (await answered(api.GET('/api/v1/reports/schedules/preview', { params: { query: when } }))).next_runs;
 
+const ofRun = (run_id: number) => ({ run_id });
 /** Runs older than `before` (a run's id), newest first. */
-export async function runs(before: number | null, limit: number): Promise<Run[]> {
-  const query = new URLSearchParams({ limit: String(limit) });
-  if (before !== null) query.set('before', String(before));
-  return (await request<{ runs: Run[] }>('GET', `reports/runs?${query}`)).runs;
-}
-export const run = (id: number): Promise<Run> => request('GET', `reports/runs/${id}`);
+export const runs = async (before: number | null, limit: number): Promise<Run[]> =>
+  (await answered(api.GET('/api/v1/reports/runs', { params: { query: { limit, before } } }))).runs;
+export const run = (id: number): Promise<Run> => answered(api.GET('/api/v1/reports/runs/{run_id}', { params: { path: ofRun(id) } }));
 export const startRun = (job: string, parameters: Parameters): Promise<Run> =>
-  request('POST', 'reports/runs', { job, parameters });
-export const cancelRun = (id: number): Promise<Run> => request('POST', `reports/runs/${id}/cancel`);
+  answered(api.POST('/api/v1/reports/runs', { body: { job, parameters } }));
+export const cancelRun = (id: number): Promise<Run> =>
+  answered(api.POST('/api/v1/reports/runs/{run_id}/cancel', { params: { path: ofRun(id) } }));
 /** Which rows of a result are asked for; what is left out selects all. An empty channel: a topic's own rows. */
 export type ResultRows = { words?: string; topic?: string; channel?: string; since?: number; until?: number };
 export const result = (id: number, asked: ResultRows & { limit: number; offset: number; sort?: string }): Promise<Result> =>
-  request('GET', `reports/runs/${id}/result?${questionOf(asked)}`);
+  answered(api.GET('/api/v1/reports/runs/{run_id}/result', { params: { path: ofRun(id), query: asked } }));
 export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
-  (await request<{ groups: ResultGroup[] }>('GET', `reports/runs/${id}/result/groups`)).groups;
+  (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/groups', { params: { path: ofRun(id) } }))).groups;
 /** Figures over time of all the rows that match, in at most `points` points. */
 export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
-  request('GET', `reports/runs/${id}/result/series?${questionOf({ ...asked, figures: figures.join(',') })}`);
-export const resultCalendar = async (id: number, objective: string): Promise<ResultDay[]> =>
-  (await request<{ days: ResultDay[] }>('GET', `reports/runs/${id}/result/calendar?${questionOf({ objective })}`)).days;
-
-function questionOf(asked: Readonly<Record<string, string | number>>): URLSearchParams {
-  return new URLSearchParams(Object.entries(asked).map(([name, value]): [string, string] => [name, String(value)]));
-}
-export const runSchedule = (id: number): Promise<Run> => request('POST', `reports/schedules/${id}/run`);
-/** When a schedule would run next, unix milliseconds, the soonest first. */
-export async function nextRuns({ cron, every_seconds, time_zone }: Pick<ScheduleRequest, 'cron' | 'every_seconds' | 'time_zone'>): Promise<number[]> {
-  const query = new URLSearchParams({ time_zone });
-  if (cron !== null) query.set('cron', cron);
-  if (every_seconds !== null) query.set('every_seconds', String(every_seconds));
-  return (await request<{ next_runs: number[] }>('GET', `reports/schedules/preview?${query}`)).next_runs;
-}
-export const resultParquet = (id: number): string => `${ROOT}reports/runs/${id}/result.parquet`;
-export const resultCsv = (id: number): string => `${ROOT}reports/runs/${id}/result.csv`;
+  answered(api.GET('/api/v1/reports/runs/{run_id}/result/series', { params: { path: ofRun(id), query: { ...asked, figures: figures.join(',') } } }));
+export const resultCalendar = async (id: number, objective: Objective): Promise<ResultDay[]> =>
+  (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/calendar', { params: { path: ofRun(id), query: { objective } } }))).days;
+export const resultParquet = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.parquet' satisfies keyof paths).replace('{run_id}', String(id)));
+export const resultCsv = (id: number): string =>
+  based(('/api/v1/reports/runs/{run_id}/result.csv' satisfies keyof paths).replace('{run_id}', String(id)));
 
 /** What alerts are narrowed to; an empty text narrows nothing. */
 export type AlertFilters = { severity: Severity | ''; subject: string };
 
 /** Those that fire. */
-export const firingAlerts = (limit: number): Promise<AlertList> => request('GET', `alerts?limit=${limit}`);
+export const firingAlerts = (limit: number): Promise<AlertList> => answered(api.GET('/api/v1/alerts', { params: { query: { limit } } }));
 
-export const pendingAlerts = (): Promise<PendingList> => request('GET', 'alerts/pending?limit=100');
-export const alert = (id: number): Promise<Alert> => request('GET', `alerts/${id}`);
+export const pendingAlerts = (): Promise<PendingList> => answered(api.GET('/api/v1/alerts/pending', { params: { query: { limit: 100 } } }));
+const ofAlert = (alert_id: number) => ({ params: { path: { alert_id } } });
+export const alert = (id: number): Promise<Alert> => answered(api.GET('/api/v1/alerts/{alert_id}', ofAlert(id)));
 
 /** Those that are over, older than `before` (an alert's id), newest first. */
 export async function pastAlerts({ severity, subject }: AlertFilters, before: number | null, limit: number): Promise<Alert[]> {
-  const query = new URLSearchParams({ state: 'resolved', limit: String(limit) });
-  if (severity !== '') query.set('severity', severity);
-  if (subject !== '') query.set('subject', subject);
-  if (before !== null) query.set('before', String(before));
-  return (await request<AlertList>('GET', `alerts?${query}`)).alerts;
+  const query = { state: 'resolved', limit, before, severity: severity || null, subject } as const;
+  return (await answered(api.GET('/api/v1/alerts', { params: { query } }))).alerts;
 }
 
-/** What became of each: `refused` says why not, by id. */
-export type Attended = { alerts: Alert[]; refused: Record<string, string> };
-export const attendAlerts = (how: 'acknowledge' | 'close', alerts: readonly number[], note: string): Promise<Attended> =>
-  request('POST', `alerts/${how}`, { alerts, note });
-export const withdrawAcknowledgement = (id: number): Promise<Alert> => request('DELETE', `alerts/${id}/acknowledge`);
+/** `refused` says by id why an alert was left as it is. */
+export function attendAlerts(how: 'acknowledge' | 'close', alerts: readonly number[], note: string): Promise<Attended> {
+  const body = { alerts: [...alerts], note };
+  return answered(how === 'close' ? api.POST('/api/v1/alerts/close', { body }) : api.POST('/api/v1/alerts/acknowledge', { body }));
+}
+export const withdrawAcknowledgement = (id: number): Promise<Alert> =>
+  answered(api.DELETE('/api/v1/alerts/{alert_id}/acknowledge', ofAlert(id)));
 
-export const alertMetrics = async (): Promise<AlertMetric[]> =>
-  (await request<{ metrics: AlertMetric[] }>('GET', 'alerts/metrics')).metrics;
-export const alertRules = async (): Promise<AlertRule[]> => (await request<{ rules: AlertRule[] }>('GET', 'alerts/rules')).rules;
-export const suggestedRules = async (): Promise<AlertRuleRequest[]> =>
-  (await request<{ rules: AlertRuleRequest[] }>('GET', 'alerts/rules/suggested')).rules;
-export const createRule = (rule: AlertRuleRequest): Promise<AlertRule> => request('POST', 'alerts/rules', rule);
+const ofRule = (rule_id: number) => ({ params: { path: { rule_id } } });
+export const alertMetrics = async (): Promise<AlertMetric[]> => (await answered(api.GET('/api/v1/alerts/metrics'))).metrics;
+export const alertRules = async (): Promise<AlertRule[]> => (await answered(api.GET('/api/v1/alerts/rules'))).rules;
+export const suggestedRules = async (): Promise<AlertRuleRequest[]> => (await answered(api.GET('/api/v1/alerts/rules/suggested'))).rules;
+export const createRule = (rule: AlertRuleRequest): Promise<AlertRule> => answered(api.POST('/api/v1/alerts/rules', { body: rule }));
 export const changeRule = (id: number, change: Partial<AlertRuleRequest>): Promise<AlertRule> =>
-  request('PATCH', `alerts/rules/${id}`, change);
-export const deleteRule = (id: number): Promise<void> => request('DELETE', `alerts/rules/${id}`);
+  answered(api.PATCH('/api/v1/alerts/rules/{rule_id}', { ...ofRule(id), body: change }));
+export const deleteRule = (id: number): Promise<void> => done(api.DELETE('/api/v1/alerts/rules/{rule_id}', ofRule(id)));
 /** What such a rule would say now; nothing is kept. */
-export const previewRule = (rule: AlertRuleRequest): Promise<RulePreview> => request('POST', 'alerts/rules/preview', rule);
+export const previewRule = (rule: AlertRuleRequest): Promise<RulePreview> => answered(api.POST('/api/v1/alerts/rules/preview', { body: rule }));
 
-export const notifiers = async (): Promise<Notifier[]> =>
-  (await request<{ notifiers: Notifier[] }>('GET', 'alerts/notifiers')).notifiers;
-export const createNotifier = (notifier: NotifierRequest): Promise<Notifier> => request('POST', 'alerts/notifiers', notifier);
+const ofNotifier = (notifier_id: number) => ({ params: { path: { notifier_id } } });
+export const notifiers = async (): Promise<Notifier[]> => (await answered(api.GET('/api/v1/alerts/notifiers'))).notifiers;
+export const createNotifier = (notifier: NotifierRequest): Promise<Notifier> =>
+  answered(api.POST('/api/v1/alerts/notifiers', { body: notifier }));
 export const changeNotifier = (id: number, change: Partial<NotifierRequest>): Promise<Notifier> =>
-  request('PATCH', `alerts/notifiers/${id}`, change);
-export const deleteNotifier = (id: number): Promise<void> => request('DELETE', `alerts/notifiers/${id}`);
+  answered(api.PATCH('/api/v1/alerts/notifiers/{notifier_id}', { ...ofNotifier(id), body: change }));
+export const deleteNotifier = (id: number): Promise<void> => done(api.DELETE('/api/v1/alerts/notifiers/{notifier_id}', ofNotifier(id)));
 /** Sends a message for real, and waits for what becomes of it. */
-export const testNotifier = (id: number): Promise<Delivery> => request('POST', `alerts/notifiers/${id}/test`, {});
+export const testNotifier = (id: number): Promise<Delivery> => answered(api.POST('/api/v1/alerts/notifiers/{notifier_id}/test', ofNotifier(id)));
 
 export const silences = async (ended: boolean): Promise<Silence[]> =>
-  (await request<{ silences: Silence[] }>('GET', `alerts/silences?ended=${ended}`)).silences;
-export const silence = (asked: SilenceRequest): Promise<Silence> => request('POST', 'alerts/silences', asked);
-export const endSilence = (id: number): Promise<Silence> => request('DELETE', `alerts/silences/${id}`);
+  (await answered(api.GET('/api/v1/alerts/silences', { params: { query: { ended } } }))).silences;
+export const silence = (asked: SilenceRequest): Promise<Silence> => answered(api.POST('/api/v1/alerts/silences', { body: asked }));
+export const endSilence = (silence_id: number): Promise<Silence> =>
+  answered(api.DELETE('/api/v1/alerts/silences/{silence_id}', { params: { path: { silence_id } } }));

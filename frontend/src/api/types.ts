@@ -2,9 +2,11 @@
  * The shapes the platform speaks. Rows and bodies are the API's own, generated from its OpenAPI; the websocket's
  * messages, which OpenAPI does not describe, are written here around the same rows. Times are unix milliseconds.
  */
-import type { components } from './schema';
+import type { components, paths } from './schema';
 
 type Schemas = components['schemas'];
+/** The parameters in the query of a GET. */
+type Query<Path extends keyof paths> = paths[Path] extends { get: { parameters: { query?: infer Parameters } } } ? NonNullable<Parameters> : never;
 
 export type Me = Schemas['Me'];
 
@@ -26,6 +28,7 @@ export type BulkAction = Schemas['BulkIn']['action'];
 export type TargetOutcome = Schemas['TargetOutcome'];
 export type AuditEntry = Schemas['AuditEntryOut'];
 export type AuditFacets = Schemas['AuditFacetsOut'];
+export type AuditOutcome = AuditEntry['outcome'];
 
 export type Role = Me['role'];
 export type Token = Schemas['TokenOut'];
@@ -43,7 +46,7 @@ export type FieldError = Schemas['FieldError'];
 export type Job = Schemas['JobOut'];
 /** One parameter of a job; `default` is in the form that is sent, null for none. */
 export type ParameterSpec = Schemas['ParameterOut'];
-export type Parameters = Schemas['RunIn']['parameters'];
+export type Parameters = Schemas['RunOut']['parameters'];
 export type ParameterValue = Parameters[string];
 export type Schedule = Schemas['ScheduleOut'];
 export type ScheduleRequest = Required<Schemas['ScheduleIn']>;
@@ -51,6 +54,7 @@ export type Run = Schemas['RunOut'];
 export type Result = Schemas['ResultPage'];
 export type ResultGroup = Schemas['GroupOut'];
 export type ResultSeries = Schemas['SeriesOut'];
+export type Objective = Query<'/api/v1/reports/runs/{run_id}/result/calendar'>['objective'];
 export type ResultDay = Schemas['CalendarDay'];
 export type ResultColumn = Schemas['ColumnOut'];
 export type ResultCell = Result['rows'][number][number];
@@ -72,7 +76,11 @@ export type Delivery = Schemas['TestOut'];
 export type Silence = Schemas['SilenceOut'];
 export type SilenceRequest = Required<Schemas['SilenceIn']>;
 
+export type Attended = Schemas['ManyOut'];
+
+export type HistoryScope = Query<'/api/v1/history'>;
 export type HourKept = Schemas['HistoryOut'];
+export type ClientOrder = NonNullable<Query<'/api/v1/clients'>['order']>;
 export type FoundClient = Schemas['FoundClient'];
 export type FoundClients = Schemas['ClientsOut'];
 export type ClientRow = Omit<FoundClient, 'topic' | 'channel'>;

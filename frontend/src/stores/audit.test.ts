@@ -8,5 +8,10 @@ test('days are the viewer\'s, and both of them are included', () => {
 });
 
 test('a day that is not all there yet narrows nothing', () => {
-  expect(filtersOf({ ...EVERYTHING, from: '2026-03', user: 'mara' })).toEqual({ user: 'mara', action: '', object: '', outcome: '' });
+  expect(filtersOf({ ...EVERYTHING, from: '2026-03', user: 'mara' })).toEqual({ user: 'mara', action: '', object: '' });
+});
+
+test('an outcome that does not exist narrows nothing', () => {
+  expect(filtersOf({ ...EVERYTHING, outcome: 'failed' }).outcome).toBe('failed');
+  expect(filtersOf({ ...EVERYTHING, outcome: 'lost' })).not.toHaveProperty('outcome');
 });

@@ -8,7 +8,7 @@ const run = (id: number, change: Partial<Run> = {}): Run => ({ id, state: 'runni
 function answering(answers: Record<string, unknown>) {
   const asked: string[] = [];
   vi.stubGlobal('document', { cookie: '' });
-  vi.stubGlobal('fetch', async (path: string) => {
+  vi.stubGlobal('fetch', async ({ url: path }: Request) => {
     asked.push(path);
     const found = Object.entries(answers).find(([end]) => path.endsWith(end));
     return found

@@ -5,7 +5,7 @@ import { hoursOf, lineOf, ResultStore } from './result.svelte';
 function answering(answer: (path: string) => unknown, refusal = 200) {
   const asked: string[] = [];
   vi.stubGlobal('document', { cookie: '' });
-  vi.stubGlobal('fetch', async (path: string) => {
+  vi.stubGlobal('fetch', async ({ url: path }: Request) => {
     asked.push(path.slice(path.indexOf('result')));
     const body = await answer(path);
     const refused = typeof body === 'object' && body !== null && 'message' in body;

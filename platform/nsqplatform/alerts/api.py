@@ -39,6 +39,7 @@ from nsqplatform.alerts.schemas import (
     RuleIn,
     RuleOut,
     RulesOut,
+    RuleValues,
     SeverityName,
     SilenceIn,
     SilenceOut,
@@ -176,7 +177,7 @@ def create_rule(request: HttpRequest, body: RuleIn) -> Status[RuleOut]:
 @router.get("rules/suggested", auth=needs(Permission.VIEW), response={200: SuggestedOut, **REFUSALS})
 def suggested(request: HttpRequest) -> SuggestedOut:
     """Suggested rules: bodies for ``POST alerts/rules``."""
-    return SuggestedOut(rules=[RuleIn(**each) for each in SUGGESTED])
+    return SuggestedOut(rules=[RuleValues(**RuleIn(**each).dict()) for each in SUGGESTED])
 
 
 @router.post("rules/preview", auth=needs(Permission.ALERT), response={200: PreviewOut, 503: Message, **REFUSALS})

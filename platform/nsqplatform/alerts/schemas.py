@@ -75,8 +75,9 @@ class RuleChange(RuleIn):
     metric: Line = Field("", max_length=32)
 
 
-class RuleOut(Schema):
-    id: int
+class RuleValues(Schema):
+    """A whole rule, as it can be posted."""
+
     name: str
     description: str
     enabled: bool
@@ -92,6 +93,10 @@ class RuleOut(Schema):
     resolve_after_s: int
     repeat_s: int | None
     notifiers: list[str]
+
+
+class RuleOut(RuleValues):
+    id: int
     firing: int = Field(description="number of its firing alerts")
     created_by: str
     created_at: int
@@ -102,7 +107,7 @@ class RulesOut(Schema):
 
 
 class SuggestedOut(Schema):
-    rules: list[RuleIn] = Field(description="suggestions, which do not exist until they are created")
+    rules: list[RuleValues] = Field(description="suggestions, which do not exist until they are created")
 
 
 class PreviewRow(Schema):
