@@ -1,4 +1,4 @@
-"""What the cluster did: the archive's schema and writer, Spark jobs over it, and the runner."""
+"""Reports on the cluster: the archive's schema and writer, the Spark jobs that read it, and the runner."""
 
 from nsqanalytics.notebook import load
 

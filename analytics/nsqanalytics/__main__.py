@@ -1,7 +1,7 @@
 """``python -m nsqanalytics run JOB --archive … --output … --parameter window=1h …``; also what ``spark-submit`` runs.
 
-Progress is JSON lines on standard output; Spark's own log is on standard error. Exit status 0, 1 if the run failed,
-2 if it was asked for wrongly.
+Progress is written as JSON lines to standard output, Spark's log to standard error. The exit status is 0 for success, 1
+for a failed run and 2 for invalid arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nsqanalytics.session import spark_session
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one job. A failure is one ``failed`` line, and the same sentence on standard error."""
+    """Run one job. A failure is reported as one ``failed`` line, and as the same sentence on standard error."""
     arguments = _parser().parse_args(argv)
     if arguments.command == "list":
         for job in JOBS.values():
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.exit_with_parent:
         threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
-    # Whatever a library prints must not come between the JSON lines.
+    # Output of libraries must not mix with the JSON lines.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     progress = Progress(out)
@@ -103,7 +103,7 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _exit_at_end_of_input() -> None:
-    """Die when whoever holds the other end of standard input has died, kill -9 included; the JVM dies with us."""
+    """Exit, and with it the JVM, when the process at the other end of standard input has ended, even by kill -9."""
     while os.read(0, 4096):
         pass
     os._exit(1)

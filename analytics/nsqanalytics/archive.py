@@ -1,8 +1,8 @@
-"""Writing the archive: Parquet files that are whole or absent, whatever happens to the writer.
+"""Writes the archive. If the writer is killed, each Parquet file is complete or absent.
 
 ``<root>/samples/date=2026-11-20/hour=17/<first sample's minute and second>-<random>.parquet``, hours in UTC. A file
 is written in ``samples/_writing/``, which Spark skips as it does every name with a leading ``_``, synced, and moved to
-its place by rename. What a killed writer leaves in ``_writing`` is removed by a later one.
+its place by rename. A later writer removes the files that a killed writer left in ``_writing``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEFTOVER_AGE_S = 15 * 60
 
 
 def samples_path(root: str) -> str:
-    """Where an archive keeps its samples; ``root`` may be any path or URI that Spark reads."""
+    """The folder of an archive's samples; ``root`` may be any path or URI that Spark reads."""
     return f"{root.rstrip('/')}/samples"
 
 
@@ -36,26 +36,26 @@ class ArchiveWriter:
     """Appends samples to an archive at a path or a URI. Several writers may share one archive."""
 
     def __init__(self, root: str) -> None:
-        """Sweep what a killed writer left behind. Raises OSError if the archive cannot be written to."""
+        """Remove the files that killed writers left. Raises OSError if the archive cannot be written to."""
         self._remote = None if is_local(root) else Folder(samples_path(root))
         if self._remote is not None:
-            return  # an object appears when it is complete, so that nothing is written aside
+            return  # an object appears when it is complete, so a temporary file is not needed
         self._samples = local_path(samples_path(root))
         self._writing = self._samples / WRITING
         self._writing.mkdir(parents=True, exist_ok=True)
         self._sweep(time.time())
 
     def write(self, samples: Sequence[Sample]) -> None:
-        """Add the samples, one file per UTC hour among them; nothing is written for none.
+        """Add the samples, one file per UTC hour among them; no samples, no file.
 
         On return they are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
-        written, and OSError if the disk refuses; the archive then has each hour's file whole or not at all.
+        written, and OSError if writing fails; each hour's file is then complete or absent.
         """
         if samples:
             self.write_table(as_table(samples))
 
     def write_table(self, samples: pa.Table) -> None:
-        """As :meth:`write`, of rows of ARROW_SCHEMA."""
+        """Like :meth:`write`, for rows of ARROW_SCHEMA."""
         taken_at = samples["taken_at"]
         hours = pc.floor_temporal(taken_at, unit="hour")
         for hour in sorted(pc.unique(hours).to_pylist()):
@@ -80,7 +80,7 @@ class ArchiveWriter:
             _sync_directory(folder)
 
     def _write_remote(self, remote: Folder, table: pa.Table, hour: datetime, name: str) -> None:
-        """HDFS shows a file while it is written, so there it is written aside and renamed, as it is locally."""
+        """Write a temporary file and rename it, as on a local disk, because HDFS shows files while they are written."""
         place = f"{remote.root}/date={hour:%Y-%m-%d}/hour={hour:%H}/{name}"
         aside = place if remote.system.type_name == "s3" else f"{remote.root}/{WRITING}/{name}"
         remote.system.create_dir(aside.rpartition("/")[0], recursive=True)
@@ -91,7 +91,7 @@ class ArchiveWriter:
     def _make_folder(self, folder: Path) -> None:
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True)
-            # Or a crash of the machine could lose the folder's name, and a synced file with it.
+            # Otherwise a crash of the machine could lose the folder's name, and with it a synced file.
             _sync_directory(folder.parent)
             _sync_directory(self._samples)
 

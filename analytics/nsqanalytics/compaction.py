@@ -1,10 +1,9 @@
-"""Many small files of an hour become one, and old ones go. No Spark: an hour is rewritten by Arrow.
+"""Compaction merges the small files of an hour into one, and retention removes old files. Both use Arrow, not Spark.
 
-The compacted file names, in its metadata, the files that it replaces (nsqanalytics/content.py). Both are there until a
-later run, at least GRACE on, removes the small ones: a report that listed them before would otherwise lose them while
-it reads. A reading that is there twice counts once (docs/analytics.md), so nothing is wrong meanwhile. A file is whole
-or absent throughout. A file that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compacted
-without it.
+The metadata of a compacted file lists the files that it replaces (nsqanalytics/content.py). These are removed by a
+later run, at least GRACE later, because running reports may still read them. Meanwhile the readings are stored twice,
+which changes no figure: a repeated reading counts once (docs/analytics.md). Every file is complete or absent at any
+time. A file that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compacted without it.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ _SORTED = [(name, "ascending") for name in ("taken_at", "node", "topic", "channe
 pages of histograms instead of all of them (nsqanalytics/transforms/activity.py)."""
 LAYOUT = {"compression": "zstd", "row_group_size": 1 << 17, "write_page_index": True}
 Done = tuple[datetime, str, int, int, int, int]
-"""hour, action, files before, files after, rows, bytes."""
+"""Hour, action, files before, files after, rows, bytes."""
 
 
 def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
-    """Compact the hours that ended at least ``older_than`` ago; first sweep what earlier runs replaced."""
+    """Remove the files that earlier runs replaced, then compact the hours that ended at least ``older_than`` ago."""
     folder = Folder(samples_path(root))
     sweep_unfinished(folder, now)
     for hour, files in folder.partitions().items():
-        # What was compacted is not opened again in every run.
+        # Compacted files are not opened again in every run.
         checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
         for damaged in set_aside(folder, [(hour, list(checked))], thorough=False):
             files.remove(damaged.file)
@@ -47,7 +46,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
         by, swept = _replaced_long_ago(folder, files, now)
         if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True):
             yield from map(set_aside_row, damaged_now)
-            continue  # what it replaced is all there is: a later run compacts it again
+            continue  # only the files that it replaced are left: a later run compacts them again
         folder.delete(swept)
         left = [file for file in files if file not in swept]
         if swept:
@@ -61,7 +60,7 @@ def set_aside_row(damaged: Damaged) -> Done:
 
 
 def sweep_unfinished(folder: Folder, now: datetime) -> None:
-    """Remove what killed writers left in ``_writing``; no write takes LEFTOVER_AGE_S."""
+    """Remove the files that killed writers left in ``_writing``; no write takes LEFTOVER_AGE_S."""
     selector = pafs.FileSelector(f"{folder.root}/{WRITING}", allow_not_found=True)
     for info in folder.system.get_file_info(selector):
         if info.type == pafs.FileType.File and (now - info.mtime).total_seconds() > LEFTOVER_AGE_S:
@@ -78,7 +77,7 @@ def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> 
     ):
         folder = Folder(path)
         for start, files in folder.partitions().items():
-            # An hour's rollup goes with its day's: a day's stands for all of its hours.
+            # The rollups of hours are removed with that of their day, which covers all of them.
             began = start.replace(hour=0) if length == DAY else start
             if began + length + kept <= now:
                 folder.delete(files)
@@ -86,7 +85,7 @@ def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> 
 
 
 def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tuple[list[File], list[File]]:
-    """The compacted files that are there for GRACE, and those of the files that they have replaced."""
+    """The compacted files older than GRACE, and the files that they replaced."""
     if len(files) == 1:
         return [], []
     by = [f for f in files if is_compacted(f) and f.changed_at is not None and now - f.changed_at >= GRACE]
@@ -95,7 +94,7 @@ def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tupl
 
 
 def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Done]:
-    """Make one of the files if they are several. What cannot be read is set aside."""
+    """Merge the files if there are several. Files that cannot be read are set aside."""
     while len(files) > 1:
         try:
             rows, size = _rewrite(folder, files)
@@ -113,7 +112,7 @@ def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Do
 def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
     tables = [_brought_up(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
     table = pa.concat_tables(tables).sort_by(_SORTED)
-    # All that ever became part of it: what is replaced twice is not found again by way of a file that is gone.
+    # All files that it contains, directly or through another compacted file, which may be removed before them.
     older = frozenset[str]().union(*(replaced_by(folder, file) for file in files if is_compacted(file)))
     names = ",".join(sorted(older.union(file.name for file in files)))
     table = table.replace_schema_metadata({**(ARROW_SCHEMA.metadata or {}), REPLACES_KEY: names.encode()})
@@ -132,7 +131,7 @@ def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
 
 
 def _brought_up(table: pa.Table) -> pa.Table:
-    """A file of an older version as of this one: columns that it lacks are null, finish_count is its histogram's."""
+    """Convert a file of an older version: missing columns are null, finish_count is the total of the histogram."""
     columns = []
     for field in ARROW_SCHEMA:
         if field.name in table.schema.names:

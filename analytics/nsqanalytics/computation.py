@@ -31,10 +31,10 @@ def activity(
     """SAMPLE rows -> ACTIVITY, only of ``topic`` and ``channel`` where they are given.
 
     ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
-    ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that a context sees; of each context, the
-    windows of its own hour are computed. Without contexts, all samples are seen together.
+    ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that belongs to a context; for each
+    context, the windows of its own hour are computed. Without contexts, all samples are one context.
 
-    ``samples`` has to contain all series of the nodes: whether a node was watched is seen from all of them.
+    ``samples`` must contain all series of the nodes, because a node counts as sampled if any of its series was.
     """
     wanted = samples
     if topic:
@@ -42,7 +42,7 @@ def activity(
     if channel:
         wanted = wanted.where(F.col("channel") == channel)
     plain = readings.plain(checked(wanted))
-    # These are read more than once, and small beside the samples.
+    # These are read more than once, and are small compared with the samples.
     sampled = persisted(readings.sampled(samples))
     stretches = persisted(readings.stretches(plain, window, cuts))
     seen = persisted(transforms.in_contexts(sampled, contexts))

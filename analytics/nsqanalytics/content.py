@@ -1,10 +1,10 @@
-"""What an hour of the archive holds, whichever files hold it.
+"""Digests of the contents of an hour of the archive, independent of how they are divided into files.
 
-An hour's digest is the sum, modulo 2**64, of its files' digests. A file's is a hash of its name and size: names are
-random, so that a new file has a new digest. A compacted file's is the digest of the files that it replaces, and stands
-in its name, ``compact-<digest, 16 hex digits>-<random>.parquet``; their names are in its metadata, under REPLACES_KEY.
-So compaction, and the removal of what it replaced, change no hour's digest, and a listing of names is nearly always
-enough to know it.
+An hour's digest is the sum, modulo 2**64, of its files' digests. A file's digest is a hash of its name and size; names
+are random, so a new file has a new digest. A compacted file has the digest of the files that it replaces. Its name
+contains the digest, ``compact-<digest, 16 hex digits>-<random>.parquet``, and its metadata the names of these files,
+under REPLACES_KEY. Neither compaction nor the removal of replaced files therefore changes an hour's digest, and
+listing the names is nearly always enough to compute it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REPLACES_KEY = b"nsq.replaces"
 _MODULUS = 1 << 64
 _COMPACTED = re.compile(r"compact-([0-9a-f]{16})-[0-9a-f]+\.parquet")
 _COMPACTED_WITHOUT_DIGEST = re.compile(r"compact-[0-9a-f]{16}\.parquet")
-"""As names were before they had a digest."""
+"""Names of compacted files in older archives, without a digest."""
 
 
 def is_compacted(file: File) -> bool:
@@ -47,12 +47,12 @@ def replaced_by(folder: Folder, file: File) -> frozenset[str]:
 
 
 def current(folder: Folder, files: Sequence[File]) -> list[File]:
-    """Those of an hour's files that no other of them replaces."""
+    """The files of an hour that no other of its files replaces."""
     compacted = [file for file in files if is_compacted(file)]
     if not compacted or len(files) == 1:
         return list(files)
     if len(compacted) == 1 and digest_of(compacted) == digest_of(f for f in files if f is not compacted[0]):
-        return compacted  # what it replaced is all still there: its footer need not be read
+        return compacted  # all files that it replaced are still there: its footer need not be read
     replaced = frozenset[str]()
     for file in compacted:
         try:

@@ -1,7 +1,7 @@
-"""Files of the archive that cannot be read: found, and set aside so that everything else can go on.
+"""Finds files of the archive that cannot be read, and sets them aside so that jobs can continue without them.
 
-``samples/date=…/hour=…/<name>`` becomes ``samples/_damaged/date=…/hour=…/<name>``, which no reader looks into. Nothing
-is deleted: a file that was repaired is moved back by hand. The collector counts the files there, for its metric
+``samples/date=…/hour=…/<name>`` is moved to ``samples/_damaged/date=…/hour=…/<name>``, which readers ignore. Nothing is
+deleted; an operator can repair a file and move it back. The collector counts the files there, for its metric
 ``nsq_archive_damaged_files`` and for alerts.
 """
 
@@ -56,7 +56,7 @@ def names(root: str) -> list[str]:
 def reason(folder: Folder, file: File, *, thorough: bool) -> str:
     """Why a file cannot be read as samples, or empty if it can; all its pages are read if ``thorough``.
 
-    Raises OSError if the file system cannot give its bytes: that says nothing about the file.
+    Raises OSError if the file system cannot read it, which does not mean that the file is damaged.
     """
     if file.size < SHORTEST:
         return "it is empty" if file.size == 0 else f"it has only {file.size} bytes"
@@ -64,7 +64,7 @@ def reason(folder: Folder, file: File, *, thorough: bool) -> str:
         try:
             return _lacking(pq.read_metadata(file.path, filesystem=folder.system).schema.names)
         except (pa.ArrowException, OSError):
-            pass  # of the file, or of the file system: its bytes tell
+            pass  # the cause is the file or the file system: reading all its bytes decides
     with folder.system.open_input_stream(file.path) as stream:
         content = stream.read()
     try:
@@ -95,8 +95,11 @@ def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], 
 
 
 def going_on(run: Callable[[], Result], root: str, found: list[Damaged]) -> Result:
-    """What ``run`` returns. If it raises an error that names a file of the archive, and files of that file's hour
-    cannot be read, they are set aside, added to ``found``, and ``run`` is called again."""
+    """Call ``run`` and return its result.
+
+    If it raises an error that names a file of the archive, and files of that file's hour cannot be read, set these
+    aside, add them to ``found``, and call ``run`` again.
+    """
     for _ in range(_MOST_ATTEMPTS - 1):
         try:
             return run()

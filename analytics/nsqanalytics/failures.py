@@ -1,4 +1,4 @@
-"""What went wrong with a run, in one sentence for the person who asked for it."""
+"""Explains the failure of a run in one sentence for the person who requested it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OURS = {JavaNotFound: "java", JavaDied: "java", MasterUnreachable: "master", Ar
 
 
 def check_place(place: Place) -> None:
-    """Refuse, before a JVM is started, what could not work. Raises ArchiveMissing or OSError."""
+    """Check the paths before a JVM is started. Raises ArchiveMissing or OSError."""
     check_archive(place.archive)
     if is_local(place.output):
         parent = local_path(place.output).parent
@@ -25,7 +25,7 @@ def check_place(place: Place) -> None:
 
 
 def check_archive(root: str) -> None:
-    """Raises ArchiveMissing or PermissionError if it is a local one and cannot be read."""
+    """Raises ArchiveMissing or PermissionError if the archive is local and cannot be read."""
     if is_local(root):
         archive = local_path(root)
         if not (archive / "samples").is_dir():
@@ -35,8 +35,8 @@ def check_archive(root: str) -> None:
 
 
 def explained(error: Exception) -> tuple[str, str]:
-    """Its kind (docs/architecture.md) and one line. Spark's errors carry pages of plan and stack; what a person can
-    act on is picked out of them."""
+    """The kind of an error (docs/architecture.md) and one line. Spark's errors contain pages of plans and stack traces;
+    the line is the part that a person can act on."""
     for type_, kind in _OURS.items():
         if isinstance(error, type_):
             return kind, str(error)
@@ -69,13 +69,13 @@ def explained(error: Exception) -> tuple[str, str]:
 
 
 def _first_line(text: str) -> str:
-    """The first that says something: Py4J's own only numbers an object."""
+    """The first cause with a useful message; Py4J's own message is only an object number."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line and not line.startswith("An error occurred while calling ")), "")[:400]
 
 
 def _hadoop_aws() -> str:
-    """The package's coordinates, of the version of Hadoop that Spark has here."""
+    """The package's coordinates, for the Hadoop version of the installed Spark."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")

@@ -1,4 +1,4 @@
-"""The files of an archive or of its rollups, wherever they are: a path, or a URI that Arrow and Spark both know."""
+"""The files of an archive or of its rollups, at a local path or at a URI that both Arrow and Spark support."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, order=True)
 class File:
-    """``path`` is as its file system knows it, ``name`` its last part."""
+    """``path`` is in the form of its file system, ``name`` its last part."""
 
     path: str
     name: str
@@ -27,7 +27,7 @@ class File:
 class Folder:
     """A folder partitioned as ``date=YYYY-MM-DD/hour=HH/`` or ``date=YYYY-MM-DD/``.
 
-    Raises OSError for what the file system refuses. ``s3a://`` is Spark's name for what Arrow calls ``s3://``;
+    Methods raise OSError if the file system does. ``s3a://`` is Spark's name for what Arrow calls ``s3://``;
     credentials come from the environment, as with Spark.
     """
 
@@ -41,7 +41,7 @@ class Folder:
     def partitions(self) -> dict[datetime, list[File]]:
         """Start of hour (or day) -> its Parquet files, in the order of time and name; none if there is no folder.
 
-        Other files, and those with a leading ``_`` or ``.`` in their name or a folder's, are none of them.
+        Files with a leading ``_`` or ``.`` in their name or in that of a folder are ignored.
         """
         found: dict[datetime, list[File]] = {}
         selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
@@ -60,14 +60,14 @@ class Folder:
                 continue
 
     def move(self, source: str, target: str) -> None:
-        """Rename; on an object store, a copy that appears whole."""
+        """Rename. An object store copies the object, which appears when it is complete."""
         self.system.create_dir(target.rpartition("/")[0], recursive=True)
         self.system.move(source, target)
 
     def replace(self, aside: Folder) -> None:
-        """Put ``aside``, of the same file system, in this one's place.
+        """Replace this folder with ``aside``, which is in the same file system.
 
-        On an object store, which has no folders to rename, the old files go first and the new ones come one by one.
+        An object store cannot rename folders: the old files are deleted first, then the new ones moved one by one.
         """
         if self.system.type_name == "s3":
             self.remove()
@@ -95,13 +95,13 @@ class Folder:
         return bool(self.system.get_file_info(self.root).type != pafs.FileType.NotFound)
 
     def remove(self) -> None:
-        """Delete it and all it holds, if it is there."""
+        """Delete the folder and its contents, if it exists."""
         if self.exists:
             self.system.delete_dir(self.root)
 
 
 def fingerprint(*parts: str) -> str:
-    """Sixteen hex digits that stand for the parts and their order."""
+    """A digest of the parts in their order, 16 hex digits."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

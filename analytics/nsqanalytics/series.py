@@ -1,7 +1,7 @@
-"""A result's figures over time, for charts: all of it in a bounded number of points, the newest included.
+"""A result's figures over time, for charts: the whole result in a bounded number of points, the newest included.
 
-Where a result has more windows than a chart has points, neighbouring windows become one point. How their figures come
-together is declared in AGGREGATES. Percentiles cannot be averaged, so a point shows the highest among its windows.
+If a result has more windows than a chart has points, neighbouring windows are combined to one point. AGGREGATES
+declares how. Percentiles cannot be averaged, so a point shows the highest percentile of its windows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(("in_rate", "out_rate", "byte_rate", "depth_mean"), "mean"),
     "depth_last": "last",
 }
-"""``mean`` is weighted by the time somebody looked (``observed_s``), as the figures themselves are."""
+"""``mean`` is weighted by the observed time (``observed_s``), as the figures themselves are."""
 STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)
 """Lengths of a point. Up to a day, each divides a UTC day; a quarter of an hour divides every time zone's offset."""
 MOST_POINTS = 10_000
@@ -37,7 +37,7 @@ MOST_POINTS = 10_000
 class Series:
     """``points`` are rows of a time in unix milliseconds, then the figures in the order asked for; oldest first.
 
-    A point begins at its time and is ``step_ms`` long. ``window_count`` windows are in all of them together.
+    A point begins at its time and is ``step_ms`` long. ``window_count`` is the number of windows in all points.
     """
 
     step_ms: int
@@ -68,7 +68,7 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     step = _step_s(times, most)
     table = table.append_column("point", pc.multiply(_floored(seconds, step), 1000))
     for figure in weighted:
-        # Without a figure there is no weight either: the others decide.
+        # A window without the figure has no weight.
         table = table.append_column(f"{figure}*", pc.multiply(table[figure], table["observed_s"]))
         weight = pc.if_else(pc.is_valid(table[figure]), table["observed_s"], None)
         table = table.append_column(f"{figure}/", weight)
@@ -90,7 +90,7 @@ def groups(result: Result, words: str = "") -> list[tuple[str, str | None]]:
 
 def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) -> list[list[Any]]:
     """Of an ``objectives`` result: rows of a UTC day in unix milliseconds and, over all the topics and channels
-    selected, the messages of windows that held and of all windows. Oldest first."""
+    selected, the messages of windows that met the target and of all windows. Oldest first."""
     columns = [
         result.named("calendar", name) for name in ("span", "objective", "span_start", "held_count", "message_count")
     ]
@@ -123,7 +123,7 @@ def _floored(seconds: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
 
 
 def _asked(figure: str) -> list[tuple[str, str]]:
-    """What to ask Arrow's groups for, to put the figure together."""
+    """The aggregations by which Arrow combines the figure."""
     aggregate = AGGREGATES[figure]
     return [(f"{figure}*", "sum"), (f"{figure}/", "sum")] if aggregate == "mean" else [(figure, aggregate)]
 

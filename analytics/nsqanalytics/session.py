@@ -1,4 +1,4 @@
-"""Starting Spark: on this machine by default, on the cluster that SPARK_MASTER names, inside ``spark-submit``, or at
+"""Starts Spark: on this machine by default, on the cluster that SPARK_MASTER names, inside ``spark-submit``, or at
 the Spark Connect server that SPARK_REMOTE names."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT_S = 5
 _CONNECT_PORT = 15002
-"""Where a Spark Connect server is, if its address names no port (Spark's documentation)."""
+"""The default port of a Spark Connect server (Spark's documentation)."""
 _PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
 _FEW_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
 """Of samples: some hours, and a day, of 150 channels."""
@@ -33,7 +33,7 @@ _LOCAL_SETTINGS = {
     "spark.driver.memory": "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
-    # Without this, Spark runs a task for each file to look it up.
+    # Otherwise Spark runs a task for each file, to look it up.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 # Java's optimising compiler does not pay for a report over a laptop's archive; over a day of a thousand channels, it
@@ -58,20 +58,20 @@ _SETTINGS = {
     # Readings are gathered by series and hour, and a file has as many of those as an hour has channels: with more than
     # these, all readings would be sorted first. What a task holds is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
-    # Java interprets a method of more than 8,000 bytes for ever. Spark compiles a plan in smaller ones if told of it.
+    # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
 _MASTERS = re.compile(r"local(-cluster)?(\[[\w*, ]+\])?|spark://.+|yarn|k8s://.+")
 """The forms of a master that Spark's documentation lists."""
 _REGISTERED_WITHIN_S = 50
-"""From the start of Java to the answer of the master. Spark itself gives up after a minute, and says something else."""
+"""From the start of Java to the answer of the master. Spark itself gives up after a minute, with an unrelated error."""
 _EXECUTORS_WITHIN_S = 35
-"""How long a cluster may take to give the run its first executor. Spark itself waits for ever."""
+"""How long a cluster may take to provide the first executor. Spark itself waits without limit."""
 
 
 class MasterUnreachable(Exception):
-    """Nothing answers at the address in SPARK_MASTER or SPARK_REMOTE, nothing could ask there, or it has no workers."""
+    """The address in SPARK_MASTER or SPARK_REMOTE is invalid or does not answer, or the master has no workers."""
 
 
 class JavaDied(Exception):
@@ -102,7 +102,7 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
 
-        # It tells of each of its connections, the last time when Python is half gone.
+        # It logs each of its connections, the last time while Python is shutting down.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         builder = SparkSession.builder.appName(name)
         settings = dict(_SETTINGS)
@@ -118,7 +118,7 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
             try:
                 if standalone:
                     _await_executor(session, master)
-                # Most of Spark's 200 would be empty, and each costs a task. Whoever chose a number keeps it.
+                # Most of Spark's 200 would be empty, and each costs a task. A configured number is not changed.
                 if not session.sparkContext.getConf().contains(_PARTITIONS):
                     session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
                 yield session
@@ -167,7 +167,7 @@ def _at_server(remote: str, name: str) -> SparkSession:
 def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
     """The session, once the master has answered. Raises MasterUnreachable.
 
-    A port that takes connections may be another program's. Spark then asks for a minute and fails somewhere else.
+    A port that accepts connections may be another program's. Spark then tries for a minute and fails elsewhere.
     """
     gave_up = threading.Event()
     answered = threading.Event()
@@ -223,7 +223,7 @@ def _await_executor(session: SparkSession, master: str) -> None:
 
 @contextmanager
 def _java_watched() -> Iterator[None]:
-    """Raises JavaDied in place of what Spark's Python side says when the Java process has ended."""
+    """Raises JavaDied instead of the errors of Spark's Python side when the Java process has ended."""
     try:
         yield
     except MasterUnreachable:
@@ -232,7 +232,7 @@ def _java_watched() -> Iterator[None]:
         if (java := _java()) is None:
             raise
         try:
-            status = java.wait(1)  # the connection is lost a moment before the process has ended
+            status = java.wait(1)  # the connection is lost shortly before the process has ended
         except subprocess.TimeoutExpired:
             raise error from error.__cause__
         raise JavaDied(
@@ -248,7 +248,7 @@ def _ending(status: int) -> str:
 
 
 def _java() -> subprocess.Popen[bytes] | None:
-    """The process of the JVM that this process started, if it did."""
+    """The JVM process that this process started, if there is one."""
     core = sys.modules.get("pyspark.core.context")
     gateway = getattr(getattr(core, "SparkContext", None), "_gateway", None)
     return getattr(gateway, "proc", None)
@@ -265,8 +265,8 @@ def _stop(session: SparkSession) -> None:
 
 
 def _check_master(master: str, environ: Mapping[str, str]) -> None:
-    """Raises MasterUnreachable if Spark cannot know the master, or if none of the hosts in
-    ``spark://host:port,host:port`` takes a connection."""
+    """Raises MasterUnreachable if the master's form is not one of Spark's, or if none of the hosts in
+    ``spark://host:port,host:port`` accepts a connection."""
     if _MASTERS.fullmatch(master) is None:
         raise MasterUnreachable(
             f"SPARK_MASTER={master} is not a master's address; Spark knows local[*], spark://host:port, yarn and "

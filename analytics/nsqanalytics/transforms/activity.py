@@ -1,4 +1,4 @@
-"""ACTIVITY: what each node did for each topic and channel in each window. Every report is computed from it.
+"""ACTIVITY: the figures of each node, topic and channel in each window. Every report is computed from it.
 
 ACTIVITY of several nodes or windows can be added up in any order. A rollup stores that of one hour or day.
 """
@@ -23,7 +23,7 @@ _SUMS = (
 )
 BUCKET_S = 10
 MOST_RANGES = 100
-"""More would be more code than Java's compiler takes on in one method."""
+"""More would generate a method that is too long for Java's compiler."""
 KEY = ("window_start", "node", "topic", "channel")
 
 ACTIVITY = StructType(
@@ -38,14 +38,14 @@ ACTIVITY = StructType(
     ]
 )
 """``channel`` is empty for a topic's own row. ``observed_s``, ``depth_area`` (message-seconds) and ``client_area``
-(consumer-seconds) are integrals over the time somebody looked; ``histogram`` is null where no sample had one."""
+(consumer-seconds) are integrals over the observed time; ``histogram`` is null if no sample had one."""
 
 
 def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
     """ACTIVITY of shorter windows -> ACTIVITY of ``window``, a multiple of them. ``since`` is the start of the period.
 
     Messages carried from one of its shorter windows to the next are not carried into ``window``. A rollup of an older
-    version has no ``carried_since``: of its messages this is not known, and they are counted as carried.
+    version has no ``carried_since``; all its carried messages are then counted as carried.
     """
     rows = rows.withColumn("window_start", window_start("window_start", window))
     # Of the first window, only the part in the period is counted.
@@ -66,7 +66,7 @@ def as_one_window(rows: DataFrame, window_start: datetime) -> DataFrame:
 def over_nodes(rows: DataFrame) -> DataFrame:
     """ACTIVITY -> one row per window, topic and channel, with ``node_count`` and ``merged_node_count``.
 
-    ``depth_max`` is then the sum of the nodes' highest, which need not have been at the same time: an upper bound.
+    ``depth_max`` is the sum of the nodes' highest depths, which may be of different times: an upper bound.
     """
     return _merged(
         rows,
@@ -76,7 +76,7 @@ def over_nodes(rows: DataFrame) -> DataFrame:
         observed_s=F.max("observed_s"),
         client_area=F.sum(F.col("client_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
         depth_area=F.sum(F.col("depth_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
-        # A node has one row in each: to count distinct ones would send every histogram around three times more.
+        # A node has one row in each. Counting distinct nodes would shuffle every histogram three more times.
         node_count=F.count("node"),
         merged_node_count=F.count("histogram"),
     )
@@ -102,7 +102,7 @@ def histograms_needed(ends: DataFrame) -> DataFrame:
     """The readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
     merging = ends.where("merged_count > 0")
     return merging.select(*SERIES, F.col("last_at").alias("at")).union(
-        # Mostly another window's last reading, but the hour before a rollup's is not among the windows.
+        # Usually the last reading of another window, but the hour before a rollup's is not one of the windows.
         merging.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
     )
 
@@ -115,8 +115,8 @@ def time_buckets(needed: DataFrame) -> DataFrame:
 def taken_within(buckets: Iterable[int]) -> Column:
     """A condition on ``taken_at`` that is true within these time buckets, and may be true between them.
 
-    It consists of literals, because these reach Parquet: row groups and pages outside are not even read. An archive is
-    mostly histograms, and a window needs only those of its last seconds.
+    It consists of literals, which Spark passes on to Parquet: row groups and pages outside the buckets are not read. An
+    archive is mostly histograms, and a window needs only those of its last seconds.
     """
     within = []
     for first, last in covering(buckets, MOST_RANGES):
@@ -142,10 +142,10 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
         samples.withColumn("file", F.input_file_name())
         .where(within)
         .where("hist_counts is not null and channel is not null")
-        # A hash in a broadcast lets the scan drop what is not needed as it reads; one too many does no harm.
+        # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
         .join(F.broadcast(hashed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
         .groupBy(*SERIES, "taken_at")
-        # Of two readings of one instant, readings.py uses the lower one.
+        # If two readings have the same time, readings.py uses the lower one.
         .agg(F.min(histogram).alias("read"))
         .withColumn("read", checked_histogram(F.col("read"), F.col("read.file")))
         .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
@@ -153,7 +153,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
 
 
 def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
-    """Each row's ``histogram``: its last reading's less its base's, from the ``read`` histograms."""
+    """The ``histogram`` of each row: that of its last reading minus that of its base, from the ``read`` histograms."""
     lasts = read.withColumnsRenamed({"taken_at": "last_at", "histogram": "reading"})
     bases = read.withColumnsRenamed({"taken_at": "base_at", "histogram": "base"})
     return (
@@ -167,8 +167,8 @@ def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
 def _any_of(conditions: list[Column]) -> Column:
     """True where one of the conditions is true.
 
-    They are combined in a balanced tree: a Spark Connect server refuses a plan nested 100 levels deep, and each OR in a
-    row adds three.
+    They are combined as a balanced tree: a Spark Connect server refuses plans of more than 100 levels, and each OR in
+    a chain adds three.
     """
     if not conditions:
         return F.lit(False)
@@ -179,14 +179,14 @@ def _any_of(conditions: list[Column]) -> Column:
 
 
 def in_contexts(sampled: DataFrame, contexts: DataFrame | None) -> DataFrame:
-    """Nodes' times of sampling, once for each CONTEXT that their hour belongs to; without contexts, all in one."""
+    """The sampling times of nodes, once for each CONTEXT of their hour; without contexts, all in one."""
     if contexts is None:
         return sampled.withColumn(CONTEXT, _everything())
     return sampled.join(F.broadcast(contexts), "hour")
 
 
 def of_own_hour(ends: DataFrame) -> DataFrame:
-    """The rows of each context that are windows of its own hour; all rows of samples without contexts."""
+    """The rows of each context whose window lies in its own hour; without contexts, all rows."""
     is_own = F.col(CONTEXT) == window_start("window_start", HOUR)
     return ends.where((F.col(CONTEXT) == _everything()) | is_own)
 

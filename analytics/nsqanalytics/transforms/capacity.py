@@ -1,4 +1,4 @@
-"""Growth, the busiest hour, and the consumers that it needs at the rate at which they were seen to work."""
+"""Growth, the busiest hour, and the number of consumers that it needs at their observed rate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HOUR = timedelta(hours=1)
 def capacity(rows: DataFrame, span: Span, *, horizon: timedelta, utilisation_percent: float) -> DataFrame:
     """Hourly ACTIVITY of the span -> one CAPACITY row per topic and channel.
 
-    Growth is the slope of the least-squares line through the hours' rates, as a share of their mean: null with less
-    than two days' hours, where it would be the time of day. The service rate is what one consumer finished a second in
-    the hour it finished most: a lower bound where consumers were never kept busy.
+    Growth is the slope of the least-squares line through the hourly rates, divided by their mean. It is null for less
+    than two days, where the time of day would determine it. The service rate is the number of messages that one
+    consumer finished per second, in the hour in which it was highest: a lower bound if consumers were never fully busy.
 
-    Growth, the busiest hour and the service rate are of the whole hours in the span: a burst in the one minute of an
-    hour that a report has is no hour's rate. A channel that has no whole hour is judged by the parts there are.
+    Growth, the busiest hour and the service rate use the whole hours in the span, because a burst in one minute is not
+    the rate of an hour. For a channel without a whole hour they use the parts of hours that there are.
     """
     is_whole = (F.col("window_start") >= F.lit(span.since)) & (F.col("window_start") <= F.lit(span.until - HOUR))
     hours = with_rates(over_nodes(rows.where("channel <> ''"))).withColumns(

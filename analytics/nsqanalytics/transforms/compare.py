@@ -1,4 +1,4 @@
-"""Two periods beside each other: what changed, for most messages first (``score``)."""
+"""Compares two periods. Changes that concern most messages are first (``score``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nsqanalytics.transforms.throughput import with_rates
 
 
 class Compared(NamedTuple):
-    """A figure's unit, and the column that counts the messages it is about."""
+    """A figure's unit, and the column with the number of messages that it concerns."""
 
     unit: str
     messages: str
@@ -34,16 +34,16 @@ FIGURES = {
 def compare(now: DataFrame, before: DataFrame, minimum_count: int) -> DataFrame:
     """ACTIVITY of two periods, each as one window -> COMPARE rows, for each figure that either period has.
 
-    ``score`` is the share by which the figure changed, |now - before| / max(now, before), of ``message_count``, the
-    messages that the figure is about in the period that has more of them. For rates, it is the number of messages by
-    which the periods differ. The share is 1 at most, so that a doubling and a halving weigh the same, and a channel
-    with three messages stays below one with a million, however large its change.
+    ``score`` is the relative change, |now - before| / max(now, before), times ``message_count``, the number of messages
+    that the figure concerns in the period with more of them. For rates, it is the difference of the periods in
+    messages. The relative change is at most 1, so a doubling and a halving have the same weight, and the score of a
+    channel with three messages is at most three.
     """
     key = ["topic", "channel", "figure", "unit"]
     both = _figures(now, "now", minimum_count).join(_figures(before, "before", minimum_count), key, "full")
     now_, before_ = F.coalesce("now", F.lit(0.0)), F.coalesce("before", F.lit(0.0))
     share = F.abs(now_ - before_) / F.nullif(F.greatest(now_, before_), F.lit(0.0))
-    # Spark's greatest passes over a null: the period that does not have the figure.
+    # Spark's greatest ignores null, the value of a period without the figure.
     concerned = both.withColumn("message_count", F.greatest("now_messages", "before_messages"))
     return concerned.withColumns(
         {

@@ -1,15 +1,15 @@
-"""What a fall of counters means where no uptime tells: a channel created again, or a collector's clock set back.
+"""Explains falls of counters without an uptime: a channel was created again, or a collector's clock was set back.
 
-Counters of one process only grow, unless a topic or channel is deleted and created again. So of two readings of a node:
+Counters of one process only grow, unless a topic or channel is deleted and created again. For two readings of a node:
 
-- If a series fell and another of the same node and boot rose, the clock was right, and the one that fell was created
-  again.
-- If none rose and series of two topics or more fell, it was the clock.
+- If a series fell and another of the same node and boot rose, the clock was right, and the series that fell was
+  created again.
+- If none rose and series of two topics or more fell, the clock was set back.
 - If none rose and series of one topic fell, counters prove nothing (``is_unproven``). A clock set back makes readings
-  of two times alternate: a series then falls again and again, while in the order of its counters its readings go back
-  in time once. If, within an hour, it fell more often than that, it was the clock.
+  of two times alternate: a series then falls repeatedly, while its readings in the order of its counters go back in
+  time once. If, within an hour, it fell more often than that, the clock was set back.
 
-Else the next reading decides (nsqanalytics/transforms/readings.py).
+Otherwise the next reading decides (nsqanalytics/transforms/readings.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FINDINGS = ("is_created_again", "is_set_back", "is_unproven")
 def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
     """Plain columns of all series, and those that need it -> one row per reading at which one of these fell.
 
-    ``is_created_again`` and ``is_set_back`` are never both true; ``is_unproven`` says that no other topic spoke for
+    ``is_created_again`` and ``is_set_back`` are never both true; ``is_unproven`` is true if no other topic supports
     either.
     """
     boots = uneasy.where("lacks_uptime").select("node", "boot_id").distinct()
@@ -34,7 +34,7 @@ def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
         .groupBy(*SERIES, "hour", "taken_at")
         .agg(F.min("progress").alias("progress"))
         .withColumn("before", F.lag(F.struct("taken_at", "progress")).over(_in_time(*SERIES)))
-        # A series that was not there at the node's previous reading is compared with an older one: that shows no rise.
+        # A series without a value at the node's previous reading is compared with an older one, which proves no rise.
         .withColumn("is_new", F.col("before.taken_at") == F.max("before.taken_at").over(beat))
         .withColumn("fell", F.coalesce(F.col("progress") < F.col("before.progress"), F.lit(False)))
         .withColumn("rose", F.coalesce(F.col("is_new") & (F.col("progress") > F.col("before.progress")), F.lit(False)))
@@ -56,7 +56,7 @@ def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
 
 
 def with_evidence(plain: DataFrame, evidence: DataFrame | None) -> DataFrame:
-    """Plain columns with the findings of ``evidence`` beside each reading: false where it says nothing."""
+    """Plain columns with the columns of ``evidence`` for each reading; false if it has no row."""
     if evidence is None:
         return plain.withColumns({name: F.lit(False) for name in _FINDINGS})
     found = plain.join(F.broadcast(evidence), [*SERIES, "taken_at"], "left")

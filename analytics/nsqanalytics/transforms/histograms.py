@@ -1,7 +1,7 @@
 """Histograms as Spark columns: structs ``(zero bigint, offset int, counts array<bigint>)``, dense from ``offset`` on.
 
-They are differenced, merged and read as whole arrays. Exploding them to a row per bucket costs a shuffle of every
-bucket: a hundred times the rows for the same answer.
+They are subtracted, merged and read as whole arrays. One row per bucket would shuffle a hundred times as many rows for
+the same result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ZERO_BUCKET = -1
 """Stands for ``zero`` among bucket indexes; real ones begin at 318."""
 _STEP_BITS = MAX_BUCKETS.bit_length()
 _STEPS = (1 << _STEP_BITS) - 1
-"""At least as many as a histogram has buckets; in binary, all ones."""
+"""At least the number of buckets of a histogram; in binary, all ones."""
 
 
 _HIGHEST_RANK = 1 << (61 - _STEP_BITS)
@@ -27,7 +27,7 @@ than twice the rank, as none below the median is asked for."""
 
 
 def difference(reading: str, base: str) -> Column:
-    """``reading`` less ``base``, an earlier one or null; all of ``reading`` if any bucket fell."""
+    """``reading`` minus ``base``, an earlier one or null; all of ``reading`` if any bucket fell."""
 
     def at(histogram: str, index: Column) -> Column:
         return F.coalesce(F.get(f"{histogram}.counts", (index - F.col(f"{histogram}.offset")).cast("int")), F.lit(0))
@@ -55,7 +55,7 @@ def difference(reading: str, base: str) -> Column:
 
 
 def merged(histograms: Column) -> Column:
-    """The sum of an array of them, in whatever order; null of none."""
+    """The sum of an array of histograms, in any order; null for an empty array."""
     occupied = F.filter(histograms, lambda h: F.size(h["counts"]) > 0)
     offset = F.array_min(F.transform(occupied, lambda h: h["offset"]))
     end = F.array_max(F.transform(occupied, lambda h: h["offset"] + F.size(h["counts"])))
@@ -83,7 +83,7 @@ def merged(histograms: Column) -> Column:
 
 
 def count(histogram: str) -> Column:
-    """How many values it holds; 0 for null."""
+    """The number of values in it; 0 for null."""
     held = F.aggregate(f"{histogram}.counts", F.lit(0).cast("bigint"), lambda total, n: total + n)
     return F.coalesce(F.col(f"{histogram}.zero") + held, F.lit(0).cast("bigint"))
 
@@ -92,7 +92,7 @@ def indexes_at(histogram: str, total: str, permilles: Iterable[int]) -> Column:
     """A struct of buckets: ``i0``, ``i1``, … of the value of rank ``ceil(q · total)`` for each permille, ZERO_BUCKET
     for the zeros, and ``highest``; null where ``total`` is 0.
 
-    Ranks are whole numbers: in floating point, 0.07 · 100 is more than 7 and would ask for the eighth value.
+    Ranks are computed in integers: in floating point, 0.07 · 100 is more than 7, which would select the eighth value.
     """
     # In two parts, as a thousand times a total may not fit 64 bits.
     rank = "{total} div 1000 * {permille} + ({total} % 1000 * {permille} + 999) div 1000"
@@ -106,15 +106,15 @@ def indexes_at(histogram: str, total: str, permilles: Iterable[int]) -> Column:
 def _index_of(histogram: str, rank: Column) -> Column:
     """The bucket of the value of that rank.
 
-    What is left of the rank, and how many of ``_STEPS`` buckets were not passed, are one number, in its upper bits and
-    its lower eleven: of a struct, Spark would make a new one for each bucket, its fields boxed, which costs ten times
-    as much as the arithmetic. That holds ranks below 2^50; higher ones are walked in the dear way.
+    The state of the walk is one number: the rest of the rank in its upper bits, and the number of ``_STEPS`` buckets
+    that were not passed in its lower eleven. A struct would cost ten times as much, because Spark creates a new one
+    with boxed fields for each bucket. One number holds ranks below 2^50; higher ranks use a struct.
     """
     zero = F.col(f"{histogram}.zero")
     walked = F.aggregate(
         F.col(f"{histogram}.counts"),
         F.shiftleft(rank - zero, _STEP_BITS).bitwiseOR(F.lit(_STEPS)),
-        # Both parts fall by one subtraction. Shifts, unlike Spark's products, do not look for an overflow.
+        # One subtraction lowers both parts. Shifts, unlike Spark's products, have no check for overflow.
         lambda left, n: F.when(left > _STEPS, left - F.shiftleft(n, _STEP_BITS).bitwiseOR(F.lit(1))).otherwise(left),
     )
     quickly = F.lit(_STEPS) - walked.bitwiseAND(F.lit(_STEPS)).cast("int")
@@ -130,7 +130,7 @@ def _index_of(histogram: str, rank: Column) -> Column:
 
 
 def middle_ms(index: Column) -> Column:
-    """The value that stands for a bucket: within 1.09 % of every value in it."""
+    """The value that represents a bucket: within 1.09 % of every value in it."""
     low, high = _bound_ns(index), _bound_ns(index + 1)
     return F.when(index == ZERO_BUCKET, 0.0).otherwise(2 * low * high / (low + high) / 1e6)
 

@@ -1,8 +1,8 @@
 """End-to-end latency, from publish to FIN: percentiles by topic, channel and window, merged across nodes.
 
-Buckets are summed before a percentile is read, so nine fast nodes do not hide a slow one as the mean of their
-percentiles would. A percentile is the middle of the bucket that holds the sample of rank ``ceil(q · count)``: within
-1.09 % of that sample, or, for one of at most 1 µs, 0. ``max_ms`` is the upper bound of the highest occupied bucket: at
+Buckets are summed before a percentile is read. The mean of the nodes' percentiles would hide one slow node among nine
+fast ones. A percentile is the middle of the bucket that contains the sample of rank ``ceil(q · count)``: within 1.09 %
+of that sample, or 0 if the sample is at most 1 µs. ``max_ms`` is the upper bound of the highest occupied bucket: at
 least the true maximum, and less than 2.2 % above it.
 """
 
@@ -20,8 +20,8 @@ from nsqwire.histogram import RELATIVE_ERROR
 def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
     """ACTIVITY -> one LATENCY row per window, topic and channel that was sampled; in no order.
 
-    Percentiles are null where nothing was finished, p99.9 also below ``minimum_count`` messages. Samples without a
-    histogram (Go nodes) are counted in ``samples_left_out`` and in nothing else.
+    Percentiles are null if no message was finished, p99.9 also below ``minimum_count`` messages. Samples without a
+    histogram (Go nodes) are counted in ``samples_left_out`` only.
     """
     return with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count).select(
         "window_start",

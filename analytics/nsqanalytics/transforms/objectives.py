@@ -1,7 +1,7 @@
-"""For how many messages a target held, the error budget burnt, and the worst window, by day and over the period.
+"""The share of messages that met a target, the used error budget, and the worst window, by day and for the period.
 
-A window holds or misses as a whole, and weighs as many messages as it had. At night, an hour of three messages would
-otherwise burn as much of the budget as the busiest hour of the day.
+A window meets or misses a target as a whole, and its weight is its number of messages. Without weights, a night hour
+with three messages would use as much of the budget as the busiest hour of the day.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def objectives(
 ) -> DataFrame:
     """ACTIVITY -> OBJECTIVES rows: per UTC day and for the period, topic, channel and target that was given.
 
-    ``percentile`` is a name of tables.PERMILLES. A window's messages are, for latency, those finished in it: one in
-    which nothing was finished has no latency and counts in neither direction. For the backlog, they are those that came
-    in, or those that were finished or still waited at its end, whichever are more, so that a channel that nobody
-    consumes weighs what waits in it. The budget is the share of messages whose windows may miss; burnt is what did
-    miss of it, beyond 100 % too.
+    ``percentile`` is a name of tables.PERMILLES. For latency, a window's messages are those finished in it; a window
+    without finished messages has no latency and is not counted. For the backlog, they are the larger of two numbers:
+    messages received, and messages finished or still waiting at the end. A channel without consumers therefore weighs
+    as many messages as wait in it. The budget is the share of messages whose windows may miss; the burnt budget is the
+    messages that missed as a share of it, and may exceed 100 %.
     """
     measured = with_percentiles(over_nodes(rows.where("channel <> ''")), minimum_count=1)
     targets = []

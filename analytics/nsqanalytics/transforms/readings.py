@@ -1,33 +1,34 @@
-"""What each series did between two window ends, from counters that only ever grow until they start again.
+"""The change of each series between two window ends, from counters that only grow until they start again.
 
-The counts of a window are its last reading less the last reading before it. That is the sum of all the differences in
-between, so a missing sample moves no message out of the result, and a late or repeated one adds none. A difference
-across a window's start belongs to the window of its later reading; ``carried_count`` says how many those are.
+The counts of a window are its last reading minus the last reading before it. This is the sum of all differences in
+between, so a missing sample loses no message, and a late or repeated one adds none. A difference across a window's
+start belongs to the window of its later reading, and is its ``carried_count``.
 
 Where counters start again:
 
 - A new ``boot_id`` is a new series and counts from zero.
 - After a silence longer than an hour of the archive (the last hour before in which any node was sampled), a series is
-  looked at as if for the first time: a rollup's hour sees no further back, and a report is to say the same.
-- A node tells its uptime with each reading. A reading whose uptime is not above that of all earlier ones was taken
-  while a collector's clock was wrong, and is left out: what it counted is in the reading that has more. After that, a
-  fall of the counters within a boot is a channel deleted and created again: from zero.
+  treated as new. A rollup's hour reads no earlier readings, and a report must give the same figures.
+- Each reading contains the node's uptime. A reading whose uptime is not above that of all earlier ones was taken while
+  a collector's clock was wrong, and is left out; a reading with higher counters contains its messages. After that, a
+  fall of the counters within a boot is a channel that was deleted and created again, and counts from zero.
 - Readings without an uptime (Go nodes', and those of older archives) are ordered by their counters, as
-  nsqanalytics/transforms/falls.py says. Where counters cannot tell, a fall that the next reading confirms is a channel
-  created again. It counts in the window of the reading that confirms it, so that no window depends on a later one. A
-  fall that it does not confirm is a misplaced reading, and left out. ``uncertain_count`` counts both.
-- A channel that was created again and overtook its old counts between two readings is caught by any bucket that fell.
-- The first reading of a series holds all that its process ever counted. It is placed in the window if the node was
-  being sampled before without this series (so it began within the archive), or if the process started in the same
-  window, or at most START_GRACE before the reading. Otherwise nobody knows when its messages were finished: they are
+  nsqanalytics/transforms/falls.py says. If counters do not decide, a fall that the next reading confirms is a channel
+  created again. It counts in the window of the reading that confirms it, so no window depends on a later one. A reading
+  whose fall is not confirmed is misplaced, and is left out. ``uncertain_count`` counts both.
+- A channel that was created again and exceeded its old counts between two readings is recognised by a bucket that
+  fell.
+- The first reading of a series contains everything that its process has counted. It is placed in the window if the node
+  was being sampled before without this series (so it began within the archive), or if the process started in the same
+  window, or at most START_GRACE before the reading. Otherwise the finish times of its messages are unknown: they are
   ``unplaced_count``, and the window counts from that reading on.
 
-What a process finished between its last reading and its death is in no archive.
+Messages that a process finished between its last reading and its end are not in the archive.
 
-To put all readings in order is the dearest step by far, and nearly all series are calm: their counters only grow, and a
-reading that is there twice says the same twice. Of a calm series, each window's readings are added up by themselves,
-and only these sums are put in order; what is not calm is found on the way, and is read and ordered one reading at a
-time. Both ways come to the same. Histograms, which are most of an archive, are read for the window ends alone.
+Sorting all readings is by far the most expensive step, and nearly all series are calm: their counters only grow, and
+repeated readings are equal. For a calm series, the readings of each window are added up without sorting, and only the
+sums are sorted. Series that are not calm are detected meanwhile, and their readings are sorted one by one. Both ways
+give the same result. Histograms, which are most of an archive, are read for the window ends only.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from nsqanalytics.transforms.windows import window_start
 HOUR = timedelta(hours=1)
 START_GRACE = timedelta(seconds=60)
 LONGEST_HOLD_S = 60.0
-"""A depth stands for the time since the reading before it, but not for longer: nobody looked."""
+"""A depth counts for the time since the reading before it, but not for longer than this."""
 COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
 SERIES = falls.SERIES
 AREAS = ("observed_s", "depth_area", "client_area")
@@ -57,14 +58,14 @@ SPAN = (
 )
 """The columns, after CONTEXT and SERIES, of what one series did within one window and epoch."""
 CONTEXT = "context"
-"""What of the archive is looked at together. A rollup's hour is made of itself and its neighbours alone, so that it
-comes out the same whatever else is made in the same run; an hour may be looked at in several."""
+"""Identifies the hours of the archive that are computed together. A rollup's hour is computed from itself and the hours
+before it only, so that its result is independent of the run; an hour may belong to several contexts."""
 
 
 def plain(samples: DataFrame) -> DataFrame:
-    """SAMPLE rows -> what everything but a histogram needs of them; a topic's ``channel`` is empty.
+    """SAMPLE rows -> the columns for all figures but histograms; a topic's ``channel`` is empty.
 
-    ``progress`` grows with every counter that a node has.
+    ``progress`` grows with every counter of the node.
     """
     left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
     return samples.select(
@@ -75,7 +76,7 @@ def plain(samples: DataFrame) -> DataFrame:
         *("started_at", "taken_at", "uptime_ns", "depth", "client_count", "oldest_unfinished_age_ns"),
         window_start("taken_at", HOUR).alias("hour"),
         *(name for name in COUNTERS if name != "done_count"),
-        # A Go node's: not read at one instant, so it may seem to fall by a message or two.
+        # A Go node's counters are not read at one instant, so this may seem to fall by a message or two.
         F.coalesce("finish_count", F.when(F.col("channel").isNotNull(), F.greatest(left, F.lit(0)))).alias(
             "done_count"
         ),
@@ -90,7 +91,7 @@ def plain(samples: DataFrame) -> DataFrame:
 
 
 def with_finish_count(samples: DataFrame) -> DataFrame:
-    """SAMPLE rows of any version -> the same with ``finish_count`` wherever there is a histogram. It reads them all."""
+    """SAMPLE rows of any version -> the same with ``finish_count`` for each histogram. It reads all histograms."""
     counted = F.aggregate(F.coalesce("hist_counts", F.array()), F.lit(0).cast("bigint"), lambda total, n: total + n)
     total = F.when(F.col("hist_offset").isNotNull(), F.coalesce("hist_zero_count", F.lit(0)) + counted)
     return samples.withColumn("finish_count", F.coalesce("finish_count", total))
@@ -99,7 +100,7 @@ def with_finish_count(samples: DataFrame) -> DataFrame:
 def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()) -> DataFrame:
     """A row per series, hour and window, from its own readings alone; ``is_calm`` if they never fell nor disagreed.
 
-    The areas do not hold what is before the first reading: nobody knows yet since when that stood.
+    The areas exclude the time before the first reading: the reading before it is not known yet.
     """
     reading = F.struct(
         *("taken_at", "progress", "uptime_ns", "depth", "client_count"),
@@ -152,7 +153,7 @@ def uneasy(stretches: DataFrame) -> DataFrame:
 
 
 def calm_spans(stretches: DataFrame, hours: DataFrame) -> DataFrame:
-    """The stretches of calm series -> spans: what ``ordered_spans`` comes to for them."""
+    """The stretches of calm series -> their spans, the same as ``ordered_spans`` computes."""
     series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
     held_s = _held_s("earlier", "first_at")
     return (
@@ -188,7 +189,7 @@ def ordered_spans(
     once = (
         falls.with_evidence(plain, evidence)
         .join(F.broadcast(hours), "hour")
-        # Eight bytes that sort: series are then told apart without comparing four texts.
+        # Eight bytes to sort by, which is faster than comparing four texts.
         .withColumn("series", F.xxhash64(CONTEXT, *SERIES))
         .withColumn("earlier", F.lag("taken_at").over(_series()))
         .where("earlier is null or earlier <> taken_at")
@@ -205,7 +206,7 @@ def ordered_spans(
         # Epochs only go up, so this is the highest of the latest epoch.
         .withColumn("highest", F.max(F.struct("epoch", "progress")).over(so_far))
         .where("highest is null or highest.epoch < epoch or highest.progress <= progress")
-        # What was uncertain of readings left out is said with the next that is not.
+        # The uncertainty of readings that are left out is counted with the next reading.
         .withColumn("told_count", F.coalesce(F.lag("uncertain_so_far").over(_series()), F.lit(0)))
         .withColumn("window_start", window_start("counted_at", window, cuts))
         .groupBy("series", CONTEXT, *SERIES, "epoch", "window_start")
@@ -224,7 +225,7 @@ def ordered_spans(
 
 
 def _beginnings() -> dict[str, Column]:
-    """Of each reading: whether its series began again with it, when that counts, and whether the counters are unsure.
+    """For each reading: whether its series began again with it, when that counts, and whether that is uncertain.
 
     ``began_again`` and ``is_uncertain`` are 0 or 1.
     """
@@ -281,7 +282,7 @@ def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
 
 
 def beats(sampled: DataFrame) -> DataFrame:
-    """Each time a node was sampled at all, and ``previous_beat``, the time before that; null at its first."""
+    """The times at which a node was sampled, and ``previous_beat``, the time before; null for the first."""
     node = Window.partitionBy(CONTEXT, "node").orderBy("taken_at")
     return sampled.select(
         CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_beat")
@@ -296,12 +297,12 @@ def hours(sampled: DataFrame) -> DataFrame:
 
 
 def sampled(samples: DataFrame) -> DataFrame:
-    """SAMPLE rows -> each node, and the times and their hours at which it was sampled at all."""
+    """SAMPLE rows -> the times at which each node was sampled, with their hours."""
     return samples.select("node", "taken_at").distinct().withColumn("hour", window_start("taken_at", HOUR))
 
 
 def _extremes() -> list[Column]:
-    """What of a span takes no order: counters never fall within an epoch, so lowest and highest are first and last."""
+    """The columns of a span that need no order: within an epoch counters never fall, so the lowest is the first."""
     return [
         F.min("started_at").alias("started_at"),
         F.min("taken_at").alias("first_at"),
@@ -315,7 +316,7 @@ def _extremes() -> list[Column]:
 
 
 def _walked(readings: Column) -> Column:
-    """The sums over one stretch's readings, in their order, each once."""
+    """The sums over the readings of one stretch, in their order, each counted once."""
     first = readings[0]
 
     def step(so_far: Column, reading: Column) -> Column:
@@ -343,7 +344,7 @@ def _walked(readings: Column) -> Column:
         *(F.lit(0.0).alias(name) for name in AREAS),
         F.lit(True).alias("is_calm"),
     )
-    # The first is walked over too: it is not new.
+    # The first reading is included: it is not new.
     return F.aggregate(readings, start, step)
 
 
@@ -353,9 +354,9 @@ def _series() -> WindowSpec:
 
 
 def _held_s(earlier: str | Column, later: str | Column) -> Column:
-    """How long a reading's gauges count as having stood: since the one before it, if that is seen."""
+    """The time for which a reading's gauges count: since the reading before it, if there is one."""
     micros = F.unix_micros(later) - F.unix_micros(earlier)
-    # Spark's least and greatest pass over nulls.
+    # Spark's least and greatest ignore nulls.
     return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))
 
 

@@ -1,7 +1,7 @@
-"""Readings that no collector writes end a report with the name of their file: they would make figures silently wrong.
+"""Checks readings. An invalid reading fails the report, with the name of its file, instead of giving wrong figures.
 
-The checks are part of columns that every figure needs, so that they cost no pass of their own. Histograms are checked
-where they are read.
+The checks are part of columns that every figure needs, so they cost no extra pass. Histograms are checked when they
+are read.
 """
 
 from __future__ import annotations

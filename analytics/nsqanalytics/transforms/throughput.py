@@ -1,4 +1,4 @@
-"""Rates in and out, what waited and for how long, what came back: per window, topic and channel, and per topic."""
+"""Rates in and out, depths, ages, requeues and timeouts: per window, topic and channel, and per topic."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nsqanalytics.transforms.activity import over_nodes
 def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
     """ACTIVITY -> one THROUGHPUT row per window, topic and channel, and per topic (``channel`` null).
 
-    Rates are over the time somebody looked (``observed_s``), not over the window. Ratios are of deliveries' ends:
-    finished, requeued and timed out together. A topic row has no ``out``: channels finish, topics hand on.
+    Rates are over the observed time (``observed_s``), not over the window. Percentages are shares of all messages
+    finished, requeued or timed out. A topic row has no ``out`` figures: only channels finish messages.
     """
     seconds = int(window.total_seconds())
     return (
@@ -60,7 +60,7 @@ def with_rates(rows: DataFrame) -> DataFrame:
 
 
 def _drain_s() -> Column:
-    """How long what waits at the end would take to go at this window's rates."""
+    """The time to drain the depth at the end at this window's rates."""
     shrinks = F.col("out_rate") > F.col("in_rate")
     return F.when(F.col("depth_last") == 0, 0.0).when(
         shrinks, F.col("depth_last") / (F.col("out_rate") - F.col("in_rate"))

@@ -1,4 +1,4 @@
-"""Windows of time: whole multiples of a length since the epoch, so 1h and 1d begin where UTC's hours and days do."""
+"""Windows of time: whole multiples of a length since the epoch, so 1h and 1d are aligned to UTC hours and days."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 def window_start(taken_at: str, window: timedelta, cuts: Sequence[datetime] = ()) -> Column:
     """The start of the window that the time in column ``taken_at`` lies in; ``window`` is in whole seconds.
 
-    Each of ``cuts`` divides the window that it lies in: what is at or after it is in a window that begins there.
+    Each of ``cuts`` divides the window that it lies in: times at or after it are in a window that begins there.
     """
     seconds = int(window.total_seconds())
     start = F.timestamp_seconds(F.floor(F.unix_seconds(taken_at) / seconds) * seconds)
@@ -43,12 +43,12 @@ def floor_to_window(moment: datetime, window: timedelta) -> datetime:
 
 
 def cuts(span: Span, window: timedelta) -> list[datetime]:
-    """The ends of the span that lie within a window, and not between two."""
+    """The ends of the span that lie within a window, not between two."""
     return [end for end in (span.since, span.until) if floor_to_window(end, window) != end]
 
 
 def covering(buckets: Iterable[int], most: int) -> list[tuple[int, int]]:
-    """At most ``most`` ranges, first and last bucket of each, that hold all buckets and leave out the widest gaps."""
+    """At most ``most`` ranges (first and last bucket) that contain all buckets and leave out the widest gaps."""
     ordered = sorted(buckets)
     gaps = sorted(((after - before, before, after) for before, after in pairwise(ordered)), reverse=True)[: most - 1]
     edges = sorted((before, after) for _, before, after in gaps)
