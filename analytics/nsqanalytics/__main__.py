@@ -122,18 +122,20 @@ def _given(pairs: list[str]) -> Given:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nsqanalytics", description="Spark reports over the archive.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="the jobs there are, and their parameters")
+    commands.add_parser("list", help="list the jobs and their parameters")
     views = "; ".join(f"{name}: {meaning}" for name, meaning in VIEWS.items())
     sql = commands.add_parser("sql", help="query the archive with Spark SQL", epilog=f"views: {views}")
-    sql.add_argument("query", nargs="*", help="SQL; from standard input, separated by semicolons, if there is none")
+    sql.add_argument(
+        "query", nargs="*", help="SQL; without it, queries are read from standard input, separated by semicolons"
+    )
     sql.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
-    sql.add_argument("--period", default="7d", help="how far back the views go (default 7d)")
-    sql.add_argument("--rows", type=int, default=50, help="of a table, at most (default 50)")
-    sql.add_argument("--csv", action="store_true", help="print CSV, all of it")
+    sql.add_argument("--period", default="7d", help="period of the views, up to now (default 7d)")
+    sql.add_argument("--rows", type=int, default=50, help="maximum number of rows of a table (default 50)")
+    sql.add_argument("--csv", action="store_true", help="print all rows as CSV")
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
-    run.add_argument("--output", required=True, help="folder for the result; one that is there is replaced")
+    run.add_argument("--output", required=True, help="folder for the result; its contents are replaced")
     run.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     run.add_argument("--exit-with-parent", action="store_true", help="stop when standard input ends")
     return parser

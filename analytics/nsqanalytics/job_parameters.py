@@ -88,13 +88,13 @@ class ObjectivesParameters(Scope):
             title="Percentile",
             default="p99",
             choices=PERCENTILES,
-            description="Which latency is held to the target.",
+            description="The latency percentile that the target applies to.",
         ),
     ]
     latency_ms: Annotated[
         float | None,
         Parameter(
-            kind="number", title="Latency target, ms", default=1000, minimum=0, description="It holds up to this."
+            kind="number", title="Latency target, ms", default=1000, minimum=0, description="Met up to this latency."
         ),
     ]
     backlog: Annotated[
@@ -104,7 +104,7 @@ class ObjectivesParameters(Scope):
             title="Backlog target, messages",
             default=10_000,
             minimum=0,
-            description="It holds while the depth is never above this.",
+            description="Met if the depth is never above this.",
         ),
     ]
     objective_percent: Annotated[
@@ -115,7 +115,7 @@ class ObjectivesParameters(Scope):
             default=99.0,
             minimum=0,
             maximum=100,
-            description="Share of messages whose windows should hold; the rest is the error budget.",
+            description="Share of messages whose windows should meet the target; the rest is the error budget.",
         ),
     ]
 
@@ -128,7 +128,7 @@ class CapacityParameters(Scope):
     ]
     horizon: Annotated[
         timedelta,
-        Parameter(kind="duration", title="Horizon", default="30d", description="How far ahead growth is carried."),
+        Parameter(kind="duration", title="Horizon", default="30d", description="How far ahead growth is extrapolated."),
     ]
     utilisation_percent: Annotated[
         float,
@@ -170,7 +170,7 @@ class CompareParameters(Scope):
 class RollupParameters:
     period: Annotated[
         timedelta,
-        Parameter(kind="duration", title="Period", default="90d", description="How far back hours are looked at."),
+        Parameter(kind="duration", title="Period", default="90d", description="How far back hours are rolled up."),
     ]
     until: Until
 
@@ -180,7 +180,10 @@ class CompactParameters:
     older_than: Annotated[
         timedelta,
         Parameter(
-            kind="duration", title="Older than", default="1m", description="Hours that ended at least so long ago."
+            kind="duration",
+            title="Older than",
+            default="1m",
+            description="Compacts hours that ended at least this long ago.",
         ),
     ]
     until: Until

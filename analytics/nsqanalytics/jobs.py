@@ -339,7 +339,7 @@ JOBS: dict[str, Job] = {
         Job(
             "objectives",
             "Objectives",
-            "For how many messages a latency and a backlog target held, the error budget burnt, the worst windows.",
+            "Share of messages that met a latency and a backlog target, error budget used, and the worst windows.",
             "report",
             ObjectivesParameters,
             tables.OBJECTIVES,
@@ -348,7 +348,7 @@ JOBS: dict[str, Job] = {
         Job(
             "capacity",
             "Capacity",
-            "Growth, busiest hour, and the consumers that it needs at the rate they were seen to work.",
+            "Growth, the busiest hour, and the number of consumers that it needs at their observed rate.",
             "report",
             CapacityParameters,
             tables.CAPACITY,
@@ -357,7 +357,7 @@ JOBS: dict[str, Job] = {
         Job(
             "compare",
             "Compare",
-            "This period against an earlier one: what changed, for most messages first.",
+            "A period compared with an earlier one; changes that concern most messages first.",
             "report",
             CompareParameters,
             tables.COMPARE,
@@ -366,7 +366,7 @@ JOBS: dict[str, Job] = {
         Job(
             "rollup",
             "Roll up",
-            "Keep hours and days of the archive added up, so that long reports are quick.",
+            "Store the totals of each hour and day, which makes long reports fast.",
             "maintenance",
             RollupParameters,
             tables.MAINTENANCE,
@@ -376,7 +376,7 @@ JOBS: dict[str, Job] = {
         Job(
             "compact",
             "Compact",
-            "Make one file of each past hour's many.",
+            "Merge the files of each past hour into one.",
             "maintenance",
             CompactParameters,
             tables.MAINTENANCE,
@@ -386,7 +386,7 @@ JOBS: dict[str, Job] = {
         Job(
             "retain",
             "Retain",
-            "Remove samples and rollups that are older than they are kept.",
+            "Remove samples and rollups at the end of their retention.",
             "maintenance",
             RetainParameters,
             tables.MAINTENANCE,
