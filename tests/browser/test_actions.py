@@ -173,7 +173,7 @@ def test_the_audit_page_is_filtered(live, stack):
     page.get_by_label("Action").select_option("pause")
     expect(entries).to_have_count(1)
     page.get_by_label("Result").select_option("failed")
-    expect(page.get_by_text("No entry is like that")).to_be_visible()
+    expect(page.get_by_text("No matching entries")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
     expect(entries.first).to_be_visible()
 

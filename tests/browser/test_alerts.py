@@ -41,7 +41,7 @@ def make(admin, rule: dict) -> None:
 
 def firing(page: Page, subject: str) -> Locator:
     """The row of the alert of this subject."""
-    return page.get_by_role("group", name="Alerts that fire").get_by_role("row").filter(has_text=subject)
+    return page.get_by_role("group", name="Firing alerts").get_by_role("row").filter(has_text=subject)
 
 
 def badge(page: Page) -> Locator:
@@ -83,8 +83,8 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     expect(form.get_by_text("Would fire now for 1 of 1 channel")).to_be_visible()
     assert axe(page) == []
     form.get_by_label("For at least", exact=True).fill("0")
-    form.get_by_text("When it is over, and telling again").click()
-    form.get_by_label("Over once well for", exact=True).fill("0")
+    form.get_by_text("Resolution and repeated notifications").click()
+    form.get_by_label("Resolved after", exact=True).fill("0")
     form.get_by_role("button", name="Save").click()
     expect(form).to_have_count(0)
     expect(page.get_by_role("row").filter(has_text="Piling up")).to_contain_text("Depth above 5 messages")
@@ -112,7 +112,7 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
     stack.command("/channel/empty", topic="alarm-a", channel="siren")
     expect(operator.get_by_text("Nothing fires")).to_be_visible()
     operator.get_by_role("tab", name="History").click()
-    over = operator.get_by_role("group", name="Alerts that are over")
+    over = operator.get_by_role("group", name="Resolved alerts")
     newest = over.get_by_role("row").filter(has_text="alarm-a / siren").first
     expect(newest).to_contain_text("well again")
     expect(newest).to_contain_text("adding consumers")
@@ -139,7 +139,7 @@ def test_an_alert_is_silenced_for_a_while(admin, live, stack):
     row = page.get_by_role("group", name="Silences").get_by_role("row").filter(has_text="alarm-s")
     expect(row).to_contain_text("being moved")
     row.get_by_role("button", name=re.compile("^End silence")).click()
-    expect(page.get_by_text("Nothing is silenced")).to_be_visible()
+    expect(page.get_by_text("No active silences")).to_be_visible()
     expect(badge(page)).to_have_accessible_name("Alerts 1 firing")
 
 
@@ -173,7 +173,7 @@ def test_a_viewer_looks_and_changes_nothing(admin, live, stack):
     expect(dialog.get_by_role("button")).to_have_text(["Done"])
     dialog.get_by_role("button", name="Done").click()
     panel = page.get_by_role("tabpanel")
-    shown = {"Rules": "Deep alarm-v", "Silences": "Nothing is silenced", "Notifiers": "on this page alone"}
+    shown = {"Rules": "Deep alarm-v", "Silences": "No active silences", "Notifiers": "on this page only"}
     for tab, text in shown.items():
         page.get_by_role("tab", name=tab).click()
         expect(panel).to_contain_text(text)

@@ -85,7 +85,7 @@ def test_a_topic_and_a_channel_are_created_ahead_of_their_producer(live, stack):
     form.get_by_label("Topic name").fill("ahead")
     form.get_by_label("Channel name").fill("readers")
     form.get_by_role("button", name="Create").click()
-    expect(form.get_by_role("status")).to_have_text("Channel readers of topic ahead is made.")
+    expect(form.get_by_role("status")).to_have_text("Channel readers of topic ahead was created.")
     address = stack.addresses["--lookupd-http-address"]
     assert web.get(f"http://{address}/channels", params={"topic": "ahead"}, trust_env=False).json() == {
         "channels": ["readers"]

@@ -50,7 +50,7 @@ def test_what_was_searched_and_filtered_is_in_the_address(live, shop):
 def test_nothing_found_offers_the_way_back(live, shop):
     """An empty list says why it is empty."""
     page = live("/channels?q=shop&filter=timeouts")
-    expect(page.get_by_text("No channel is like that")).to_be_visible()
+    expect(page.get_by_text("No matching channels")).to_be_visible()
     page.get_by_role("button", name=re.compile("Show all")).click()
     expect(page.get_by_role("link", name="shop / north")).to_be_visible()
 
@@ -72,7 +72,7 @@ def test_the_palette_leads_anywhere(live, shop):
     page.keyboard.press("Escape")
     page.keyboard.press("Control+k")
     box.fill("nothing of the kind")
-    expect(page.get_by_text("Nothing is called “nothing of the kind”.")).to_be_visible()
+    expect(page.get_by_text("Nothing matches “nothing of the kind”.")).to_be_visible()
     page.keyboard.press("Escape")
     expect(box).to_have_count(0)
 
@@ -82,7 +82,7 @@ def test_a_viewers_palette_offers_no_actions(live, shop):
     page = live("/topics/shop", user="viktor")
     page.keyboard.press("Control+k")
     page.get_by_role("combobox").fill("delete shop")
-    expect(page.get_by_text("Nothing is called")).to_be_visible()
+    expect(page.get_by_text("Nothing matches")).to_be_visible()
 
 
 def test_the_keyboard_reaches_everything(live, shop):

@@ -93,7 +93,7 @@ def test_silence_is_shown_as_stale_and_heals(visit):
     expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
     muted["now"] = True
     expect(visitor.page.get_by_text(re.compile(r"Stale since \d\d:\d\d:\d\d"))).to_be_visible()
-    expect(visitor.page.get_by_text("its collector is silent")).to_be_visible()
+    expect(visitor.page.get_by_text("its collector does not report")).to_be_visible()
     muted["now"] = False
     expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
 

@@ -24,7 +24,7 @@ def test_a_node_that_hangs_is_shown_as_down_and_told_in_the_outcome(live, stack)
         page.get_by_role("button", name="Pause", exact=True).click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_role("button", name="Pause topic").click()
-        expect(dialog.get_by_text("Done in some places only")).to_be_visible()
+        expect(dialog.get_by_text("Done on some nodes only")).to_be_visible()
         expect(dialog.get_by_role("row").filter(has_text=here)).to_contain_text("done")
         expect(dialog.get_by_role("row").filter(has_text=other.id)).to_contain_text("unreachable")
         assert stack.topic("spread")["paused"] is True

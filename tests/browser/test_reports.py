@@ -182,7 +182,7 @@ def test_a_schedule_is_made_changed_switched_off_and_deleted(live):
     dialog.get_by_label("Time zone").select_option("Europe/Berlin")
     expect(dialog.get_by_role("list", name="Next runs").get_by_role("listitem")).to_have_count(5)
     dialog.get_by_text("Overlap, retries").click()
-    dialog.get_by_label("If the last run is not over").select_option("cancel the last one")
+    dialog.get_by_label("If the previous run has not finished").select_option("cancel the last one")
     dialog.get_by_label("Retries after a failure").fill("11")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_text("A whole number from 0 to 10")).to_be_visible()

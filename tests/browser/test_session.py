@@ -31,7 +31,7 @@ def test_an_empty_field_is_asked_for(visit):
     """Nothing is sent without a name and a password."""
     visitor = visit("/signin", user=None)
     visitor.page.get_by_role("button", name="Sign in").click()
-    expect(visitor.page.get_by_role("alert")).to_have_text("Give your user name.")
+    expect(visitor.page.get_by_role("alert")).to_have_text("Enter your user name.")
     expect(visitor.page.get_by_label("User name")).to_be_focused()
 
 

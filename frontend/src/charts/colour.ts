@@ -1,4 +1,4 @@
-/** What a CSS colour token is just now; a canvas cannot read `light-dark()`. `token` is a name such as `--publish`. */
+/** The current value of a CSS colour token such as `--publish`; a canvas cannot use `light-dark()`. */
 export function colourOf(element: HTMLElement, token: string): string {
   const probe = document.createElement('span');
   probe.style.color = `var(${token})`;

@@ -1,4 +1,4 @@
-/** Numbers, ages and times as text. Null is a dash: not known is not zero. */
+/** Numbers, ages and times as text. Null, unknown, is a dash. */
 
 export const DASH = '–';
 
@@ -23,7 +23,7 @@ export function short(value: number | null | undefined): string {
   return (value < 0 ? '−' : '') + scaled.toFixed(digits) + SUFFIXES[power];
 }
 
-/** A figure on an axis: as `short`, but small ones with the decimals that tell them apart. */
+/** A figure on an axis: as `short`, with enough decimals to distinguish small values. */
 export function tick(value: number): string {
   return Math.abs(value) < 10 ? String(Number(value.toFixed(2))) : short(value);
 }
@@ -75,9 +75,9 @@ export function duration(ms: number | null | undefined): string {
 
 export const MERGED_HELP = 'From publishing to finishing, messages finished in the last minute';
 export const RANGE_HELP =
-  'Some nodes tell only their own percentiles, which cannot be merged: the true one lies between the lowest and the highest';
+  'Some nodes report only percentiles, which cannot be merged: the exact one is between the lowest and the highest';
 
-/** A percentile: `38 ms`; or where it is known as a range alone, that, marked: `≈ 12 ms – 1.25 s`. */
+/** A percentile, `38 ms`, or a range, `≈ 12 ms – 1.25 s`. */
 export function latency(ms: number | null | undefined, range?: readonly number[] | null): string {
   const [lowest, highest] = range ?? [];
   if (lowest === undefined || highest === undefined) return duration(ms);
@@ -89,7 +89,7 @@ export function clock(at: number | Date): string {
   return new Date(at).toLocaleTimeString('en-GB', { hour12: false });
 }
 
-/** A point on a time axis that reaches over `span` seconds: time alone within a day, else with its date. */
+/** A time on an axis of `span` seconds, with the date if it is longer than a day. */
 export function timeLabel(at: number, span: number): string {
   const date = new Date(at * 1000);
   if (span <= 3600) return clock(date);

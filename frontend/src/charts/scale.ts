@@ -1,9 +1,9 @@
-/** The arithmetic of drawing: values to coordinates, and how far an axis reaches. */
+/** Coordinates of values, and ranges of axes. */
 
 /**
  * Points of a line through `values` in a box, oldest at the left; a gap (NaN or null) splits it into several lines.
- * The box's bottom is zero, so that a flat line says how high it is; all-zero data lies on the floor. With fewer than
- * `span` values the line starts further right, so that a point keeps its width while history fills.
+ * The box's bottom is zero. With fewer than `span` values the line starts further right, so that the distance of points
+ * stays the same while the history grows.
  */
 export function linePoints(
   values: readonly (number | null)[],
@@ -29,7 +29,7 @@ export function linePoints(
   return lines;
 }
 
-/** An SVG path through those lines; a lone point becomes a dot-long stroke. */
+/** An SVG path of these lines; a single point becomes a short stroke. */
 export function linePath(lines: readonly (readonly [number, number][])[]): string {
   const at = ([x, y]: readonly [number, number]): string => `${round(x)} ${round(y)}`;
   return lines
@@ -46,14 +46,14 @@ function round(value: number): number {
 }
 
 /**
- * The range of a time axis, in unix seconds: a lone point stands in the middle of `alone` seconds, several at the right
- * of at least `shortest`.
+ * The range of a time axis in unix seconds: a single point is in the middle of `alone` seconds, several points are at
+ * the right of at least `shortest` seconds.
  */
 export function timeRange(low: number, high: number, alone: number, shortest = 0): [number, number] {
   return high > low ? [Math.min(low, high - shortest), high] : [low - alone / 2, low + alone / 2];
 }
 
-/** The range of a linear axis for data that starts at zero: never empty, up to `least` at least, with air above the peak. */
+/** The range of a linear axis from zero to at least `least`, with space above the peak. */
 export function zeroBased(low: number | null, high: number | null, least = 0): [number, number] {
   const peak = high ?? 0;
   return [Math.min(0, low ?? 0), Math.max(peak * 1.08, least) || 1];

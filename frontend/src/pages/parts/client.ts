@@ -1,6 +1,6 @@
 import type { ClientRow } from '../../api/types';
 
-/** The host, and the client's own name where it says more than the host does. */
+/** The host, and the client's own name if it differs. */
 export function clientName(client: ClientRow): string {
   const host = client.hostname || client.remote_address;
   const same = client.client_id === host || client.client_id === host.split('.')[0];

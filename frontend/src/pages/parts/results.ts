@@ -1,4 +1,4 @@
-/** How the outcome of an action on one node is shown. A node that does not have the thing did not fail. */
+/** The tone of an outcome on one node. A node without the topic or channel did not fail. */
 export function toneOfResult(outcome: string): 'ok' | 'warn' | 'bad' {
   if (outcome === 'done') return 'ok';
   return outcome === 'absent' ? 'warn' : 'bad';
