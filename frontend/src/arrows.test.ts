@@ -2,13 +2,15 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { expect, test } from 'vitest';
 
-const ORDER = ['api', 'stores', 'charts', 'components', 'pages'];
+/** What is computed without state, a folder for each noun. */
+const NOUNS = ['alerts', 'audit', 'clients', 'format', 'forms', 'history', 'messages', 'navigation', 'patterns', 'reports', 'snapshot', 'tables'];
+const ORDER = [['api'], NOUNS, ['stores'], ['charts'], ['components'], ['pages']];
 const SOURCE = import.meta.dirname;
 
 const files = readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).filter((file) => /\.(ts|svelte)$/.test(file));
 
-test('imports point left only: pages are built of components, those of charts, charts know stores, stores speak to the api', () => {
-  const layer = (path: string): number => ORDER.indexOf(relative(SOURCE, path).split('/')[0] ?? '');
+test('imports point left only: pages are built of components, those of charts, charts know stores, stores compute with nouns', () => {
+  const layer = (path: string): number => ORDER.findIndex((folders) => folders.includes(relative(SOURCE, path).split('/')[0] ?? ''));
   const wrong: string[] = [];
   let seen = 0;
   for (const file of files) {
@@ -21,4 +23,15 @@ test('imports point left only: pages are built of components, those of charts, c
   }
   expect(seen).toBeGreaterThan(50);
   expect(wrong).toEqual([]);
+});
+
+test('each folder has its place in that order', () => {
+  const folders = files.filter((file) => file.includes('/')).map((file) => file.split('/')[0]);
+  expect([...new Set(folders)].sort()).toEqual(ORDER.flat().sort());
+});
+
+test('state is kept in stores, and nothing else is', () => {
+  const modules = files.filter((file) => file.endsWith('.ts') && !file.endsWith('.test.ts'));
+  const isStore = (file: string): boolean => file.startsWith('stores/');
+  expect(modules.filter((file) => isStore(file) !== file.endsWith('.svelte.ts'))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 import { messageOf } from '../api/client';
 import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types';
-import { isAttended, marksOf, type Marks } from './alerts';
+import { isAttended, marksOf, type Marks } from '../alerts/alerts';
 
 /** Told of what begins to fire, and of what fires by now. */
 export type Herald = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };

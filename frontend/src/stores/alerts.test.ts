@@ -1,9 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types';
 import { AlertStore } from './alerts.svelte';
-import { byUrgency, globOf, marksOf, routeOf, subjectOf } from './alerts';
-import { globMatches } from './glob';
-import { AlertNews, EVERY_MS, GATHER_MS, newsOf } from './news';
+import { byUrgency, globOf, marksOf, routeOf, subjectOf } from '../alerts/alerts';
+import { globMatches } from '../patterns/glob';
+import { newsOf } from '../alerts/news';
+import { AlertNews, EVERY_MS, GATHER_MS } from './news.svelte';
 import { PastStore } from './past.svelte';
 import { ToastStore } from './toasts.svelte';
 

@@ -6,7 +6,7 @@ import { AlertStore } from './alerts.svelte';
 import { BulkStore } from './bulk.svelte';
 import { FeedStore } from './feed.svelte';
 import type { LoadHour } from './hour.svelte';
-import { AlertNews } from './news';
+import { AlertNews } from './news.svelte';
 import { OverlayStore } from './overlay.svelte';
 import { Router } from './router.svelte';
 import { SessionStore } from './session.svelte';

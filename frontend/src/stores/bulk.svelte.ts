@@ -1,7 +1,7 @@
 import { messageOf } from '../api/client';
 import type { BulkAction, BulkTarget, TargetOutcome } from '../api/types';
-import { impactOf, type Impact } from './impact';
-import type { ClusterSnapshot } from './snapshot';
+import { impactOf, type Impact } from '../snapshot/impact';
+import type { ClusterSnapshot } from '../snapshot/snapshot';
 
 /** One question about many topics or channels, from asking to what became of each. */
 export type BulkAsked =

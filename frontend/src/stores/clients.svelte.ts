@@ -5,14 +5,6 @@ const AFTER_TYPING_MS = 200;
 const AGAIN_MS = 5000;
 const LISTED = 5000;
 
-const ORDERS: readonly ClientOrder[] = [
-  ...(['topic', 'node', 'hostname', 'remote_address', 'user_agent'] as const),
-  ...(['ready_count', 'in_flight_count', 'finish_count', 'requeue_count', 'connected_s'] as const),
-];
-
-/** A column by which the platform orders clients; `topic` for any other, which an address may name. */
-export const orderOf = (column: string | undefined): ClientOrder => ORDERS.find((order) => order === column) ?? 'topic';
-
 export type ClientQuestion = { query: string; order: ClientOrder; descending: boolean };
 export type AskClients = (question: ClientQuestion & { limit: number }) => Promise<FoundClients>;
 

@@ -1,7 +1,7 @@
 import type { AlertsMessage, Clients, ClientRow, Run, ServerMessage, ViewOf } from '../api/types';
 import type { Connect, Socket } from '../api/socket';
-import { History } from './history';
-import { applyDelta, fromSnapshot, merged, type ClusterSnapshot } from './snapshot';
+import { History } from '../history/history';
+import { applyDelta, fromSnapshot, merged, type ClusterSnapshot } from '../snapshot/snapshot';
 
 /** What the page may draw. Stale and paused keep the last snapshot; `empty` is connected, but the collector is silent. */
 export type Feed =

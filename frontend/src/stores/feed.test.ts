@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { BrowserMessage, ChannelRow, Delta, NodeRow, Run, Snapshot, TopicRow, ViewOf } from '../api/types';
 import type { SocketEvents } from '../api/socket';
 import { FeedStore, retryDelayMs, STALE_AFTER_MS } from './feed.svelte';
-import { topicSeries } from './history';
+import { topicSeries } from '../history/history';
 
 const topic = (name: string, depth: number): TopicRow => ({
   name,

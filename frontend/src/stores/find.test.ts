@@ -1,15 +1,15 @@
 import { expect, test, vi } from 'vitest';
 import type { ChannelRow, NodeRow, TargetOutcome, TopicRow } from '../api/types';
 import { AT_A_TIME, BulkStore, impactOfAll, passwordOf } from './bulk.svelte';
-import { isGrowing, channelFilters, narrowed } from './filters';
-import { channelSeries, History } from './history';
-import { joined, since, type Columns } from './hour.svelte';
-import { KeySequence } from './keys';
-import { fit, paletteItems } from './palette';
-import type { ClusterSnapshot } from './snapshot';
-import { parentOf } from './routes';
+import { isGrowing, channelFilters, narrowed } from '../snapshot/filters';
+import { channelSeries, History } from '../history/history';
+import { joined, since, type Columns } from '../history/columns';
+import { KeySequence } from '../navigation/keys';
+import { fit, paletteItems } from '../navigation/palette';
+import type { ClusterSnapshot } from '../snapshot/snapshot';
+import { parentOf } from '../navigation/routes';
 import { Selection } from './selection.svelte';
-import { StableOrder } from './table';
+import { StableOrder } from '../tables/table';
 import { parseSort, sortText, TableView, type Address } from './view.svelte';
 
 function channel(topic: string, name: string, more: Partial<ChannelRow> = {}): ChannelRow {

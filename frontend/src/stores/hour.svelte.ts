@@ -1,9 +1,8 @@
 /** The last hour of one row, for its charts: what the platform kept, and after it what this browser has seen. */
 import { messageOf } from '../api/client';
-import type { History, Metric } from './history';
+import { joined, since, type Columns } from '../history/columns';
+import type { History, Metric } from '../history/history';
 
-/** Unix seconds, then a column per metric; null where nothing was known. */
-export type Columns = [number[], ...(number | null)[][]];
 export type Scope =
   | { scope: 'topic'; topic: string }
   | { scope: 'channel'; topic: string; channel: string }
@@ -12,40 +11,6 @@ export type Scope =
 export type LoadHour = (scope: Scope, metrics: readonly Metric[]) => Promise<Columns | null>;
 
 export const HOUR_S = 3600;
-
-/**
- * `live`, before it `past`, and `past` too where `live` knows nothing because the page looked elsewhere meanwhile. Both
- * are oldest first, with the same columns.
- */
-export function joined(past: Columns | null, live: Columns): Columns {
-  if (past === null) return live;
-  const [times, ...values] = live;
-  const made = live.map((): (number | null)[] => []);
-  const take = (from: Columns, begin: number, end: number) =>
-    made.forEach((column, index) => column.push(...(from[index] ?? []).slice(begin, end)));
-  let older = 0;
-  let row = 0;
-  while (row <= times.length) {
-    let next = row; // the next row in which something is known; rows before it are a gap, or there are none
-    while (next < times.length && values.every((column) => column[next] === null)) next++;
-    const begin = older;
-    const until = times[next] ?? Infinity;
-    while (older < past[0].length && (past[0][older] as number) < until) older++;
-    if (older > begin && (next > row || row === 0)) take(past, begin, older);
-    else take(live, row, next);
-    if (next < times.length) take(live, next, next + 1);
-    row = next + 1;
-  }
-  return made as Columns;
-}
-
-/** The rows of the last `seconds`. */
-export function since(columns: Columns, seconds: number): Columns {
-  const [times] = columns;
-  const from = (times.at(-1) ?? 0) - seconds;
-  const first = times.findIndex((at) => at >= from);
-  return first <= 0 ? columns : (columns.map((column) => column.slice(first)) as Columns);
-}
 
 export class HourStore {
   error = $state<string | null>(null);

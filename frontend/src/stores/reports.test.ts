@@ -1,6 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import type { Run } from '../api/types';
-import { leftText, ReportStore, withRun } from './reports.svelte';
+import { leftText, withRun } from '../reports/runs';
+import { ReportStore } from './reports.svelte';
 
 const run = (id: number, change: Partial<Run> = {}): Run => ({ id, state: 'running', progress: 0, ...change }) as Run;
 

@@ -1,7 +1,7 @@
 import * as api from '../api/client';
 import type { ResultRows } from '../api/client';
 import type { Result, ResultGroup } from '../api/types';
-import { pointsCells, type Cells } from './results';
+import { pointsCells, type Cells } from '../reports/results';
 
 export type Question = ResultRows & { sort?: string; offset: number };
 

@@ -1,5 +1,5 @@
 import { based, unbased } from '../api/base';
-import { hrefOf, parsePath, type Route } from './routes';
+import { hrefOf, parsePath, type Route } from '../navigation/routes';
 
 /** Browsers refuse to have the address rewritten at each key; this is how long typing may rest before it is. */
 const WRITE_AFTER_MS = 200;

@@ -1,6 +1,6 @@
 import { ApiError, me, messageOf, signIn, signOut, whenUnauthorized } from '../api/client';
 import type { Me } from '../api/types';
-import { globMatches } from './glob';
+import { globMatches } from '../patterns/glob';
 
 export type SessionState =
   | { status: 'unknown' }

@@ -1,5 +1,5 @@
 /** What a page's table shows (searched, sorted, filtered), kept in the address: a link shows the same, back undoes it. */
-import type { Sort } from './table';
+import type { Sort } from '../tables/table';
 
 /** What a view needs of the router; tests pass their own. */
 export type Address = {

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 PAGES = re.compile(
     r"/(?:topics(?:/[^/]+){0,2}|nodes(?:/[^/]+)?|counter|lookup|channels|clients|alerts|reports(?:/.*)?|audit|signin|people|account)?/?"
 )
-"""Paths of the web app's pages (frontend/src/stores/routes.ts). For other paths, it shows "not found", with a 404."""
+"""Paths of the web app's pages (frontend/src/navigation/routes.ts). Other paths show "not found", with a 404."""
 
 
 @require_safe

@@ -1,5 +1,5 @@
 import type { Role } from '../../api/types';
-import type { Route } from '../../stores/routes';
+import type { Route } from '../../navigation/routes';
 
 /**
  * The pages that the header and the palette lead to. `pages` are the routes for which a place is marked as current;

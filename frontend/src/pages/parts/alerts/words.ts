@@ -1,7 +1,7 @@
 /** Alerts and rules in words. */
 import type { Alert, AlertMetric, AlertRule, Pending, RulePreview, Silence, Severity } from '../../../api/types';
-import { bytes, clock, count, DASH, dateTime, duration, plural, rate } from '../../../charts/format';
-import { metricOf } from '../../../stores/rule';
+import { bytes, clock, count, DASH, dateTime, duration, plural, rate } from '../../../format/format';
+import { metricOf } from '../../../alerts/rule';
 
 export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
 

@@ -1,6 +1,6 @@
 /** What the command palette offers for what was typed: places first by how well they fit, then things to do. */
 import type { ActionRequest } from '../api/types';
-import type { ClusterSnapshot } from './snapshot';
+import type { ClusterSnapshot } from '../snapshot/snapshot';
 import { hrefOf, type Route } from './routes';
 
 export type PaletteItem = {

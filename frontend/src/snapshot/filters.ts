@@ -1,6 +1,6 @@
 /** The questions an operator asks of a list: what is piling up, what nobody reads, what is held, what times out. */
 import type { ChannelRow, TopicRow } from '../api/types';
-import { channelSeries, topicSeries, type History } from './history';
+import { channelSeries, topicSeries, type History } from '../history/history';
 import type { ClusterSnapshot } from './snapshot';
 
 export type Filter<Row> = { key: string; title: string; help: string; test: (row: Row) => boolean };

@@ -1,6 +1,6 @@
 /** A job's form: from what it says of its parameters to texts in fields, and back to values. */
 import type { Parameters, ParameterSpec } from '../api/types';
-import { faultsOf, type Faults } from './faults';
+import { faultsOf, type Faults } from '../forms/faults';
 
 export type Texts = Record<string, string>;
 

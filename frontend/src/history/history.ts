@@ -1,7 +1,7 @@
 /** The last minutes of every row's numbers, kept by the browser from the beats it has seen. */
 import type { Metric } from '../api/figures';
 import type { ViewOf } from '../api/types';
-import { channelKey, backlogOf, totalsOf, within, type ClusterSnapshot } from './snapshot';
+import { channelKey, backlogOf, totalsOf, within, type ClusterSnapshot } from '../snapshot/snapshot';
 
 /** What waits in a store for thousands of rows is kept at half the size: seven digits are enough to draw with. */
 type Cells = Float32Array | Float64Array;

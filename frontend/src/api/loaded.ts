@@ -1,4 +1,4 @@
-import { messageOf } from '../api/client';
+import { messageOf } from './client';
 
 export type Loaded<T> = { status: 'loading' } | { status: 'failed'; message: string } | { status: 'ready'; value: T };
 

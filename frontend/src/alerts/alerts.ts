@@ -1,7 +1,7 @@
 /** Arithmetic over alerts: what they are about, which come first, and what they mark on other pages. */
 import type { Alert, Severity } from '../api/types';
-import { backlogOf, channelKey, type ClusterSnapshot } from './snapshot';
-import type { Route } from './routes';
+import { backlogOf, channelKey, type ClusterSnapshot } from '../snapshot/snapshot';
+import type { Route } from '../navigation/routes';
 
 type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
 

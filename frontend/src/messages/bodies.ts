@@ -1,6 +1,6 @@
 /** Bodies of messages, as bytes and as what somebody can read. */
 import { ApiError } from '../api/client';
-import { faultsOf, type Faults } from './faults';
+import { faultsOf, type Faults } from '../forms/faults';
 
 export type Shown = 'auto' | 'text' | 'json' | 'hex';
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { TopicRow } from '../api/types';
 import { CLUSTER, History, Ring, topicSeries } from './history';
-import type { ClusterSnapshot } from './snapshot';
+import type { ClusterSnapshot } from '../snapshot/snapshot';
 
 function snapshot(second: number, depths: Record<string, number>, publishRate: number | null = 1): ClusterSnapshot {
   const topics = Object.entries(depths).map(([name, depth]): [string, TopicRow] => [

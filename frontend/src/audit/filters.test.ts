@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { EVERYTHING, filtersOf } from './audit.svelte';
+import { EVERYTHING, filtersOf } from './filters';
 
 test('days are the viewer\'s, and both of them are included', () => {
   const { since, until } = filtersOf({ ...EVERYTHING, from: '2026-03-01', to: '2026-03-02' });

@@ -1,6 +1,6 @@
 /** What the overview ranks and what it warns of. */
 import { backlogOf, type ClusterSnapshot } from './snapshot';
-import type { Route } from './routes';
+import type { Route } from '../navigation/routes';
 
 export type Ranked = { topic: string; value: number };
 
