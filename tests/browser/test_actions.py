@@ -110,7 +110,7 @@ def test_the_keyboard_stays_within_the_question(live, stack):
         assert page.evaluate(behind) is False
 
 
-def test_a_failure_is_told_beside_the_question(live, stack):
+def test_a_failure_is_reported_in_the_dialog(live, stack):
     """A topic that somebody else deleted meanwhile: the dialog says so and stays."""
     stack.publish("vanishing")
     page = live("/topics/vanishing")

@@ -45,7 +45,7 @@ def test_the_overview_counts_what_waits(live, stack):
     expect(attention.get_by_role("listitem").filter(has_text="parcels / depot")).to_contain_text("no clients")
 
 
-def test_a_page_asks_once_for_what_no_beat_changes(live, stack):
+def test_a_page_requests_constant_data_once(live, stack):
     """Numbers go on by themselves; the hour before, the messages and graphite's links are asked for once."""
     stack.publish("beats")
     stack.command("/channel/create", topic="beats", channel="drum")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 
-def test_a_node_that_hangs_is_shown_as_down_and_told_in_the_outcome(live, stack):
+def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
     """The nodes page and the overview point at it; an action says where it was done and where not, as does the log."""
     here = stack.addresses["--nsqd-http-address"]
     stack.publish("spread")

@@ -154,7 +154,7 @@ def test_an_operator_runs_reports_and_schedules_none(live):
     expect(page.get_by_role("button", name="New schedule")).to_have_count(0)
 
 
-def test_a_parameter_that_does_not_fit_is_told_and_nothing_runs(live):
+def test_an_invalid_parameter_is_reported_and_nothing_runs(live):
     """What the page can see it says beside the field; what the job sees, beside the button."""
     page = live("/reports")
     expect(page.get_by_text("No runs yet").or_(page.get_by_role("table", name="Runs"))).to_be_visible()

@@ -17,7 +17,7 @@ def test_signing_in_leads_to_the_page_that_was_asked_for(visit, stack):
     expect(visitor.page).to_have_url(re.compile(r"/topics/deep%23ephemeral$"))
 
 
-def test_a_wrong_password_is_told_beside_the_field(visit):
+def test_a_wrong_password_is_reported_beside_the_field(visit):
     """The field is marked, the message stands below it, and the name is kept."""
     visitor = visit("/", user=None)
     visitor.sign_in("mara", "wrong")

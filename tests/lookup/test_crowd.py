@@ -108,7 +108,7 @@ def test_everything_sent_before_the_end_is_carried_out(
     assert len(json.loads(process.answer("/topics")[1])["topics"]) == 5000
 
 
-def test_a_large_database_is_told_whole(world: Any) -> None:
+def test_a_large_database_is_sent_completely(world: Any) -> None:
     """/nodes and /debug are built in slices, with the same contents as for a small database."""
     topics = [f"t{number:03}" for number in range(60)]
     for number in range(60):

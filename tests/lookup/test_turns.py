@@ -86,7 +86,7 @@ async def test_short_work_does_not_wait_for_long_work() -> None:
     assert first_b < last_a, "one after the other"
 
 
-async def test_what_work_raises_is_told_to_whoever_waits_for_it() -> None:
+async def test_an_exception_of_work_reaches_its_waiters() -> None:
     """In the first slice or later; other work continues."""
 
     def failing(steps: int) -> Generator[None, None, None]:

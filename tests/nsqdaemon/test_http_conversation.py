@@ -158,7 +158,7 @@ def test_a_crash_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) ->
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_wrong_method_is_told_which_are_right() -> None:
+def test_a_wrong_method_gets_the_allowed_ones() -> None:
     """405 with a sorted Allow; HEAD gets the head alone; OPTIONS is answered from the table."""
     body = b'{"message":"METHOD_NOT_ALLOWED"}'
     wrong = nsq_json(b"405 Method Not Allowed", body, allow=b"Allow: GET, OPTIONS\r\n")

@@ -110,7 +110,7 @@ def test_a_list_of_numbers_is_refused_in_the_references_own_way(
     assert capsys.readouterr().err.endswith(" Could not parse: x\n")
 
 
-def test_flag_beats_environment_beats_file_beats_default(load_example: Load) -> None:
+def test_a_flag_overrides_environment_file_and_default(load_example: Load) -> None:
     """Each source hides the ones behind it, setting by setting."""
     settings = load_example(
         "--msg-timeout=1s",

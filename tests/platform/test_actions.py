@@ -116,7 +116,7 @@ def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, col
     beta.start()
 
 
-def test_a_node_that_refuses_is_told_in_its_own_words(go_cluster, operator):
+def test_a_refusing_node_is_reported_with_its_own_message(go_cluster, operator):
     """Status and message of the node stand beside its name."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")

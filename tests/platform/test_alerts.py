@@ -78,7 +78,9 @@ def firing(admin) -> Callable[..., list[dict[str, Any]]]:
     return read
 
 
-def test_an_alert_is_told_once_when_it_fires_and_once_when_it_is_over(go_cluster, collect, tells, firing, receiver):
+def test_an_alert_is_notified_once_when_it_fires_and_once_when_it_resolves(
+    go_cluster, collect, tells, firing, receiver
+):
     """Slack shows the text; machines find the same in fields."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", depth=500)
@@ -141,7 +143,7 @@ def test_damaged_archive_files_are_an_alert(go_cluster, collect, admin, tells, f
     assert (past["scope"], past["resolution"]) == ("archive", "cleared")
 
 
-def test_what_fires_in_one_beat_is_one_message(go_cluster, collect, tells, firing, receiver):
+def test_alerts_that_fire_in_one_poll_are_one_message(go_cluster, collect, tells, firing, receiver):
     """However many channels; it names twenty and counts the others."""
     alpha = go_cluster.nodes[0]
     for number in range(30):
@@ -223,7 +225,7 @@ def test_another_collector_goes_on_with_what_the_last_one_knew(
     assert (left["channel"], left["began_at"]) == ("billing", before[left["id"]])
 
 
-def test_a_webhook_that_is_deaf_is_told_when_it_hears_again(
+def test_a_failing_webhook_gets_its_message_when_it_works_again(
     go_cluster, collect, picture, admin, tells, firing, receiver
 ):
     """Meanwhile the notifier says what is wrong, beats go on, and others are told."""
@@ -293,7 +295,7 @@ def test_what_is_beyond_its_threshold_but_not_for_long_enough_is_pending(go_clus
     wait_until(lambda: pending() == [], "all is well again")
 
 
-def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings):
+def test_notifications_by_e_mail(go_cluster, collect, admin, tells, settings):
     """From the address that the settings give, through the server they name."""
     server = MailServer()
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
@@ -312,7 +314,9 @@ def test_people_are_told_by_e_mail(go_cluster, collect, admin, tells, settings):
     server.stop()
 
 
-def test_what_is_silenced_or_acknowledged_is_not_told(go_cluster, collect, picture, admin, tells, firing, receiver):
+def test_silenced_or_acknowledged_alerts_send_no_notification(
+    go_cluster, collect, picture, admin, tells, firing, receiver
+):
     """Silenced, it is told when the silence ends and it fires yet; acknowledged, it is not told again."""
     alpha = go_cluster.nodes[0]
     until = int((timezone.now() + timedelta(hours=1)).timestamp() * 1000)
@@ -398,7 +402,7 @@ def next_alerts(socket: ClientConnection, holds: Callable[[dict[str, Any]], bool
     pytest.fail(f"not told: {what}")
 
 
-def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tells, socket, admin):
+def test_browsers_get_alerts_at_once(go_cluster, collect, picture, web, tells, socket, admin):
     """What fires, what people do about it, what is over: the alerts that changed, and how many there are."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", depth=500)
@@ -418,7 +422,7 @@ def test_browsers_are_told_as_it_happens(go_cluster, collect, picture, web, tell
     assert admin.request("GET", "alerts").json()["version"] >= told["version"]
 
 
-def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tells, socket, monkeypatch):
+def test_a_browser_that_missed_a_message_gets_all_alerts(go_cluster, collect, tells, socket, monkeypatch):
     """How many there are, every few seconds, by the version they are as of."""
     monkeypatch.setattr(evaluation, "REPEATED_EVERY_S", 0.5)
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
@@ -429,7 +433,7 @@ def test_a_browser_that_missed_something_is_told_again(go_cluster, collect, tell
     assert again["version"] >= told["version"]
 
 
-def test_prometheus_reads_what_fires_and_who_was_told(
+def test_prometheus_reads_firing_alerts_and_notifications(
     go_cluster, collect, web, account, tells, receiver, metrics_problems
 ):
     """On the platform's /metrics, beside the collector's other figures."""

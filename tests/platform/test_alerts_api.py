@@ -203,7 +203,7 @@ def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, p
     assert not Rule.objects.exists()
 
 
-def test_whatever_a_rule_can_watch_is_in_the_picture(admin, cluster, collect):
+def test_every_metric_of_rules_is_in_the_snapshot(admin, cluster, collect):
     """Each metric of the catalogue has a value, of brokers that answer."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)

@@ -79,7 +79,7 @@ def test_what_is_not_known_changes_nothing(history, hold_s, resolve_after_s):
 
 
 @given(st.integers(0, 600), st.integers(0, 600))
-def test_something_that_lasts_does_fire_and_something_that_is_over_is_told(hold_s, resolve_after_s):
+def test_a_lasting_condition_fires_and_resolves(hold_s, resolve_after_s):
     """No alert is swallowed: a second after its hold time at the latest."""
     history = [(float(now), now < hold_s + 2) for now in range(hold_s + resolve_after_s + 10)]
     (fired_at, fired), (over_at, over) = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
@@ -397,7 +397,7 @@ def test_what_a_changed_rule_no_longer_watches_is_over(values):
     assert clock.beats(high, 5) == []
 
 
-def test_a_changed_threshold_is_obeyed_from_the_next_beat():
+def test_a_changed_threshold_applies_from_the_next_poll():
     """What fires goes on or ends by it; nothing begins anew."""
     clock = Clock(DEPTH)
     high = picture(channel("billing", (ALPHA, 500)))

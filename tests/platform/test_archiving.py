@@ -84,7 +84,7 @@ async def test_a_batch_that_does_not_fit_holds_up_no_other(archiver, shelf, capl
     assert "do not fit the archive" in caplog.text
 
 
-async def test_a_slow_disk_delays_no_beat_and_fills_no_memory(archiver, shelf, caplog):
+async def test_a_slow_disk_delays_no_poll_and_fills_no_memory(archiver, shelf, caplog):
     """Beats go on beside the writing; beyond five minutes' worth, the oldest samples are given up."""
     shelf.gate.clear()
     for depth in range(KEPT_BATCHES + 5):

@@ -217,7 +217,7 @@ views = st.sampled_from([EVERYTHING, View(topic="a"), View(node="m")])
 
 
 @given(pictures, pictures, views)
-def test_a_picture_and_its_delta_make_the_next_picture(before, after, watches):
+def test_a_snapshot_and_its_delta_give_the_next_snapshot(before, after, watches):
     """Whatever came, changed and went, in each view; and a row that stayed is not sent. Only the shares of single nodes
     are not kept up for those who look at everything."""
     held = Browser()

@@ -50,7 +50,7 @@ def test_each_target_has_its_own_outcome_and_audit_entry(go_cluster, operator):
     assert {entry["user"] for entry in entries} == {"operator"}
 
 
-def test_what_is_not_there_is_told_for_itself(go_cluster, operator):
+def test_a_missing_target_has_its_own_outcome(go_cluster, operator):
     """With why, and without an audit entry, as a single action would."""
     go_cluster.nodes[0].topic("orders")
     there, gone = bulk(operator, "pause", "orders", "orderz").json()["outcomes"]

@@ -52,7 +52,7 @@ def test_a_clock_that_was_hours_ahead_is_followed_back():
     assert clock.now() == machine.wall
 
 
-def test_another_process_goes_on_after_what_the_last_one_told():
+def test_another_process_continues_after_the_last_time():
     """A restart does not let times go back either, unless the last one was hours ahead."""
     machine = Machine()
     clock = machine.clock()

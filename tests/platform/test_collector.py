@@ -23,7 +23,7 @@ def row(picture: dict[str, Any] | None, kind: str, **fields: Any) -> dict[str, A
     return next((each for each in rows if all(each[name] == value for name, value in fields.items())), None)
 
 
-def test_the_picture_sums_figures_over_nodes(go_cluster, collect, picture):
+def test_the_snapshot_sums_figures_over_nodes(go_cluster, collect, picture):
     """A topic on two nodes is one row, with each node's share in it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, backend_depth=1, message_count=10, message_bytes=1000)
@@ -160,7 +160,7 @@ def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture
     assert row(picture(), "channels", topic="planned", name="archive")
 
 
-def test_a_registry_that_dies_leaves_its_nodes_in_the_picture(go_cluster, collect, picture):
+def test_the_nodes_of_a_dead_registry_stay_in_the_snapshot(go_cluster, collect, picture):
     """What it said last holds; the nodes themselves are still asked."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", depth=1)

@@ -83,7 +83,7 @@ def test_from_anywhere_else_the_header_is_not_believed(go_cluster, locked_api, b
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_action_through_a_proxy_stands_in_the_trail_with_its_client(go_cluster, locked_api, behind_proxy):
+def test_an_action_through_a_proxy_is_audited_with_its_client(go_cluster, locked_api, behind_proxy):
     """The user is whom the proxy names, since the connection is the proxy's, whoever it speaks for."""
     go_cluster.nodes[0].topic("orders")
     named = {"X_Forwarded_User": "alice", "X_Forwarded_For": CLIENT}

@@ -48,7 +48,7 @@ def play(recorder: Recorder, rings: dict[str, bytearray], drawn: Snapshot) -> in
 START = 1_800_000_000
 
 
-def test_an_hour_of_beats_is_an_hour_of_records_and_no_more():
+def test_an_hour_of_polls_gives_an_hour_of_records():
     """A record each ten seconds, the mean of the rates between; what is older is written over."""
     recorder, rings = Recorder(), {}
     for second in range(HOUR_S + 600):
@@ -63,7 +63,7 @@ def test_an_hour_of_beats_is_an_hour_of_records_and_no_more():
     assert set(metrics["oldest_age_ms"]) == {None}
 
 
-def test_no_beat_writes_everything():
+def test_no_poll_writes_all_series():
     """A tenth of the series is due with each beat, so that large clusters cost the same each second."""
     recorder, rings = Recorder(), {}
     play(recorder, rings, picture(START, topics=1000))

@@ -642,7 +642,7 @@ def test_strings_are_escaped_as_go_escapes_them(go_cluster, api):
 # ---- out of the collector's picture
 
 
-def test_topics_and_counter_come_from_the_picture_while_it_is_fresh(mode, go_cluster, api, collect, picture):
+def test_topics_and_counter_come_from_the_snapshot_while_it_is_fresh(mode, go_cluster, api, collect, picture):
     """The nodes are not asked again, and the answer is the same."""
     alpha, beta = go_cluster.nodes
     for node in (alpha, beta):
@@ -682,7 +682,7 @@ def test_what_was_just_made_is_listed_at_once(go_cluster, api, collect, picture)
     wait_until(lambda: api.get("/api/topics").json()["topics"] == ["fresh", "orders"], "the new topic", within_s=2)
 
 
-def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect, picture):
+def test_the_snapshot_does_not_hide_servers_that_do_not_answer(go_cluster, api, collect, picture):
     """With a node down the cluster is asked, so that the warning is there."""
     go_cluster.nodes[0].channel("orders", "billing")
     collect()
@@ -692,7 +692,7 @@ def test_the_picture_does_not_hide_who_does_not_answer(go_cluster, api, collect,
     go_cluster.nodes[1].start()
 
 
-def test_the_picture_does_not_hide_what_a_node_holds_that_has_not_answered_yet(go_cluster, api, collect, picture):
+def test_the_snapshot_does_not_hide_the_topics_of_a_node_that_has_not_answered_yet(go_cluster, api, collect, picture):
     """A collector that has just started, and a node that hangs: the registries are asked, and name its topics."""
     alpha, beta = go_cluster.nodes
     alpha.topic("slow")

@@ -515,7 +515,7 @@ def endpoint(nsqadmin_settings) -> Iterator[Endpoint]:
     made.server.server_close()
 
 
-def test_each_action_is_told(go_cluster, api, endpoint):
+def test_each_action_sends_a_notification(go_cluster, api, endpoint):
     """With nsqadmin's keys; those that are empty are left out."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")
@@ -570,14 +570,14 @@ def test_an_endpoint_that_is_not_there_harms_nothing(go_cluster, api, nsqadmin_s
     assert api.get("/ping").text == "OK"
 
 
-def test_what_was_refused_is_not_told(go_cluster, api, endpoint):
+def test_a_refused_action_sends_no_notification(go_cluster, api, endpoint):
     api.post("/api/topics/nowhere", {"action": "pause"})
     api.post("/api/topics", {"topic": "orders"})
     wait_until(lambda: endpoint.got, "the one that was done")
     assert [told["action"] for told in endpoint.got] == ["create_topic"]
 
 
-def test_what_is_done_on_the_pages_is_told_too(go_cluster, browser, account, endpoint):
+def test_actions_of_the_pages_send_notifications_too(go_cluster, browser, account, endpoint):
     """With who did it."""
     go_cluster.nodes[0].topic("orders")
     account("operator")

@@ -52,7 +52,7 @@ def consume(cluster: OurCluster, count: int) -> None:
     asyncio.run(asyncio.wait_for(until_all(), 60))
 
 
-def test_the_picture_shows_age_while_messages_wait_and_latency_once_they_are_finished(cluster, collect, channel_row):
+def test_the_snapshot_has_age_while_messages_wait_and_latency_once_they_are_finished(cluster, collect, channel_row):
     """A channel that nobody reads grows old; when it is read, its percentiles say how old it had grown."""
     cluster.make_channel("orders", "billing")
     collect()

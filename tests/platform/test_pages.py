@@ -47,7 +47,7 @@ def viewer(account, redis) -> Client:
         "/lookup",
     ],
 )
-def test_every_page_is_the_app_for_whoever_is_signed_in(path, built, viewer):
+def test_every_page_is_the_app_for_signed_in_users(path, built, viewer):
     """The app draws the page that the path names."""
     response = viewer.get(path)
     assert response.status_code == 200

@@ -65,7 +65,7 @@ def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
     assert "no longer there" in gone.json()["message"]
 
 
-def test_a_go_node_is_told_apart_from_one_that_is_down(go_cluster, operator):
+def test_a_go_node_is_distinguished_from_one_that_is_down(go_cluster, operator):
     """Beside each node stands why it shows nothing."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=3)

@@ -102,7 +102,7 @@ def test_everything_that_is_kept_is_kept_in_postgres(postgres, on_postgres, star
     ada.ask("GET", "me", 401)
 
 
-def test_alerts_are_kept_and_told_with_postgres(
+def test_alerts_are_stored_and_notified_with_postgres(
     postgres, on_postgres, start_web, start_collector, password, go_cluster
 ):
     """By the collector as it runs in production: fired, acknowledged, over, and each told."""

@@ -163,7 +163,7 @@ def test_a_topic_without_channels_is_asked_about_first(cluster, watch):
         assert len(one.bodies(1)) >= 1
 
 
-def test_who_may_not_look_into_messages_is_told_so(cluster, watch):
+def test_reading_messages_without_permission_is_refused(cluster, watch):
     """A viewer by a message, a stranger by the close code."""
     cluster.make_channel("orders", "billing")
     with watch("viewer") as viewer:

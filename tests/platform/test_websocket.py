@@ -74,7 +74,7 @@ def join(web, session) -> Join:
     return open_socket
 
 
-def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, picture, join):
+def test_a_browser_gets_the_snapshot_and_then_its_deltas(go_cluster, collect, picture, join):
     """What it puts together from them is what the collector holds."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=5)
@@ -99,7 +99,7 @@ def test_a_browser_gets_the_picture_and_then_its_changes(go_cluster, collect, pi
         assert set(live.rows["nodes"]) == {alpha.address, beta.address}
 
 
-def test_a_browser_that_comes_before_the_first_picture_gets_it_when_it_is_there(go_cluster, collect, join):
+def test_a_browser_that_connects_before_the_first_snapshot_gets_it_later(go_cluster, collect, join):
     """No reload is needed after a cold start."""
     go_cluster.nodes[0].topic("orders")
     with join() as live:
@@ -127,7 +127,7 @@ def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join):
         assert delta["topics"]["set"] == {"keys": ["topic-7"], "depth": [1]}
 
 
-def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join):
+def test_resync_returns_the_whole_snapshot(go_cluster, collect, picture, join):
     """For a browser that was asleep."""
     go_cluster.nodes[0].topic("orders")
     collect()
@@ -139,7 +139,7 @@ def test_resync_brings_the_whole_picture(go_cluster, collect, picture, join):
         live.next("delta")
 
 
-def test_a_browser_that_missed_a_delta_is_sent_the_whole_picture(go_cluster, collect, picture, join, web, redis):
+def test_a_browser_that_missed_a_delta_is_sent_the_whole_snapshot(go_cluster, collect, picture, join, web, redis):
     """Whatever got lost on the way to it, the picture in the browser is right again a beat later."""
     collect()
     wait_until(lambda: picture(), "a picture")
@@ -283,7 +283,7 @@ def test_a_silent_collector_ends_no_websocket(join):
         assert live.next("run")["run"] == {"id": 1}
 
 
-def test_a_large_picture_reaches_the_browser(join, redis):
+def test_a_large_snapshot_reaches_the_browser(join, redis):
     """Thousands of channels are more than a megabyte, which is as much as a browser may send."""
     node = {"id": ["n:1"], "hostname": ["h" * 3_000_000]}
     redis.set("nsq:snapshot", json.dumps(snapshot(3, nodes=node)))
@@ -347,7 +347,7 @@ def test_a_message_that_makes_no_sense_is_answered(join, text, complaint):
         assert live.next("error")
 
 
-def test_a_stranger_is_told_to_sign_in(join):
+def test_an_unknown_caller_is_asked_to_sign_in(join):
     """With a close code that a page can act on, and without a byte of the picture."""
     for cookie in (None, "sessionid=forged"):
         with join(cookie=cookie) as live, pytest.raises(ConnectionClosed) as closed:
