@@ -178,7 +178,7 @@ class Engine:
     def evaluate(
         self, snapshot: Snapshot, damaged_files: DamagedFiles | None = None, *, now: float
     ) -> Iterator[list[Fired | Resolved]]:
-        """Evaluate rule by rule, so that whoever asks may do something else in between.
+        """Evaluate one rule at a time and yield its results, so that the caller can do other work in between.
 
         ``damaged_files``: those of the archive; None if their number is not known.
         """

@@ -118,7 +118,7 @@ class Alert(models.Model):
     value = models.FloatField(null=True)
     """The metric's value when it fired; null for a metric without values."""
     detail = models.CharField(max_length=500, blank=True, default="")
-    """What a node that is down or unhealthy says, or failed with; of the archive, its first damaged file."""
+    """The message or error of a node that is down or unhealthy; for the archive, the first damaged file."""
     holders = models.JSONField(default=list)
     """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()
@@ -145,7 +145,7 @@ class Alert(models.Model):
 
     @property
     def subject(self) -> str:
-        """``topic``, ``topic/channel`` or a node's id, as the snapshot's keys are; ``archive``."""
+        """``topic``, ``topic/channel`` or a node's id, as in the snapshot's keys, or ``archive``."""
         if self.scope == Rule.Scope.ARCHIVE:
             return ARCHIVE
         return self.node or (f"{self.topic}/{self.channel}" if self.channel else self.topic)
@@ -170,7 +170,7 @@ class Notice(models.Model):
 
 
 class Silence(models.Model):
-    """For how long, and why, nobody is told of some alerts. They are evaluated and shown as ever.
+    """A period without notifications of some alerts. They are still evaluated and shown.
 
     The archive's alert has no name that a pattern could match: only a silence of its rule covers it."""
 

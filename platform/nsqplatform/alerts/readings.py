@@ -45,7 +45,7 @@ UNKNOWN = Reading(None)
 
 
 class Sight:
-    """A snapshot, and which of its nodes have nothing to say: those that are down, and those in ``unsettled``.
+    """A snapshot, and its silent nodes: those that are down, and those in ``unsettled``.
 
     ``damaged_files``: those of the archive; None if their number is not known.
     """
@@ -225,7 +225,7 @@ def holders_of(row: Row) -> list[str]:
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """What the node has to say for itself, of a flag; the names of damaged files."""
+    """The node's own message, for a flag; the names of damaged files, for the archive."""
     if metric.scope == "archive":
         first, others = row["first_damaged_file"], (row["damaged_file_count"] or 0) - 1
         return f"{first} and {others:,} more" if others > 0 else str(first)

@@ -39,7 +39,7 @@ REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: Inval
 @router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
 def jobs(request: HttpRequest) -> dict[str, Any]:
     """The jobs and their parameters."""
-    told = [
+    described = [
         {
             "name": job.name,
             "title": job.title,
@@ -49,20 +49,20 @@ def jobs(request: HttpRequest) -> dict[str, Any]:
         }
         for job in JOBS.values()
     ]
-    return {"jobs": told}
+    return {"jobs": described}
 
 
 @router.get("schedules", auth=needs(Permission.VIEW), response={200: SchedulesOut, **REFUSALS})
 def schedules(request: HttpRequest) -> dict[str, Any]:
     """All scheduled reports."""
-    return {"schedules": [_told(report, request) for report in selectors.schedules()]}
+    return {"schedules": [_schedule_out(report, request) for report in selectors.schedules()]}
 
 
 @router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
 def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
     """Schedule a report, by cron or by interval."""
     report = services.create_schedule(values=body.dict(), by=caller(request), remote_address=remote_address(request))
-    return Status(201, _told(report, request))
+    return Status(201, _schedule_out(report, request))
 
 
 @router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
@@ -72,7 +72,7 @@ def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange
     report = services.change_schedule(
         report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
     )
-    return _told(report, request)
+    return _schedule_out(report, request)
 
 
 @router.delete("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={204: None, **REFUSALS})
@@ -91,7 +91,7 @@ def run_schedule(request: HttpRequest, schedule_id: int) -> Status:
 
 @router.get("schedules/preview", auth=needs(Permission.VIEW), response={200: NextRunsOut, **REFUSALS})
 def preview(request: HttpRequest, when: Query[WhenIn]) -> dict[str, Any]:
-    """When a schedule would run next: five times, the soonest first."""
+    """The next five times at which a schedule would run, in order."""
     check(**when.dict())
     due = next_runs(Report(**when.dict()), count=5)
     return {"next_runs": [unix_ms(at) for at in due]}
@@ -101,7 +101,7 @@ def remote_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
-def _told(report: Report, request: HttpRequest) -> dict[str, Any]:
+def _schedule_out(report: Report, request: HttpRequest) -> dict[str, Any]:
     return schedule_detail(report, secrets=caller(request).may(Permission.SCHEDULE))
 
 

@@ -31,7 +31,7 @@ def request_run(
     time_limit_s: int = 7200,
     keep_days: int = 90,
 ) -> ReportRun:
-    """Queue a run. Raises PermissionDenied or ValidationError, having changed nothing."""
+    """Queue a run. Raises PermissionDenied or ValidationError, and then changes nothing."""
     _may_run(job, by)
     run = ReportRun(
         job=job,
@@ -51,7 +51,7 @@ def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> Repor
 
 
 def _may_run(job: str, by: User) -> None:
-    """Raises PermissionDenied or ValidationError. What drops parts of the archive is not everybody's to run."""
+    """Raises PermissionDenied or ValidationError. Jobs that change the archive need a higher permission."""
     require(by, Permission.REPORT)
     if _job(job).kind == "maintenance":
         require(by, Permission.MAINTAIN)
@@ -90,7 +90,7 @@ def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
 
 
 def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
-    """Schedule a report. Raises PermissionDenied or ValidationError, having changed nothing."""
+    """Schedule a report. Raises PermissionDenied or ValidationError, and then changes nothing."""
     require(by, Permission.SCHEDULE)
     report = _saved(Report(created_by=by.username), values)
     record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
@@ -141,7 +141,7 @@ def _saved(report: Report, values: dict[str, Any]) -> Report:
 
 
 def _checked(job: str, parameters: Parameters) -> Parameters:
-    """Those that say something; raises ValidationError."""
+    """The checked parameters without empty ones. Raises ValidationError."""
     try:
         _job(job).checked(parameters)
     except BadParameter as error:
