@@ -1,11 +1,11 @@
-/** Arithmetic over alerts: what they are about, which come first, and what they mark on other pages. */
+/** Subjects and order of alerts, and the alerts of each row on other pages. */
 import type { Alert, Severity } from '../api/types';
 import { backlogOf, channelKey, type ClusterSnapshot } from '../snapshot/snapshot';
 import type { Route } from '../navigation/routes';
 
 type Subject = Pick<Alert, 'topic' | 'channel' | 'node'>;
 
-/** As it is called on every page: `orders / billing`, `orders`, `10.0.0.7:4151`; without any name, `archive`. */
+/** The subject's name on all pages: `orders / billing`, `orders`, `10.0.0.7:4151`; `archive` without a name. */
 export function subjectOf({ topic, channel, node }: Subject): string {
   return node || (channel ? `${topic} / ${channel}` : topic || 'archive');
 }
@@ -17,10 +17,10 @@ export function routeOf({ topic, channel, node }: Subject): Route {
   return channel ? { page: 'channel', topic, channel } : { page: 'topic', topic };
 }
 
-/** Whether somebody sees to it, or wants to hear nothing of it for now. */
+/** Whether the alert is acknowledged or silenced. */
 export const isAttended = (alert: Alert): boolean => alert.acknowledged_at !== null || alert.silenced_until !== null;
 
-/** Those that nobody sees to first, then critical ones, then the newest. */
+/** Order: unattended alerts first, then critical ones, then the newest. */
 export function byUrgency(a: Alert, b: Alert): number {
   return (
     Number(isAttended(a)) - Number(isAttended(b)) ||
@@ -30,7 +30,7 @@ export function byUrgency(a: Alert, b: Alert): number {
   );
 }
 
-/** What fires for one topic, channel or node; the most urgent first. */
+/** The firing alerts of a topic, channel or node, the most urgent first. */
 export type Mark = { severity: Severity; attended: boolean; alerts: readonly Alert[] };
 /** By a topic's name (its channels' alerts too), a channel's key, a node's id. */
 export type Marks = { topics: ReadonlyMap<string, Mark>; channels: ReadonlyMap<string, Mark>; nodes: ReadonlyMap<string, Mark> };
@@ -58,7 +58,7 @@ export function marksOf(alerts: Iterable<Alert>): Marks {
   return { topics: marks(found.topics), channels: marks(found.channels), nodes: marks(found.nodes) };
 }
 
-/** How its figure is now, in its unit; null where the snapshot does not tell. */
+/** The metric's current value in its unit; null if the snapshot does not have it. */
 export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, snapshot: ClusterSnapshot | null): number | null {
   if (snapshot === null || alert.scope === 'archive') return null;
   const row =
@@ -74,5 +74,5 @@ export function liveValue(alert: Pick<Alert, 'scope' | 'metric'> & Subject, snap
   return typeof value === 'number' ? value : null;
 }
 
-/** A glob that matches this name alone. */
+/** A glob that matches only this name. */
 export const globOf = (name: string): string => name.replace(/[[*?]/g, '[$&]');

@@ -1,4 +1,4 @@
-/** The form of an alert rule, in units that a person thinks in, and the request it stands for. */
+/** The form of an alert rule, in readable units, and its request. */
 import type { AlertMetric, AlertRule, AlertRuleRequest } from '../api/types';
 
 export type Unit = { name: string; size: number };
@@ -16,7 +16,7 @@ const BYTE_RATES: readonly Unit[] = [
   { name: 'GiB/s', size: 1024 ** 3 },
 ];
 
-/** The units that a threshold of this unit may be given in; one where there is no choice. */
+/** The units in which a threshold of this unit can be entered. */
 export function unitsOf(unit: string): readonly Unit[] {
   if (unit === 's') return TIMES;
   if (unit === 'bytes/s') return BYTE_RATES;
@@ -24,7 +24,7 @@ export function unitsOf(unit: string): readonly Unit[] {
 }
 
 const USUAL: Readonly<Record<string, number>> = { messages: 10_000, s: 300, 'bytes/s': 1024 ** 2, 'damaged files': 0 };
-/** A threshold to begin with. */
+/** The initial threshold. */
 export const usualOf = (unit: string): number => USUAL[unit] ?? 1;
 
 /** A number and the largest unit in which it is a whole one. */
@@ -42,7 +42,7 @@ export function parseNumber(text: string): number | null {
   return Number(digits.replaceAll(',', '')) * { k: 1e3, K: 1e3, M: 1e6, G: 1e9, '': 1 }[suffix as 'k' | ''];
 }
 
-/** In the smallest unit; null if it is no number. */
+/** The value in the smallest unit; null if it is not a number. */
 export function valueOf(amount: Amount, units: readonly Unit[]): number | null {
   const value = parseNumber(amount.text);
   const size = units.find(({ name }) => name === amount.unit)?.size ?? 1;
@@ -78,7 +78,7 @@ const LONGEST_S = 7 * 86_400;
 export const metricOf = (metrics: readonly AlertMetric[], scope: string, name: string): AlertMetric | undefined =>
   metrics.find((metric) => metric.scope === scope && metric.name === name);
 
-/** The form of a rule, or of one to begin with. */
+/** The form of a rule, or of a new one. */
 export function ruleFormOf(rule: AlertRuleRequest | null, metrics: readonly AlertMetric[]): RuleForm {
   const scope = rule?.scope ?? 'channel';
   const metric = rule?.metric ?? 'depth';
@@ -102,7 +102,7 @@ export function ruleFormOf(rule: AlertRuleRequest | null, metrics: readonly Aler
   };
 }
 
-/** The request the form stands for; or what is wrong, by the request's fields. */
+/** The form's request, or the errors by the request's fields. */
 export function ruleRequestOf(
   form: RuleForm,
   metrics: readonly AlertMetric[],

@@ -7,12 +7,12 @@ export const BASE: string =
     ? ''
     : (document.querySelector<HTMLMetaElement>('meta[name="base-path"]')?.content ?? '');
 
-/** A path of ours as the browser must ask for it. */
+/** A path with the base, for requests. */
 export function based(path: string, base: string = BASE): string {
   return base === '' || path === base || path.startsWith(`${base}/`) ? path : base + path;
 }
 
-/** The same path without the base. */
+/** A path without the base. */
 export function unbased(path: string, base: string = BASE): string {
   return path === base || path.startsWith(`${base}/`) ? path.slice(base.length) || '/' : path;
 }

@@ -62,7 +62,7 @@ import type {
 } from './types';
 
 export class ApiError extends Error {
-  /** `status` is the HTTP status, or 0 when no answer came; `fieldErrors` what a 422 says of the request's fields. */
+  /** `status` is the HTTP status, or 0 when no answer came; `fieldErrors` are a 422's errors of the request's fields. */
   constructor(
     readonly status: number,
     message: string,
@@ -72,7 +72,7 @@ export class ApiError extends Error {
   }
 }
 
-/** What went wrong in words for the page, whatever was thrown. */
+/** The error message for the page, of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
@@ -80,7 +80,7 @@ export function messageOf(error: unknown): string {
 let csrfToken: string | null = null;
 let onUnauthorized: () => void = () => {};
 
-/** Have `handler` called whenever the platform says that the session is gone (401). */
+/** Call `handler` when the session has ended (401). */
 export function whenUnauthorized(handler: () => void): void {
   onUnauthorized = handler;
 }
@@ -176,20 +176,20 @@ export async function signOut(): Promise<void> {
 
 export const act = (action: ActionRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/actions', { body: action }));
 
-/** Take a topic off one node. */
+/** Tombstone a topic on one node. */
 export const tombstone = (topic: string, node: string): Promise<ActionOutcome> =>
   answered(api.POST('/api/v1/tombstones', { body: { topic, node } }));
 
-/** Have a channel delivered again what it was given since a time. */
+/** Rewind a channel to a time. */
 export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/rewinds', { body: since }));
 
 export const publish = (message: PublishRequest): Promise<Published> => answered(api.POST('/api/v1/messages', { body: message }));
 
-/** What a channel holds, without touching it. */
+/** The messages of a channel, without side effects. */
 export const peek = (topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> =>
   answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, limit, offset } } }));
 
-/** One of them with as much of its body as a broker shows. */
+/** One message, with as much of its body as the broker returns. */
 export const wholeMessage = (topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> =>
   answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, state, node, place } } }));
 
@@ -197,18 +197,18 @@ export const wholeMessage = (topic: string, channel: string, state: PeekState, {
 export const actOnMany = async (action: BulkAction, targets: readonly BulkTarget[]): Promise<TargetOutcome[]> =>
   (await answered(api.POST('/api/v1/actions/bulk', { body: { action, targets: [...targets] } }))).outcomes;
 
-/** Clients of the whole cluster in which every word of `query` occurs. */
+/** The cluster's clients that contain every word of `query`. */
 export const clients = ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>
   answered(api.GET('/api/v1/clients', { params: { query: { q: query, ...asked } } }));
 
 /** The last hour of a topic, channel or node, a record each ten seconds. */
 export const history = (of: HistoryScope): Promise<HourKept> => answered(api.GET('/api/v1/history', { params: { query: of } }));
 
-/** Where graphite draws a topic, channel or node; nothing where there is no graphite. */
+/** Graphite's graphs of a topic, channel or node; empty without graphite. */
 export const graphs = (of: { topic?: string; channel?: string; node?: string }): Promise<Graphs> =>
   answered(api.GET('/api/v1/graphs', { params: { query: of } }));
 
-/** What the audit log is narrowed to; an empty text narrows nothing, times are unix milliseconds. */
+/** Filters of the audit log; an empty text matches everything, times are unix milliseconds. */
 export type AuditFilters = { user?: string; action?: string; object?: string; outcome?: AuditOutcome; since?: number; until?: number };
 
 function narrowing({ user, action, object, ...rest }: AuditFilters): AuditFilters {
@@ -262,7 +262,7 @@ export const deleteSchedule = (id: number): Promise<void> =>
   done(api.DELETE('/api/v1/reports/schedules/{schedule_id}', ofSchedule(id)));
 export const runSchedule = (id: number): Promise<Run> =>
   answered(api.POST('/api/v1/reports/schedules/{schedule_id}/run', ofSchedule(id)));
-/** When a schedule would run next, unix milliseconds, the soonest first. */
+/** The next due times of a schedule, in unix milliseconds, in order. */
 export const nextRuns = async (when: Pick<ScheduleRequest, 'cron' | 'every_seconds' | 'time_zone'>): Promise<number[]> =>
   (await answered(api.GET('/api/v1/reports/schedules/preview', { params: { query: when } }))).next_runs;
 
@@ -275,13 +275,13 @@ export const startRun = (job: string, parameters: Parameters): Promise<Run> =>
   answered(api.POST('/api/v1/reports/runs', { body: { job, parameters } }));
 export const cancelRun = (id: number): Promise<Run> =>
   answered(api.POST('/api/v1/reports/runs/{run_id}/cancel', { params: { path: ofRun(id) } }));
-/** Which rows of a result are asked for; what is left out selects all. An empty channel: a topic's own rows. */
+/** Selects rows of a result; an omitted field selects all. An empty channel: a topic's own rows. */
 export type ResultRows = { words?: string; topic?: string; channel?: string; since?: number; until?: number };
 export const result = (id: number, asked: ResultRows & { limit: number; offset: number; sort?: string }): Promise<Result> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result', { params: { path: ofRun(id), query: asked } }));
 export const resultGroups = async (id: number): Promise<ResultGroup[]> =>
   (await answered(api.GET('/api/v1/reports/runs/{run_id}/result/groups', { params: { path: ofRun(id) } }))).groups;
-/** Figures over time of all the rows that match, in at most `points` points. */
+/** Figures over time of all matching rows, in at most `points` points. */
 export const resultSeries = (id: number, figures: readonly string[], asked: ResultRows & { points?: number }): Promise<ResultSeries> =>
   answered(api.GET('/api/v1/reports/runs/{run_id}/result/series', { params: { path: ofRun(id), query: { ...asked, figures: figures.join(',') } } }));
 export const resultCalendar = async (id: number, objective: Objective): Promise<ResultDay[]> =>
@@ -291,23 +291,23 @@ export const resultParquet = (id: number): string =>
 export const resultCsv = (id: number): string =>
   based(('/api/v1/reports/runs/{run_id}/result.csv' satisfies keyof paths).replace('{run_id}', String(id)));
 
-/** What alerts are narrowed to; an empty text narrows nothing. */
+/** Filters of alerts; an empty text matches everything. */
 export type AlertFilters = { severity: Severity | ''; subject: string };
 
-/** Those that fire. */
+/** Firing alerts. */
 export const firingAlerts = (limit: number): Promise<AlertList> => answered(api.GET('/api/v1/alerts', { params: { query: { limit } } }));
 
 export const pendingAlerts = (): Promise<PendingList> => answered(api.GET('/api/v1/alerts/pending', { params: { query: { limit: 100 } } }));
 const ofAlert = (alert_id: number) => ({ params: { path: { alert_id } } });
 export const alert = (id: number): Promise<Alert> => answered(api.GET('/api/v1/alerts/{alert_id}', ofAlert(id)));
 
-/** Those that are over, older than `before` (an alert's id), newest first. */
+/** Resolved alerts older than `before` (an alert's id), newest first. */
 export async function pastAlerts({ severity, subject }: AlertFilters, before: number | null, limit: number): Promise<Alert[]> {
   const query = { state: 'resolved', limit, before, severity: severity || null, subject } as const;
   return (await answered(api.GET('/api/v1/alerts', { params: { query } }))).alerts;
 }
 
-/** `refused` says by id why an alert was left as it is. */
+/** `refused`: the reason by id, for alerts that were not changed. */
 export function attendAlerts(how: 'acknowledge' | 'close', alerts: readonly number[], note: string): Promise<Attended> {
   const body = { alerts: [...alerts], note };
   return answered(how === 'close' ? api.POST('/api/v1/alerts/close', { body }) : api.POST('/api/v1/alerts/acknowledge', { body }));
@@ -323,7 +323,7 @@ export const createRule = (rule: AlertRuleRequest): Promise<AlertRule> => answer
 export const changeRule = (id: number, change: Partial<AlertRuleRequest>): Promise<AlertRule> =>
   answered(api.PATCH('/api/v1/alerts/rules/{rule_id}', { ...ofRule(id), body: change }));
 export const deleteRule = (id: number): Promise<void> => done(api.DELETE('/api/v1/alerts/rules/{rule_id}', ofRule(id)));
-/** What such a rule would say now; nothing is kept. */
+/** Evaluate a rule now, without saving it. */
 export const previewRule = (rule: AlertRuleRequest): Promise<RulePreview> => answered(api.POST('/api/v1/alerts/rules/preview', { body: rule }));
 
 const ofNotifier = (notifier_id: number) => ({ params: { path: { notifier_id } } });
@@ -333,7 +333,7 @@ export const createNotifier = (notifier: NotifierRequest): Promise<Notifier> =>
 export const changeNotifier = (id: number, change: Partial<NotifierRequest>): Promise<Notifier> =>
   answered(api.PATCH('/api/v1/alerts/notifiers/{notifier_id}', { ...ofNotifier(id), body: change }));
 export const deleteNotifier = (id: number): Promise<void> => done(api.DELETE('/api/v1/alerts/notifiers/{notifier_id}', ofNotifier(id)));
-/** Sends a message for real, and waits for what becomes of it. */
+/** Send a test message, and wait for the outcome. */
 export const testNotifier = (id: number): Promise<Delivery> => answered(api.POST('/api/v1/alerts/notifiers/{notifier_id}/test', ofNotifier(id)));
 
 export const silences = async (ended: boolean): Promise<Silence[]> =>

@@ -1,5 +1,5 @@
 /**
- * The shapes the platform speaks. Rows and bodies are the API's own, generated from its OpenAPI; the websocket's
+ * The platform's types. Rows and bodies are generated from the API's OpenAPI document; the websocket's
  * messages, which OpenAPI does not describe, are written here around the same rows. Times are unix milliseconds.
  */
 import type { components, paths } from './schema';
@@ -40,7 +40,7 @@ export type PersonRequest = Required<Schemas['PersonIn']>;
 export type PersonChange = Schemas['PersonChange'];
 export type SignInLink = Schemas['LinkOut'];
 
-/** What is wrong with one field of a request. A field inside of another follows a dot: `bodies.3`. */
+/** The error of a field of a request. A field within another follows a dot: `bodies.3`. */
 export type FieldError = Schemas['FieldError'];
 
 export type Job = Schemas['JobOut'];
@@ -65,7 +65,7 @@ export type AlertList = Schemas['AlertsOut'];
 export type Pending = Schemas['PendingOut'];
 export type PendingList = Schemas['PendingsOut'];
 export type Severity = Alert['severity'];
-/** What a rule can watch; `unit` is that of thresholds and values. */
+/** A metric for rules; `unit` is that of thresholds and values. */
 export type AlertMetric = Schemas['MetricOut'];
 export type AlertRule = Schemas['RuleOut'];
 export type AlertRuleRequest = Required<Schemas['RuleIn']>;
@@ -85,7 +85,7 @@ export type FoundClient = Schemas['FoundClient'];
 export type FoundClients = Schemas['ClientsOut'];
 export type ClientRow = Omit<FoundClient, 'topic' | 'channel'>;
 
-/** What a browser is told of: everything, or all nodes with one topic, or all nodes and what one node holds. */
+/** The part of snapshots that a browser receives: everything, or all nodes and one topic, or all nodes and one node's topics. */
 export type ViewOf = { topic?: string; node?: string };
 
 /**
@@ -94,7 +94,7 @@ export type ViewOf = { topic?: string; node?: string };
  */
 export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; rows: Partial<Row>[] }; drop: string[] };
 
-/** What turns the snapshot of version `base` into that of `version`. */
+/** The changes from the snapshot of version `base` to that of `version`. */
 export type Delta = {
   version: number;
   base: number;
@@ -113,14 +113,14 @@ export type Peeked = Schemas['PeekOut'];
 export type PeekedMessage = Schemas['PeekedMessage'];
 export type PeekState = 'ready' | 'in_flight' | 'deferred';
 
-/** What `/ws/tail` says. */
+/** Messages of `/ws/tail`. */
 export type TailMessage =
   | { type: 'started'; topic: string; channel: string }
   | { type: 'ask'; topic: string; nodes: { node: string; depth: number }[] }
   | { type: 'messages'; messages: Omit<PeekedMessage, 'place' | 'due' | 'deadline' | 'client'>[]; skipped: number; nodes: number }
   | { type: 'error'; message: string };
 
-/** What changed about alerts: `alerts` are those as they are now. Versions go up by one; after a gap, ask for all. */
+/** Changed alerts, in their current state. Versions increase by one; after a gap, all alerts must be requested. */
 export type AlertsMessage = { type: 'alerts'; version: number; counts: AlertCounts; alerts: Alert[] };
 
 export type ServerMessage =

@@ -1,8 +1,8 @@
-/** What the audit log is narrowed to. */
+/** Filters of the audit log. */
 import type { AuditFilters } from '../api/client';
 import type { AuditOutcome } from '../api/types';
 
-/** What the page's fields hold; days are `YYYY-MM-DD` in the viewer's zone, both included. */
+/** The page's fields; days are `YYYY-MM-DD` in the viewer's zone, both included. */
 export type AuditForm = { user: string; action: string; object: string; outcome: string; from: string; to: string };
 
 export const EVERYTHING: AuditForm = { user: '', action: '', object: '', outcome: '', from: '', to: '' };
@@ -15,7 +15,7 @@ function startOf(day: string, daysLater = 0): number | undefined {
 
 export const OUTCOMES: readonly AuditOutcome[] = ['done', 'partial', 'failed', 'refused'];
 
-/** The filters that the platform is asked by. An outcome that does not exist, from an edited address, narrows nothing. */
+/** The request's filters. An unknown outcome, from an edited address, is ignored. */
 export function filtersOf({ user, action, object, outcome, from, to }: AuditForm): AuditFilters {
   const filters: AuditFilters = { user, action, object };
   const known = OUTCOMES.find((each) => each === outcome);

@@ -1,12 +1,12 @@
-/** The last minutes of every row's numbers, kept by the browser from the beats it has seen. */
+/** The last minutes of every row's figures, from the snapshots that this browser received. */
 import type { Metric } from '../api/figures';
 import type { ViewOf } from '../api/types';
 import { channelKey, backlogOf, totalsOf, within, type ClusterSnapshot } from '../snapshot/snapshot';
 
-/** What waits in a store for thousands of rows is kept at half the size: seven digits are enough to draw with. */
+/** 32-bit floats take half the memory; seven digits are enough for charts. */
 type Cells = Float32Array | Float64Array;
 
-/** A ring of the last `capacity` numbers; NaN stands for "not known at that beat". Grows as it fills. */
+/** A ring of the last `capacity` numbers; NaN is unknown. Grows as it fills. */
 export class Ring {
   #values: Cells;
   #start = 0;
@@ -33,7 +33,7 @@ export class Ring {
     }
   }
 
-  /** The value so many beats ago, 0 being the latest; NaN where there is none. */
+  /** The value that many snapshots ago, 0 being the latest; NaN if there is none. */
   ago(beats: number): number {
     if (beats < 0 || beats >= this.length) return NaN;
     return this.#values[(this.#start + this.length - 1 - beats) % this.#values.length] as number;
@@ -55,14 +55,14 @@ export const topicSeries = (name: string): string => `topic ${name}`;
 export const channelSeries = (topic: string, name: string): string => `channel ${topic}/${name}`;
 export const nodeSeries = (id: string): string => `node ${id}`;
 
-/** How many beats are kept of each row, by how many rows there are: an hour, ten minutes, two. */
+/** Number of snapshots kept of each row, by the number of rows: an hour, ten minutes, or two. */
 const KEPT: readonly [rows: number, beats: number][] = [
   [300, 3600],
   [1500, 600],
   [Infinity, 120],
 ];
 
-/** Fewer tell nothing of growth. */
+/** Smallest number of values from which growth is computed. */
 const FEWEST_BEATS = 10;
 
 export class History {
@@ -149,7 +149,7 @@ export class History {
     return this.#tracks.get(series)?.get(metric)?.last(count) ?? [];
   }
 
-  /** How many beats of a row are kept; 0 for a row never seen. */
+  /** Number of snapshots kept of a row; 0 for an unknown row. */
   beats(series: string): number {
     let most = 0;
     for (const ring of this.#tracks.get(series)?.values() ?? []) most = Math.max(most, ring.length);

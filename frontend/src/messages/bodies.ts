@@ -1,4 +1,4 @@
-/** Bodies of messages, as bytes and as what somebody can read. */
+/** Bodies of messages, as bytes and as readable text. */
 import { ApiError } from '../api/client';
 import { faultsOf, type Faults } from '../forms/faults';
 
@@ -14,7 +14,7 @@ export function base64Of(bytes: Uint8Array): string {
   return btoa(binary);
 }
 
-/** The text, or null where the bytes are none: a cut in the middle of a character is forgiven. */
+/** The bytes as text, or null if they are not text. A truncated last character is ignored. */
 export function textOf(bytes: Uint8Array, truncated = false): string | null {
   for (const cut of truncated ? [0, 1, 2, 3] : [0]) {
     try {

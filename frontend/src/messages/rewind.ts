@@ -17,6 +17,6 @@ export function sinceOf(reach: string, typed: string, now: Date): { at: Date } |
   if (chosen?.ms != null) return { at: new Date(now.getTime() - chosen.ms) };
   const at = new Date(typed);
   if (typed === '' || Number.isNaN(at.getTime())) return { fault: 'A date and a time are needed.' };
-  if (at > now) return { fault: 'That is still to come.' };
+  if (at > now) return { fault: 'This time is in the future.' };
   return { at };
 }

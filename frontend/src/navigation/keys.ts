@@ -1,4 +1,4 @@
-/** What keys do, told to the keyboard handler and to the help sheet alike. */
+/** The shortcuts, for the keyboard handler and the help sheet. */
 
 export type Command =
   | { do: 'go'; path: string }
@@ -12,8 +12,8 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
     title: 'Find',
     shortcuts: [
       { keys: ['/'], does: 'Search this page', command: { do: 'search' } },
-      { keys: [':'], does: 'Go anywhere, do anything (also Ctrl K, ⌘ K)', command: { do: 'palette' } },
-      { keys: ['?'], does: 'This sheet', command: { do: 'help' } },
+      { keys: [':'], does: 'Command palette (also Ctrl K, ⌘ K)', command: { do: 'palette' } },
+      { keys: ['?'], does: 'This help', command: { do: 'help' } },
     ],
   },
   {
@@ -23,7 +23,7 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
       { keys: ['k'], does: 'Previous row', command: { do: 'move', rows: -1 } },
       { keys: ['g', 'g'], does: 'First row', command: { do: 'move', rows: -Infinity } },
       { keys: ['G'], does: 'Last row', command: { do: 'move', rows: Infinity } },
-      { keys: ['x'], does: 'Choose the row, to act on', command: { do: 'choose' } },
+      { keys: ['x'], does: 'Select the row', command: { do: 'choose' } },
     ],
   },
   {
@@ -35,14 +35,14 @@ export const SHORTCUTS: { title: string; shortcuts: Shortcut[] }[] = [
       { keys: ['g', 'l'], does: 'Clients', command: { do: 'go', path: '/clients' } },
       { keys: ['g', 'n'], does: 'Nodes', command: { do: 'go', path: '/nodes' } },
       { keys: ['g', 'r'], does: 'Reports', command: { do: 'go', path: '/reports' } },
-      { keys: ['g', 'f'], does: 'Alerts that fire', command: { do: 'go', path: '/alerts' } },
+      { keys: ['g', 'f'], does: 'Firing alerts', command: { do: 'go', path: '/alerts' } },
       { keys: ['g', 'a'], does: 'Audit', command: { do: 'go', path: '/audit' } },
       { keys: ['u'], does: 'Up, from a channel to its topic, from a topic to the list', command: { do: 'up' } },
     ],
   },
   {
     title: 'The snapshot',
-    shortcuts: [{ keys: ['p'], does: 'Pause it, and go on', command: { do: 'pause' } }],
+    shortcuts: [{ keys: ['p'], does: 'Pause or resume updates', command: { do: 'pause' } }],
   },
 ];
 

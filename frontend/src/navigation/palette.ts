@@ -1,4 +1,4 @@
-/** What the command palette offers for what was typed: places first by how well they fit, then things to do. */
+/** The command palette's results: matching places first, then actions. */
 import type { ActionRequest } from '../api/types';
 import type { ClusterSnapshot } from '../snapshot/snapshot';
 import { hrefOf, type Route } from './routes';

@@ -1,11 +1,11 @@
-/** The questions an operator asks of a list: what is piling up, what nobody reads, what is held, what times out. */
+/** Filters of lists: growing backlog, no consumers, paused, timing out. */
 import type { ChannelRow, TopicRow } from '../api/types';
 import { channelSeries, topicSeries, type History } from '../history/history';
 import type { ClusterSnapshot } from './snapshot';
 
 export type Filter<Row> = { key: string; title: string; help: string; test: (row: Row) => boolean };
 
-/** Beats over which growth and timeouts are judged. */
+/** Number of snapshots for growth and timeouts. */
 export const TREND_BEATS = 60;
 
 /** Whether a backlog grows for good: noticeably against its size and not by a message now and then. */

@@ -1,9 +1,9 @@
-/** What an action would touch, counted from the live snapshot, for the question asked before it. */
+/** The impact of an action, counted in the live snapshot, for its confirmation. */
 import type { ActionRequest, ChannelRow } from '../api/types';
 import { channelKey, channelsOf, type ClusterSnapshot } from './snapshot';
 
 export type Impact = {
-  /** Messages that would be thrown away (empty, delete) or held back (pause). */
+  /** Messages that would be deleted (empty, delete) or withheld (pause). */
   messages: number;
   inFlight: number;
   deferred: number;
@@ -46,7 +46,7 @@ export function impactOf(snapshot: ClusterSnapshot, request: ActionRequest): Imp
   };
 }
 
-/** Whether the action throws messages away and so asks for the name. */
+/** Whether the action deletes messages and therefore requires the name. */
 export function destroys(request: Pick<ActionRequest, 'action'>): boolean {
   return request.action === 'empty' || request.action === 'delete';
 }
@@ -55,15 +55,15 @@ export function destroys(request: Pick<ActionRequest, 'action'>): boolean {
 const CONSEQUENCES: Record<string, string> = {
   'pause topic': 'New messages stay in the topic and no longer reach its channels until it is unpaused.',
   'pause channel': 'Its clients get no further messages until it is unpaused. Messages in flight can still be finished.',
-  'unpause topic': 'Messages that waited flow on to the channels.',
-  'unpause channel': 'Its clients are sent messages again.',
-  'empty topic': 'Messages that no channel has received yet are thrown away. They cannot be brought back.',
-  'empty channel': 'Everything waiting, in flight and deferred in it is thrown away. It cannot be brought back.',
+  'unpause topic': 'Waiting messages continue to the channels.',
+  'unpause channel': 'Its clients receive messages again.',
+  'empty topic': 'Messages that no channel has received yet are deleted. This cannot be undone.',
+  'empty channel': 'Its waiting, in-flight and deferred messages are deleted. This cannot be undone.',
   'delete topic': 'The topic, its channels and every message in them are removed; clients are disconnected. This cannot be undone.',
   'delete channel': 'The channel and every message in it are removed; its clients are disconnected. This cannot be undone.',
 };
 
-/** What an action does to one topic or channel, in words. */
+/** The consequence of an action on a topic or channel, as text. */
 export function consequenceOf(action: string, kind: 'topic' | 'channel'): string {
   return CONSEQUENCES[`${action} ${kind}`] ?? '';
 }
@@ -72,9 +72,9 @@ const NAME = /^[.a-zA-Z0-9_-]{1,64}$/;
 
 /** Why `name` is no topic or channel name, in words; null if it is one. */
 export function nameFault(name: string): string | null {
-  if (name === '') return 'Give a name.';
+  if (name === '') return 'Enter a name.';
   const plain = name.endsWith('#ephemeral') ? name.slice(0, -'#ephemeral'.length) : name;
   if (name.length > 64) return `At most 64 characters; this has ${name.length}.`;
-  if (!NAME.test(plain)) return 'Letters, digits, and . _ - only, with #ephemeral at the end if it should not be kept.';
+  if (!NAME.test(plain)) return 'Letters, digits, and . _ - only, with #ephemeral at the end if it should not be stored on disk.';
   return null;
 }

@@ -1,10 +1,10 @@
-/** What the overview ranks and what it warns of. */
+/** The overview's rankings and warnings. */
 import { backlogOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
 
 export type Ranked = { topic: string; value: number };
 
-/** Beats over which growth is measured. */
+/** Number of snapshots for growth. */
 export const GROWTH_BEATS = 30;
 
 function top(entries: Iterable<[string, number | null]>, count: number): Ranked[] {
@@ -39,7 +39,7 @@ export function oldestMessage(snapshot: ClusterSnapshot, count: number): Ranked[
 
 export type Retried = { topic: string; channel: string; timeouts: number; requeues: number };
 
-/** Channels whose messages come back: timed out or requeued, per second. */
+/** Channels with timeouts or requeues, per second. */
 export function mostRetried(snapshot: ClusterSnapshot, count: number): Retried[] {
   return [...snapshot.channels.values()]
     .map((row) => ({ topic: row.topic, channel: row.name, timeouts: row.timeout_rate ?? 0, requeues: row.requeue_rate ?? 0 }))
@@ -59,7 +59,7 @@ export type Attention = {
 
 const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
 
-/** What an operator should look at, worst first: nodes down or unwell, backlogs without clients, pauses, timeouts. */
+/** Problems, worst first: nodes down or unhealthy, backlogs without clients, pauses, timeouts. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
   for (const node of snapshot.nodes.values()) {

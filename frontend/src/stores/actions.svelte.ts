@@ -1,14 +1,14 @@
 import { act, messageOf } from '../api/client';
 import type { ActionOutcome, ActionRequest } from '../api/types';
 
-/** One question to the operator, from asking to its outcome. */
+/** The state of an action's dialog, from the question to the outcome. */
 export type Asked =
   | { step: 'closed' }
   | { step: 'asking'; request: ActionRequest; error: string | null }
   | { step: 'working'; request: ActionRequest }
   | { step: 'answered'; request: ActionRequest; answer: ActionOutcome };
 
-/** Actions on topics and channels: asked first, then done on every node that has them. */
+/** Actions on topics and channels: confirmed first, then performed on every node that has them. */
 export class ActionStore {
   asked = $state.raw<Asked>({ step: 'closed' });
 

@@ -2,7 +2,7 @@ import { messageOf } from '../api/client';
 import type { Alert, AlertCounts, AlertList, AlertsMessage } from '../api/types';
 import { isAttended, marksOf, type Marks } from '../alerts/alerts';
 
-/** Told of what begins to fire, and of what fires by now. */
+/** Called with new firing alerts, and with all firing alerts. */
 export type Herald = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
 
 /**
@@ -13,9 +13,9 @@ export class AlertStore {
   status = $state<'loading' | 'ready' | 'failed'>('loading');
   error = $state('');
   firing = $state.raw<ReadonlyMap<number, Alert>>(new Map());
-  /** Of all that fire; null until they are known. */
+  /** Numbers of all firing alerts; null until they are known. */
   counts = $state.raw<AlertCounts | null>(null);
-  /** Goes up with every change of alerts, rules, silences and notifiers. */
+  /** Increases with every change of alerts, rules, silences and notifiers. */
   version = $state(0);
   readonly marks: Marks = $derived(marksOf(this.firing.values()));
 
@@ -53,7 +53,7 @@ export class AlertStore {
     this.#show(next);
   }
 
-  /** Ask for all that fire. Asked once more if something newer was told meanwhile. */
+  /** Request all firing alerts; once more if a newer version was announced meanwhile. */
   async refresh(): Promise<void> {
     if (this.#reading) return void (this.#again = true);
     this.#reading = true;
@@ -81,7 +81,7 @@ export class AlertStore {
     }
   }
 
-  /** Whoever looked is gone. */
+  /** Forget everything, after signing out. */
   forget(): void {
     this.#era += 1;
     this.#reading = false;

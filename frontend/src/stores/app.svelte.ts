@@ -1,4 +1,4 @@
-/** The one instance of each store that every page shares. */
+/** The shared instances of the stores. */
 import { connectBrowser } from '../api/socket';
 import { actOnMany, firingAlerts, history } from '../api/client';
 import { ActionStore } from './actions.svelte';

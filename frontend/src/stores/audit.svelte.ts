@@ -23,7 +23,7 @@ export class AuditStore {
   }
 
   private async read(known: AuditEntry[]): Promise<void> {
-    const turn = ++this.asked; // an answer that was overtaken is not shown
+    const turn = ++this.asked; // outdated answers are not shown
     this.status = 'loading';
     try {
       const next = await audit(this.filters, known.at(-1)?.id ?? null, this.page);

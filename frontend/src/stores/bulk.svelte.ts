@@ -12,7 +12,7 @@ export type BulkAsked =
 
 export type Act = (action: BulkAction, targets: readonly BulkTarget[]) => Promise<TargetOutcome[]>;
 
-/** So few at a time that progress is seen, and that stopping leaves the rest untouched. */
+/** Targets in one request: few, so that progress is visible and stopping leaves the rest unchanged. */
 export const AT_A_TIME = 10;
 
 /** What all of it touches together; `nodes` are those that any of the targets is on. */
@@ -68,7 +68,7 @@ export class BulkStore {
     this.asked = { step: 'answered', action, targets, outcomes, error };
   }
 
-  /** Ask for no more; what is under way is finished. */
+  /** Send no further requests; the current one finishes. */
   stop(): void {
     if (this.asked.step === 'working') this.asked = { ...this.asked, stopping: true };
   }

@@ -12,7 +12,7 @@ export type Feed =
 export const STALE_AFTER_MS = 3000;
 const LONGEST_RETRY_MS = 10_000;
 
-/** How long to wait before connection attempt `attempts`, doubling from half a second. */
+/** Delay before connection attempt `attempts`, doubling from half a second. */
 export function retryDelayMs(attempts: number): number {
   return Math.min(LONGEST_RETRY_MS, 500 * 2 ** Math.min(attempts, 10));
 }
@@ -105,7 +105,7 @@ export class FeedStore {
     this.start();
   }
 
-  /** Hold the snapshot still; the cluster is followed in the background. */
+  /** Pause the displayed snapshot; updates continue in the background. */
   pause(): void {
     if (this.feed.status !== 'live' && this.feed.status !== 'stale') return;
     this.#paused = true;
@@ -117,7 +117,7 @@ export class FeedStore {
     if (this.#snapshot) this.#show(this.#silence === undefined ? 'stale' : 'live');
   }
 
-  /** Be told of one topic, or of one node, alone; of everything with neither. The rest stays as it was last known. */
+  /** Subscribe to one topic or one node, or to everything. Other rows keep their last state. */
   look(view: ViewOf): void {
     if (view.topic === this.#view.topic && view.node === this.#view.node) return;
     this.#view = view;
@@ -136,13 +136,13 @@ export class FeedStore {
     this.#socket?.send({ type: 'unwatch' });
   }
 
-  /** Call `listener` at every change of a report run; returns how to stop. */
+  /** Call `listener` at every change of a report run; returns a function that stops it. */
   onRun(listener: (run: Run) => void): () => void {
     this.#runListeners.add(listener);
     return () => this.#runListeners.delete(listener);
   }
 
-  /** Call `listener` with what is told of alerts; returns how to stop. */
+  /** Call `listener` with each message about alerts; returns a function that stops it. */
   onAlerts(listener: (message: AlertsMessage) => void): () => void {
     this.#alertListeners.add(listener);
     return () => this.#alertListeners.delete(listener);

@@ -23,7 +23,7 @@ export class AlertNews {
     this.#timer ??= setTimeout(() => this.#tell(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
   }
 
-  /** What is over, or seen to, is no news, told or not. */
+  /** Remove resolved and attended alerts from the news. */
   settled(firing: ReadonlyMap<number, Alert>): void {
     const open = ({ id }: Alert): boolean => {
       const now = firing.get(id);

@@ -1,4 +1,4 @@
-/** Which of the two sheets over the page is open. */
+/** Which overlay is open. */
 export class OverlayStore {
   open = $state<'none' | 'palette' | 'help'>('none');
 

@@ -68,7 +68,7 @@ export function firesWhen(metrics: readonly AlertMetric[], of: Condition & Pick<
 /** When it would fire: `in 40 s`. A rule with as many alerts as it may have lets no other fire. */
 export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number): string {
   if (at > now) return `in ${roughly((at - now) / 1000)}`;
-  return now - at < 10_000 ? 'now' : 'when another is over';
+  return now - at < 10_000 ? 'now' : 'when another is resolved';
 }
 
 /** What it is about, as its patterns say: `channels orders.* / *`, `all topics`. */
@@ -94,12 +94,12 @@ export function until(at: number): string {
   return Math.abs(at - Date.now()) < 18 * 3_600_000 ? clock(at).slice(0, 5) : dateTime(at).slice(0, -3);
 }
 
-/** Why it is over. */
+/** Why the alert was resolved. */
 export function overWords(alert: Alert): string {
   return {
     '': '',
     cleared: 'well again',
-    gone: 'no longer there',
+    gone: 'no longer exists',
     closed: `closed by ${alert.resolved_by}`,
     rule: 'the rule was changed',
   }[alert.resolution];
