@@ -20,8 +20,10 @@ from nsqplatform.accounts.schemas import (
     Message,
     NewTokenOut,
     PasswordChange,
+    SessionOut,
     SessionsOut,
     TokenIn,
+    TokenOut,
     TokensOut,
     ms,
 )
@@ -41,13 +43,13 @@ def put_password(request: HttpRequest, body: PasswordChange) -> Status[None]:
 
 
 @router.get("tokens", response={200: TokensOut, **REFUSALS})
-def tokens(request: HttpRequest) -> dict[str, Any]:
+def tokens(request: HttpRequest) -> TokensOut:
     """The caller's tokens, without their secrets."""
-    return {"tokens": [described_token(token) for token in caller(request).api_tokens.order_by("name")]}
+    return TokensOut(tokens=[described_token(token) for token in caller(request).api_tokens.order_by("name")])
 
 
 @router.post("tokens", response={201: NewTokenOut, **REFUSALS}, throttle=AuthRateThrottle("30/m"))
-def make_token(request: HttpRequest, body: TokenIn) -> Status[dict[str, Any]]:
+def make_token(request: HttpRequest, body: TokenIn) -> Status[NewTokenOut]:
     """Create a token for a script. Only this response contains its secret."""
     user = caller(request)
     expires_at = None if body.expires_at is None else datetime.fromtimestamp(body.expires_at / 1000, UTC)
@@ -61,7 +63,7 @@ def make_token(request: HttpRequest, body: TokenIn) -> Status[dict[str, Any]]:
         detail=f"{token.role}, {until}",
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
-    return Status(201, {**described_token(token), "secret": secret})
+    return Status(201, NewTokenOut(**described_token(token).model_dump(), secret=secret))
 
 
 @router.delete("tokens/{int:token_id}", response={204: None, **REFUSALS})
@@ -76,10 +78,10 @@ def revoke_token(request: HttpRequest, token_id: int) -> Status[None]:
 
 
 @router.get("sessions", response={200: SessionsOut, **REFUSALS})
-def sessions(request: HttpRequest) -> dict[str, Any]:
+def sessions(request: HttpRequest) -> SessionsOut:
     """The caller's sessions."""
     here = request.session.session_key
-    return {"sessions": [described_session(each, here) for each in open_sessions(caller(request))]}
+    return SessionsOut(sessions=[described_session(each, here) for each in open_sessions(caller(request))])
 
 
 @router.delete("sessions/{session_id}", response={204: None, **REFUSALS})
@@ -123,23 +125,27 @@ def revoke(request: HttpRequest, token: ApiToken) -> None:
     )
 
 
-def described_token(token: ApiToken) -> dict[str, Any]:
-    return {
-        "id": token.pk,
-        "name": token.name,
-        "role": token.role,
-        "created_at": ms(token.created_at),
-        "expires_at": ms(token.expires_at),
-        "last_used_at": ms(token.last_used_at),
-    }
+def described_token(token: ApiToken) -> TokenOut:
+    return TokenOut.model_validate(
+        {
+            "id": token.pk,
+            "name": token.name,
+            "role": token.role,
+            "created_at": ms(token.created_at),
+            "expires_at": ms(token.expires_at),
+            "last_used_at": ms(token.last_used_at),
+        }
+    )
 
 
-def described_session(session: Session, here: str | None) -> dict[str, Any]:
-    return {
-        "id": public_id(session),
-        "signed_in_at": ms(session.signed_in_at),
-        "seen_at": ms(session.seen_at),
-        "address": session.address,
-        "user_agent": session.user_agent,
-        "current": session.session_key == here,
-    }
+def described_session(session: Session, here: str | None) -> SessionOut:
+    return SessionOut.model_validate(
+        {
+            "id": public_id(session),
+            "signed_in_at": ms(session.signed_in_at),
+            "seen_at": ms(session.seen_at),
+            "address": session.address,
+            "user_agent": session.user_agent,
+            "current": session.session_key == here,
+        }
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -23,21 +22,23 @@ from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed
 router = Router(tags=["accounts"])
 
 
-def described(request: HttpRequest, user: User) -> dict[str, Any]:
-    return {
-        "username": user.username,
-        "role": user.role,
-        "topic_patterns": user.topic_patterns if user.role == Role.OPERATOR else [],
-        "via": user.via,
-        "has_password": user.has_usable_password(),
-        "sign_out_url": settings.NSQADMIN.header_sign_out_url if user.via == "header" else "",
-        "reads_messages": user.may(Permission.READ),
-        "csrf_token": get_token(request),
-    }
+def described(request: HttpRequest, user: User) -> Me:
+    return Me.model_validate(
+        {
+            "username": user.username,
+            "role": user.role,
+            "topic_patterns": user.topic_patterns if user.role == Role.OPERATOR else [],
+            "via": user.via,
+            "has_password": user.has_usable_password(),
+            "sign_out_url": settings.NSQADMIN.header_sign_out_url if user.via == "header" else "",
+            "reads_messages": user.may(Permission.READ),
+            "csrf_token": get_token(request),
+        }
+    )
 
 
 @router.get("me", auth=needs(Permission.VIEW), response={200: Me, 401: Message})
-def me(request: HttpRequest) -> dict[str, Any]:
+def me(request: HttpRequest) -> Me:
     """The account that the request is signed in as."""
     return described(request, caller(request))
 
@@ -48,7 +49,7 @@ def me(request: HttpRequest) -> dict[str, Any]:
     response={200: Me, 401: Message, 403: Message, 415: Message, 422: InvalidRequest, 429: Message},
     throttle=AnonRateThrottle("60/m"),  # per address, for all user names together
 )
-def create_session(request: HttpRequest, credentials: Credentials) -> dict[str, Any]:
+def create_session(request: HttpRequest, credentials: Credentials) -> Me:
     """Sign in by password. Needs no CSRF header, because there is no session yet that has a token."""
     forbid_other_sites(request)
     try:

@@ -18,7 +18,7 @@ from pydantic import Field
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.accounts.roles import Permission
-from nsqplatform.accounts.schemas import AuditFacetsOut, AuditOut, InvalidRequest, Line, Message, ms
+from nsqplatform.accounts.schemas import AuditEntryOut, AuditFacetsOut, AuditOut, InvalidRequest, Line, Message, ms
 
 router = Router(tags=["audit"], auth=needs(Permission.VIEW))
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 422: InvalidRequest}
@@ -44,22 +44,22 @@ def audit(
     filters: Query[Filters],
     before: int | None = Query(None, ge=0, lt=2**63),
     limit: int = Query(50, ge=1, le=500),
-) -> dict[str, Any]:
+) -> AuditOut:
     """Who did what, newest first; ``before`` is the id of the last entry already seen."""
     found = matching(filters)
     if before is not None:
         found = found.filter(pk__lt=before)
-    return {"entries": [described(entry) for entry in found[:limit]]}
+    return AuditOut(entries=[described(entry) for entry in found[:limit]])
 
 
 @router.get("facets", response={200: AuditFacetsOut, **REFUSALS})
-def facets(request: HttpRequest) -> dict[str, list[str]]:
+def facets(request: HttpRequest) -> AuditFacetsOut:
     """The users and actions that occur in the audit trail."""
     told = AuditEntry.objects.order_by()
-    return {
-        "users": sorted(told.values_list("user", flat=True).distinct()),
-        "actions": sorted(told.values_list("action", flat=True).distinct()),
-    }
+    return AuditFacetsOut(
+        users=sorted(told.values_list("user", flat=True).distinct()),
+        actions=sorted(told.values_list("action", flat=True).distinct()),
+    )
 
 
 @router.get("export.csv", response={200: None, **REFUSALS})
@@ -91,8 +91,9 @@ def matching(filters: Filters) -> QuerySet[AuditEntry]:
     return found
 
 
-def described(entry: AuditEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": ms(entry.at)}
+def described(entry: AuditEntry) -> AuditEntryOut:
+    values = {name: getattr(entry, name) for name in (*COLUMNS, "results")} | {"at": ms(entry.at)}
+    return AuditEntryOut.model_validate(values)
 
 
 def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
@@ -112,7 +113,7 @@ def harmless(value: Any) -> Any:
 def json_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
     before = "["
     for entry in entries.iterator(chunk_size=PIECE):
-        yield before + json.dumps(described(entry))
+        yield before + json.dumps(described(entry).model_dump())
         before = ",\n"
     yield "[]" if before == "[" else "]\n"
 

@@ -33,13 +33,13 @@ router = Router(tags=["people"], auth=needs(Permission.ADMINISTER))
 
 
 @router.get("", response={200: PeopleOut, **REFUSALS})
-def everybody(request: HttpRequest) -> dict[str, Any]:
+def everybody(request: HttpRequest) -> PeopleOut:
     """All accounts, closed ones included."""
-    return {"people": [described(user) for user in with_counts().order_by("username")]}
+    return PeopleOut(people=[described(user) for user in with_counts().order_by("username")])
 
 
 @router.post("", response={201: InvitedOut, **REFUSALS})
-def invite(request: HttpRequest, body: PersonIn) -> Status[dict[str, Any]]:
+def invite(request: HttpRequest, body: PersonIn) -> Status[InvitedOut]:
     """Create an account, and a link that signs its owner in once."""
     user, path = people.invite(
         by=caller(request),
@@ -48,11 +48,11 @@ def invite(request: HttpRequest, body: PersonIn) -> Status[dict[str, Any]]:
         topic_patterns=body.topic_patterns,
         remote_address=request.META.get("REMOTE_ADDR", ""),
     )
-    return Status(201, {**link_out(user, path), "person": described(with_counts().get(pk=user.pk))})
+    return Status(201, InvitedOut(**link_out(user, path).model_dump(), person=described(with_counts().get(pk=user.pk))))
 
 
 @router.patch("{int:person_id}", response={200: PersonOut, **REFUSALS})
-def change(request: HttpRequest, person_id: int, body: PersonChange) -> dict[str, Any]:
+def change(request: HttpRequest, person_id: int, body: PersonChange) -> PersonOut:
     """Change the given values: role, topic patterns, whether the account is open."""
     get_person(person_id)
     user = people.change(
@@ -67,7 +67,7 @@ def change(request: HttpRequest, person_id: int, body: PersonChange) -> dict[str
 
 
 @router.post("{int:person_id}/link", response={201: LinkOut, **REFUSALS})
-def link(request: HttpRequest, person_id: int) -> Status[dict[str, Any]]:
+def link(request: HttpRequest, person_id: int) -> Status[LinkOut]:
     """Create another link, for an owner who lost the first one or the password."""
     user = get_person(person_id)
     path = people.new_link(by=caller(request), user=user, remote_address=request.META.get("REMOTE_ADDR", ""))
@@ -90,9 +90,9 @@ def sign_out(request: HttpRequest, person_id: int) -> dict[str, int]:
 
 
 @router.get("{int:person_id}/tokens", response={200: TokensOut, **REFUSALS})
-def tokens(request: HttpRequest, person_id: int) -> dict[str, Any]:
+def tokens(request: HttpRequest, person_id: int) -> TokensOut:
     """A person's tokens, without their secrets."""
-    return {"tokens": [described_token(token) for token in get_person(person_id).api_tokens.order_by("name")]}
+    return TokensOut(tokens=[described_token(token) for token in get_person(person_id).api_tokens.order_by("name")])
 
 
 @router.delete("{int:person_id}/tokens/{int:token_id}", response={204: None, **REFUSALS})
@@ -126,22 +126,25 @@ def with_counts() -> Any:
     )
 
 
-def described(user: Any) -> dict[str, Any]:
+def described(user: Any) -> PersonOut:
     """The response for a row of :func:`with_counts`."""
     seen = [at for at in (user.session_seen_at, user.token_used_at, user.last_login) if at is not None]
-    return {
-        "id": user.pk,
-        "username": user.username,
-        "role": user.role,
-        "topic_patterns": user.topic_patterns,
-        "is_active": user.is_active,
-        "has_password": user.has_usable_password(),
-        "created_at": ms(user.created_at),
-        "seen_at": ms(max(seen, default=None)),
-        "session_count": user.session_count,
-        "token_count": user.token_count,
-    }
+    return PersonOut.model_validate(
+        {
+            "id": user.pk,
+            "username": user.username,
+            "role": user.role,
+            "topic_patterns": user.topic_patterns,
+            "is_active": user.is_active,
+            "has_password": user.has_usable_password(),
+            "created_at": ms(user.created_at),
+            "seen_at": ms(max(seen, default=None)),
+            "session_count": user.session_count,
+            "token_count": user.token_count,
+        }
+    )
 
 
-def link_out(user: User, path: str) -> dict[str, Any]:
-    return {"username": user.username, "path": path, "expires_at": ms(timezone.now() + INVITATION_LIFETIME)}
+def link_out(user: User, path: str) -> LinkOut:
+    expires_at = timezone.now() + INVITATION_LIFETIME
+    return LinkOut(username=user.username, path=path, expires_at=int(expires_at.timestamp() * 1000))
