@@ -131,7 +131,7 @@ def test_what_waits_in_a_channel_is_looked_at_and_published_again(live, stack, l
     assert stack.channel("letters", "post") == before
     article.get_by_role("button", name="Publish again").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("every channel of the topic")
+    expect(dialog).to_contain_text("All channels of the topic")
     dialog.get_by_role("button", name="Publish again").click()
     expect(page.get_by_text("Published again to letters")).to_be_visible()
     page.get_by_role("button", name="Look again").click()
