@@ -1,4 +1,4 @@
-"""The queue of messages that have arrived, and the iterations that take messages from it."""
+"""The queue of messages that have arrived, and the ``async for`` loops that take messages from it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Self
 from aionsq.message import Message
 
 TURN_SECONDS = 0.005
+"""A task that takes messages for this long without waiting lets the event loop run once."""
 
 
 class Arrivals:
-    """A queue of messages for any number of takers. Its length is bounded by ``max_in_flight``."""
+    """A queue of messages from which any number of tasks take. Its length is at most ``max_in_flight``."""
 
     def __init__(self, is_over: Callable[[], bool]) -> None:
-        """``is_over`` returns whether no more messages will arrive; when it changes, :meth:`look_again` is called."""
+        """``is_over`` returns True once no more messages will arrive; the caller then calls :meth:`look_again`."""
         self._is_over = is_over
         self._messages: deque[Message] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -32,10 +33,10 @@ class Arrivals:
         self._wake(len(messages))
 
     async def take(self) -> Message | None:
-        """Wait for the next message whose connection is still open; None when no more messages will arrive."""
+        """Wait for the next message that can be answered; None when no more messages will arrive."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._turn_began_at > TURN_SECONDS:
-            # A taker that never waits would delay heartbeats and answers until the queue is empty.
+            # A task that never waits would delay heartbeats and answers until the queue is empty.
             await asyncio.sleep(0)
             self._turn_began_at = loop.time()
         while True:
@@ -49,11 +50,11 @@ class Arrivals:
             self._turn_began_at = loop.time()
 
     def look_again(self) -> None:
-        """Wake every waiting taker to check whether more messages will arrive."""
+        """Wake every waiting task, so that it checks again whether more messages will arrive."""
         self._wake(len(self._waiters))
 
     def abandon(self) -> None:
-        """Stop taking messages: requeue those that have arrived and those that still arrive, without delay."""
+        """Requeue, without delay, the messages in the queue and all that arrive from now on."""
         self._abandoned = True
         while self._messages:
             self._messages.popleft().requeue(timedelta(0), backoff=False)
@@ -67,7 +68,7 @@ class Arrivals:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self._messages:
-                self._wake(1)  # the cancelled taker was woken for a message: wake another in its place
+                self._wake(1)  # the cancelled task was woken for a message: wake another in its place
             raise
 
     def _wake(self, count: int) -> None:
@@ -79,10 +80,10 @@ class Arrivals:
 
 
 class Iteration:
-    """One ``async for`` loop: answers each message when the loop's body has finished with it."""
+    """One ``async for`` loop over the messages. It answers each message when the loop asks for the next one."""
 
     def __init__(self, take: Callable[[], Awaitable[Message | None]], live: set[Iteration]) -> None:
-        """``live`` contains the iterations whose body is processing a message."""
+        """``live`` is the set of iterations whose loop body is processing a message; the iteration updates it."""
         self._take = take
         self._live = live
         self._current: Message | None = None
@@ -102,11 +103,15 @@ class Iteration:
         return message
 
     def is_over(self) -> bool:
-        """Whether the loop was left. The task that closes the consumer calls this: if it runs the loop, it left it."""
+        """Whether the loop has ended. To be called by the task that closes the consumer.
+
+        A loop in another task has ended if that task is done. A loop in the calling task has ended in any case, because
+        the task is executing the code after it.
+        """
         return self._task is None or self._task.done() or self._task is asyncio.current_task()
 
     def leave(self, error: BaseException | None) -> None:
-        """Answer the message after the loop's body: finish it, or requeue it if the body raised ``error``."""
+        """Answer the current message, if there is one: finish it, or requeue it if the loop's body raised ``error``."""
         message, self._current = self._current, None
         self._live.discard(self)
         if message is None or not message.auto_response:
@@ -116,4 +121,4 @@ class Iteration:
         elif isinstance(error, Exception):
             message.requeue()
         else:
-            message.requeue(timedelta(0), backoff=False)  # cancelled or interrupted, which is not a failure
+            message.requeue(timedelta(0), backoff=False)  # cancelled or interrupted: not a failure of the message

@@ -1,4 +1,4 @@
-"""Backoff: while messages fail, all connections pause; then one test message decides whether the pauses grow or end.
+"""Backoff: after a failed message, all connections pause; one test message then decides how long the next pause is.
 
 A consumer has one state machine for all its connections. The machine has no timer and no clock: it returns how long to
 block, and the consumer calls :meth:`Backoff.expired` after that time.
@@ -35,7 +35,7 @@ class BackoffStrategy(Protocol):
     """Computes how long to block after a number of consecutive failures."""
 
     def calculate(self, attempt: int) -> timedelta:
-        """The time to block at level ``attempt`` (1 or more), before the maximum is applied."""
+        """Return the time to block at level ``attempt`` (1 or more); the caller limits it to the maximum."""
 
 
 class Exponential:
@@ -94,13 +94,14 @@ class Backoff:
         self.state = State.NORMAL
         self.level = 0
         self.trial = 0
-        """Number of the current or last test. Messages delivered during a test carry it, and only they decide it."""
+        """Number of the current or last test. Messages delivered during a test are marked with it, and only the answer
+        to such a message decides the test."""
         self._max_duration = max_duration
         self._strategy = strategy
         self._longest = strategy.longest if isinstance(strategy, FullJitter) else strategy
 
     def answered(self, outcome: Outcome, trial: int | None) -> timedelta | None:
-        """Process an answer. ``trial`` is the test the message was delivered in, None if it was delivered outside one.
+        """Process an answer. ``trial`` is the number of the test in which the message was delivered, None if in none.
 
         Returns how long to block from now, or None if this answer starts no block. After the call, ``state`` is NORMAL
         if backoff has ended.
@@ -120,7 +121,7 @@ class Backoff:
         return self._block(self.level + grows)
 
     def expired(self) -> int:
-        """End the block and start a test. Returns the trial with which its message must be marked."""
+        """End the block and start a test. Returns the trial with which the test message must be marked."""
         self.state = State.TEST
         self.trial += 1
         return self.trial

@@ -27,11 +27,11 @@ class BlockingProducer:
         with BlockingProducer("127.0.0.1:4150") as producer:
             producer.pub("orders", b"hello")
 
-    One object serves any number of threads and may be a global of a module. The first publish opens the connection, in
-    a separate thread that runs an event loop; later publishes reuse it. The methods raise the exceptions of Producer's
-    futures, and ``publish_timeout`` limits the duration of every call. After ``os.fork`` the child opens its own
-    connection with its next publish, and the parent keeps its connection: the object may be created before a server
-    such as gunicorn forks its workers.
+    Any number of threads may use one object, and it may be a global variable of a module. The first publish opens the
+    connection, in a separate thread that runs an event loop; later publishes reuse it. The methods raise the exceptions
+    that the futures of Producer have. Each call takes at most ``timeout``, by default the option ``publish_timeout``.
+    After ``os.fork`` the child opens its own connection with its next publish, and the parent keeps its connection, so
+    the object may be created before a server such as gunicorn forks its workers.
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
@@ -84,7 +84,7 @@ class BlockingProducer:
             raise ProducerClosed("the producer was closed") from None
 
     def _begin_anew(self) -> None:
-        """Reset in a forked child: the lock may be locked for ever, and thread and connection belong to the parent."""
+        """Reset in a forked child: the lock may stay locked for ever, and only the parent has the thread."""
         self._lock = threading.Lock()
         self._worker = None
 

@@ -20,27 +20,28 @@ from nsqwire.codec import Codec, Deflate, Snappy, StreamBroken, StreamEnded
 READ_BUFFER_BYTES = 256 * 1024
 _HEARTBEAT_BYTES = len(frame.HEARTBEAT)
 LATE_SECONDS = 0.05
+"""If the check for silence runs this late, the event loop was blocked, and the check is repeated after this time."""
 WRITE_BYTES = 32 * 1024
-"""Bytes from which output is written at once, not at the end of the event loop's iteration, so that nsqd can start."""
+"""Output of this size is written at once, not in the event loop's next iteration, so that nsqd can start on it."""
 CLOSE_SECONDS = 1.0
-"""Seconds that a closing connection has for writing its remaining output."""
+"""Longest time for which a closing connection writes its remaining output."""
 
 
 class Owner(Protocol):
-    """The user of a connection: a producer's outlet or a consumer's subscription."""
+    """The object that uses a connection: a producer's outlet or a consumer's subscription."""
 
     def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
         """Process frames that arrived together: their spans in ``data``, heartbeats excluded. Raises FrameError."""
 
     def writable(self) -> None:
-        """The peer reads again, and ``Connection.paused`` is false."""
+        """Called when nsqd reads again; ``Connection.paused`` is False."""
 
     def connection_closed(self, connection: Connection, reason: str) -> None:
-        """The connection is closed. Called once, and only if ``open`` has returned."""
+        """Called once when the connection is closed after a successful handshake, possibly before ``open`` returns."""
 
 
 def reason_of(error: BaseException) -> str:
-    """The text of an operating system error, without the number and names that Python adds."""
+    """Return the text of an operating system's error, without the error number and the names that Python adds."""
     if isinstance(error, TimeoutError):
         return "timed out"
     if isinstance(error, socket.gaierror):
@@ -55,12 +56,12 @@ def reason_of(error: BaseException) -> str:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Created by :meth:`open`. ``send`` never blocks: the output of one iteration of the event loop is one write."""
+    """A connection, created by :meth:`open`. ``send`` never blocks; the output of one iteration is written together."""
 
     def __init__(self, address: str, options: ConnectionOptions, owner: Owner, handshake: Handshake) -> None:
         self.address = address
         self.paused = False
-        """True while the peer does not read and output is buffered."""
+        """True while much output is buffered because nsqd does not read."""
         self.closed = asyncio.Event()
         self._options = options
         self._owner = owner
@@ -119,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is None or self._transport.is_closing()
 
     def send(self, data: bytes) -> None:
-        """Write at the end of this iteration of the event loop, or earlier if there is much output.
+        """Write in the event loop's next iteration, or at once if WRITE_BYTES of output have been collected.
 
         Does nothing on a closed connection.
         """
@@ -149,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio's side
+    # --- called by asyncio ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         first = self._transport is None

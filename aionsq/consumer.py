@@ -1,4 +1,4 @@
-"""Consuming one channel from every nsqd that has the topic."""
+"""Consuming one channel of a topic from every nsqd that has the topic."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Consumer:
         self._started = False
         self._stopping = False
 
-    # life
+    # --- start, stop, changes ---
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -121,7 +121,7 @@ class Consumer:
         """Connect to the given nsqds, and query the nsqlookupds once.
 
         Raises ConnectFailed if none of the given nsqds can be reached and there is no nsqlookupd, and ConsumerStopped
-        after a stop. nsqlookupds that do not answer are queried again.
+        after a stop. nsqlookupds that do not answer are queried again at the next poll.
         """
         if self._stopping:
             raise ConsumerStopped(f"the consumer of {self.topic}/{self.channel} was stopped")
@@ -141,8 +141,8 @@ class Consumer:
     def begin_stop(self, grace: timedelta = STOP_GRACE) -> None:
         """Request no more messages, and give handlers up to ``grace`` to answer those that have arrived; does not wait.
 
-        Iteration ends after the messages that have arrived. May be called from anywhere in the event loop, including
-        its signal handlers, and a second time to shorten the grace period.
+        Loops over the consumer end after the messages that have arrived. Callable from any code in the event loop,
+        including its signal handlers. A second call may shorten the grace period.
         """
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + grace.total_seconds()
@@ -186,7 +186,7 @@ class Consumer:
         started is started, and stopped at the end.
         """
         was_started = self._started
-        if not was_started:  # a started and then stopped consumer still delivers the messages that arrived
+        if not was_started:  # a consumer that was started and stopped still delivers the messages that have arrived
             await self.start()
         try:
             async with asyncio.TaskGroup() as group:
@@ -205,7 +205,7 @@ class Consumer:
         self._send_ready(self._distribution.change_max_in_flight(max_in_flight, self._now()))
 
     async def connect_to_nsqd(self, address: str) -> None:
-        """Connect to one more nsqd, and stay connected. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
+        """Connect to one more nsqd and stay connected. Raises ConnectFailed, ConsumerStopped, ValueError (address)."""
         check_address(address)
         self._refuse_unless_running()
         await self._membership.add(address)
@@ -219,7 +219,7 @@ class Consumer:
         self._membership.remove(address)
 
     async def connect_to_nsqlookupd(self, address: str) -> None:
-        """Query one more nsqlookupd, from now on. Raises ConsumerStopped, ValueError (address)."""
+        """Query one more nsqlookupd from now on. Raises ConsumerStopped, ValueError (address)."""
         base_url(address)
         self._refuse_unless_running()
         if self._lookup is None:
@@ -246,11 +246,14 @@ class Consumer:
 
     @property
     def is_starved(self) -> bool:
-        """Whether an nsqd has sent nearly all messages it may send: the caller should answer its batch, not wait."""
+        """Whether some nsqd has 85 % or more of its RDY count in flight, so that it will soon send nothing more.
+
+        A caller that collects messages and answers them together should then answer them instead of waiting for more.
+        """
         slots = [each.slot for each in self._subscriptions.values()]
         return any(slot.in_flight_count > 0 and slot.in_flight_count >= int(slot.ready_count * 0.85) for slot in slots)
 
-    # taking messages
+    # --- taking messages ---
 
     def __aiter__(self) -> Iteration:
         return Iteration(self.next_message, self._iterations)
@@ -304,7 +307,7 @@ class Consumer:
                 if self._stopping:
                     self.progressed()
 
-    # what subscriptions report
+    # --- called by the subscriptions ---
 
     def delivered(self, messages: list[Message]) -> None:
         self.messages_received += len(messages)
@@ -354,7 +357,7 @@ class Consumer:
         self._membership.close()
         self._stopped.set()
 
-    # connections
+    # --- connections ---
 
     async def _discover(self, addresses: Sequence[str]) -> None:
         self._lookup = Lookup(

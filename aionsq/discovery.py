@@ -8,10 +8,10 @@ FORGET_AFTER_POLLS = 3
 
 
 class Discovery:
-    """The nsqds to connect to: all that any nsqlookupd lists.
+    """The nsqds to connect to: every nsqd that at least one nsqlookupd lists.
 
     An nsqd that is no longer listed is kept for a few polls, because nsqds disappear from the responses while they
-    restart or lose the connection to nsqlookupd. Polls that an nsqlookupd did not answer are not counted.
+    restart or lose the connection to nsqlookupd. Only polls that every nsqlookupd answered count.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Discovery:
                 self._missed[address] = self._missed.get(address, 0) + 1
 
     def forgettable(self) -> list[str]:
-        """Addresses missing from enough polls to be dropped, unless messages still arrive from them."""
+        """Return the addresses that FORGET_AFTER_POLLS polls did not list. The caller keeps one that still delivers."""
         return [address for address, polls in self._missed.items() if polls >= FORGET_AFTER_POLLS]
 
     def forget(self, address: str) -> None:

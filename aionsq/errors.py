@@ -1,7 +1,7 @@
 """The client's exceptions, all derived from :class:`ClientError`.
 
 Arguments that violate NSQ's rules raise nsqwire's errors (``BadTopic``, ``BadChannel``, ``BadMessage``) before anything
-is sent, because a broker closes the connection after such an error.
+is sent, because nsqd closes the connection after it has refused such arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PublishTimedOut(ClientError):
 
 
 class ProducerFull(ClientError):
-    """Too many bytes wait to be published; the message was not sent."""
+    """More than ``max_waiting_bytes`` would wait for a connection; the message was not sent."""
 
 
 class ProducerClosed(ClientError):

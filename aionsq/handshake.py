@@ -23,7 +23,7 @@ class HandshakeFailed(Exception):
 
 @dataclass(frozen=True)
 class Negotiated:
-    """The settings in nsqd's response to IDENTIFY."""
+    """The settings in nsqd's response to IDENTIFY; the defaults are those of an nsqd that negotiates nothing."""
 
     max_rdy_count: int = 2500
     msg_timeout_ms: int = 60_000
@@ -37,7 +37,7 @@ class Negotiated:
 
 
 class Upgrade(Enum):
-    """A layer to add below the protocol."""
+    """Step: add this layer below the protocol."""
 
     TLS = "tls_v1"
     DEFLATE = "deflate"
@@ -46,14 +46,14 @@ class Upgrade(Enum):
 
 @dataclass(frozen=True)
 class Send:
-    """Write these bytes."""
+    """Step: write these bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The handshake is complete."""
+    """Step: the handshake is complete."""
 
     negotiated: Negotiated
 
@@ -112,7 +112,7 @@ class Handshake:
         except (ValueError, TypeError, AttributeError):
             if data != b"OK":
                 raise HandshakeFailed(f"{data[:40]!r} is not a valid response to IDENTIFY") from None
-            granted = Negotiated()  # an nsqd from before feature negotiation
+            granted = Negotiated()  # an nsqd older than feature negotiation
         self.negotiated = granted
         for upgrade in Upgrade:
             asked, given = bool(getattr(self._options, upgrade.value)), bool(getattr(granted, upgrade.value))

@@ -1,4 +1,4 @@
-"""HTTP requests to nsqd and nsqlookupd, whose failures are the client's :class:`HTTPFailed`."""
+"""HTTP requests to nsqd and nsqlookupd. A failed request raises :class:`HTTPFailed`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_TIMEOUT = timedelta(seconds=5)
 
 
 class HTTPClient:
-    """Base of Lookup and Node. Keeps connections open between requests; to be closed, or used with ``async with``."""
+    """Base of Lookup and Node. It keeps connections open between requests: close it, or use it with ``async with``."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class HTTPClient:
         await self._client.close()
 
     async def _get(self, address: str, path: str, type: type[T], params: Mapping[str, str]) -> T:
-        """GET a JSON document of a type. Raises HTTPFailed."""
+        """GET a JSON document and decode it as ``type``. Raises HTTPFailed."""
         with _failures():
             return await self._client.get(address, path, type, params)
 
@@ -69,7 +69,7 @@ class HTTPClient:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Translate the failures of a request; HTTPFailed's URL has no query."""
+    """Translate the failures of a request to HTTPFailed, whose URL has no query."""
     try:
         yield
     except RequestFailed as error:

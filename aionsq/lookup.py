@@ -1,4 +1,4 @@
-"""Lookup of topics in nsqlookupds. All are queried, and their responses are merged."""
+"""Lookup of topics in nsqlookupds. All nsqlookupds are queried, and their responses are merged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Names:
 
 
 class Lookup(HTTPClient):
-    """Client of one or more nsqlookupds. Its reads raise nothing: failures are part of what they return."""
+    """Client of one or more nsqlookupds. Queries raise nothing: their results contain the errors."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Lookup(HTTPClient):
         self._urls.remove(url)
 
     async def producers(self, topic: str) -> Producers:
-        """Return the nsqds that have the topic; none for a topic that nobody knows."""
+        """Return the nsqds that have the topic. For a topic that no nsqlookupd knows the result is empty."""
         return self._merged(await self._ask("/lookup", Listed, {"topic": topic}))
 
     async def nodes(self) -> Producers:
@@ -113,7 +113,7 @@ class Lookup(HTTPClient):
         return Producers(_each_once(_info(each) for answer in found for each in answer.producers), errors)
 
     async def _ask(self, path: str, type: type[T], params: Mapping[str, str]) -> tuple[list[T], tuple[HTTPFailed, ...]]:
-        """Return the responses and the failures. A registry that does not know the topic is neither."""
+        """Return the responses and the errors. The 404 of an nsqlookupd that does not know the topic is in neither."""
         answers = await asyncio.gather(*(self._ask_one(url, path, type, params) for url in self._urls))
         found = [answer for answer in answers if answer is not None and not isinstance(answer, HTTPFailed)]
         return found, tuple(answer for answer in answers if isinstance(answer, HTTPFailed))

@@ -31,8 +31,8 @@ class Membership:
         joined: Callable[[Subscription, int], None],
         left: Callable[[Subscription], None],
     ) -> None:
-        """``name`` is for the log. ``joined`` receives a new subscription and its nsqd's largest RDY count; ``left``
-        receives a lost subscription."""
+        """``name`` is for the log. ``joined`` is called with a new subscription and the largest RDY count of its nsqd,
+        ``left`` with a subscription that has ended."""
         self.subscriptions: dict[str, Subscription] = {}
         """Established subscriptions, by address."""
         self._name = name
@@ -58,7 +58,7 @@ class Membership:
             self._log_unreachable(failure)
 
     async def add(self, address: str) -> None:
-        """Connect to one more nsqd and stay connected. Raises ConnectFailed, and then does not try again."""
+        """Connect to one more nsqd and stay connected. After raising ConnectFailed, it does not try again."""
         if address not in self._direct:
             self._direct.append(address)
         failure = await self._keep(address)
@@ -105,12 +105,12 @@ class Membership:
             subscription.close("the consumer stopped")
 
     async def wait_closed(self) -> None:
-        """Wait until the last connection is closed."""
+        """Wait until the last connection is closed and polling has ended."""
         poller = [self._poller] if self._poller is not None else []
         await asyncio.gather(*self._keepers.values(), *poller, return_exceptions=True)
 
     def _keep(self, address: str) -> _FirstAttempt:
-        """Stay connected to an nsqd. The future is the result of the first attempt: None or its error."""
+        """Stay connected to an nsqd. The result of the future is the first attempt's error, or None if it succeeded."""
         first: _FirstAttempt = asyncio.get_running_loop().create_future()
         if address in self._keepers or self._closing:
             first.set_result(None)

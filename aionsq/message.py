@@ -23,7 +23,7 @@ class Message:
     """One delivery of one message.
 
     Only the first answer counts: later calls of ``finish``, ``requeue`` and ``touch`` do nothing. The methods do not
-    block; answers are sent together at the end of the event loop's iteration. If the connection is lost, answers are
+    block; the answers of one iteration of the event loop are sent together. If the connection is lost, answers are
     dropped, and nsqd redelivers the message.
     """
 
@@ -33,9 +33,9 @@ class Message:
         self, timestamp: int, attempts: int, id: bytes, body: bytes, answers: Answers, trial: int | None
     ) -> None:
         self.timestamp = timestamp
-        """When nsqd accepted it, Unix nanoseconds."""
+        """Time at which nsqd accepted the message, in Unix nanoseconds."""
         self.attempts = attempts
-        """1 at the first delivery."""
+        """Number of deliveries so far; 1 at the first."""
         self.id = id
         """16 hex digits; the same at each delivery from the same nsqd."""
         self.body = body
@@ -62,9 +62,11 @@ class Message:
             self._answers.answer(self, Outcome.FINISHED, None)
 
     def requeue(self, delay: timedelta | None = None, *, backoff: bool = True) -> None:
-        """Return the message to nsqd for redelivery after ``delay`` (REQ); None: a delay that grows with the attempts.
+        """Return the message to nsqd for redelivery after ``delay`` (REQ).
 
-        With ``backoff``, the requeue counts as a failure.
+        Without a delay, it is ``default_requeue_delay`` times the attempts, at most ``max_requeue_delay``.
+
+        With ``backoff``, the requeue counts as a failure of the message.
         """
         if not self.has_responded:
             self.has_responded = True
@@ -76,13 +78,13 @@ class Message:
             self._answers.touch(self)
 
     def give_up(self) -> None:
-        """Finish the message without processing it; backoff counts neither a success nor a failure."""
+        """Finish the message without processing it. For backoff, this is neither a success nor a failure."""
         if not self.has_responded:
             self.has_responded = True
             self._answers.answer(self, Outcome.GIVEN_UP, None)
 
     def disable_auto_response(self) -> None:
-        """Leave the answer to the caller: the consumer does not answer at the end of the handler or the loop's body."""
+        """The caller will answer the message: the consumer does not answer it after the handler or the loop's body."""
         self.auto_response = False
 
     def __repr__(self) -> str:

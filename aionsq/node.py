@@ -1,4 +1,4 @@
-"""HTTP of one nsqd: its statistics, and actions on its topics and channels."""
+"""HTTP interface of one nsqd: statistics, publishing, and actions on topics and channels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Node(HTTPClient):
         super().__init__(timeout, connect_timeout)
 
     async def ping(self) -> str:
-        """Return ``OK`` if nsqd is healthy; otherwise HTTPFailed contains the reason."""
+        """Return ``OK`` if nsqd is healthy; otherwise raise HTTPFailed with the reason."""
         return await self._get_text(self._url, "/ping")
 
     async def info(self) -> dict[str, Any]:

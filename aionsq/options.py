@@ -48,7 +48,7 @@ def _user_agent() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Settings, env="AIONSQ_"):
-    """Options of every connection to nsqd. The constructor raises ValueError for an option out of its range."""
+    """Options of every connection to nsqd. The constructor raises ValueError for an option that is out of range."""
 
     dial_timeout: timedelta = setting("1s", "Timeout for connecting.", min="1ms")
     read_timeout: timedelta = setting(
@@ -141,7 +141,7 @@ class ConnectionOptions(Settings, env="AIONSQ_"):
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions(ConnectionOptions, env="AIONSQ_"):
-    """Options of a producer. The size limits are nsqd's defaults, because nsqd does not report its own."""
+    """Options of a producer. The size limits have nsqd's defaults, because nsqd does not report the limits it has."""
 
     publish_timeout: timedelta = setting("30s", "Timeout of a publish, including connecting.", min="1ms")
     nsqd_choice: str = setting(
@@ -210,7 +210,7 @@ class ConsumerOptions(ConnectionOptions, env="AIONSQ_"):
         return self.max_msg_size or DEFAULT_MAX_FRAME_BYTES
 
     def strategy(self) -> BackoffStrategy:
-        """The backoff strategy; one chosen by name is created with the multiplier."""
+        """Return the backoff strategy. A strategy given by name is created with ``backoff_multiplier``."""
         if isinstance(self.backoff_strategy, str):
             return STRATEGIES[self.backoff_strategy](self.backoff_multiplier)
         return self.backoff_strategy
@@ -234,10 +234,10 @@ def with_text(options: O, name: str, text: str | None) -> O:
 def with_texts(options: O, texts: Iterable[tuple[str, str | None]]) -> O:
     """Return the options with the changes of ``(name, text)`` pairs; for a repeated name, the last pair counts.
 
-    ``-`` and ``_`` in a name are equivalent. Durations are in Go's format (``1m30s``) or whole milliseconds. None (an
-    option without a value) means true. As in go-nsq, producers and consumers share one set of names: an option that
-    concerns only the other is checked and has no effect. Raises ValueError, with a message for the user, for an unknown
-    name, an invalid value or a value out of range.
+    ``-`` and ``_`` in a name are equivalent. Durations are in Go's format (``1m30s``) or whole milliseconds. None, for
+    an option without a value, means true. As in go-nsq, producers and consumers accept the same names: an option of
+    consumers is checked in a producer's options and has no effect there. Raises ValueError, with a message for the
+    user, for an unknown name, an invalid value or a value out of range.
     """
     changes: dict[str, Any] = {}
     own = declarations(type(options))
@@ -255,7 +255,7 @@ def with_texts(options: O, texts: Iterable[tuple[str, str | None]]) -> O:
 
 
 _ALIASES = {"skip_lookupd_authorization": "lookupd_authorization"}
-"""go-nsq's name contradicts its effect: true sends the secret."""
+"""In go-nsq, true for this name sends the secret, contrary to what the name says."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 

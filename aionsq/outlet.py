@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 GATHER_FROM = 16
 """Smallest number of publishes to one topic in one iteration of the event loop that are sent as an MPUB."""
 _OF_THEIR_SIZE = ("E_BAD_MESSAGE", "E_BAD_BODY", "E_INVALID")
-"""Errors of an MPUB that need not apply to each of its messages. nsqd has stored none of them."""
+"""Codes with which nsqd refuses a whole MPUB although some of its messages may be valid. It stores none of them."""
 _sizes = struct.Struct(">ii").pack
 _line = attrgetter("line")
 
@@ -31,16 +31,16 @@ class Source(Protocol):
     """The producer's interface for its outlets."""
 
     def wanted(self) -> bool:
-        """Whether a lost connection must be reopened."""
+        """Return whether a lost connection must be reopened."""
 
     def writable(self) -> None:
-        """An outlet accepts publishes again."""
+        """Called when an outlet accepts publishes again."""
 
     def returned(self, publishes: deque[Publish]) -> None:
-        """Accept publishes that must be sent again, in order, before all others."""
+        """Take back publishes, which must be sent again, in order, before all others."""
 
     def answered(self) -> None:
-        """At least one publish has ended."""
+        """Called when at least one publish has ended."""
 
 
 class Outlet:
@@ -49,7 +49,7 @@ class Outlet:
     def __init__(self, address: str, options: ProducerOptions, source: Source) -> None:
         self.address = address
         self.sent: deque[Publish] = deque()
-        """Publishes sent and not answered. Includes timed-out and cancelled ones, whose answers still arrive."""
+        """Publishes sent and not answered, including timed-out and cancelled ones, which nsqd still answers."""
         self.connection: Connection | None = None
         self.last_error: Exception | None = None
         self.heard_at = 0.0
@@ -57,7 +57,7 @@ class Outlet:
         self._options = options
         self._source = source
         self._gathered: list[Publish] = []
-        """The last publishes of ``sent``, which are not written yet."""
+        """The newest publishes of ``sent``, which are not written to the connection yet."""
         self._gathered_bytes = 0
         self._gathers = options.gather
         self._counts: deque[int] = deque()
@@ -97,7 +97,7 @@ class Outlet:
             if self.connection is not None:
                 return
             connection, _ = await Connection.open(self.address, self._options, self)
-            if connection.is_closed:  # nsqd closed it before connection_closed could be called
+            if connection.is_closed:  # closed before self.connection was set, so connection_closed did nothing
                 raise ConnectFailed(self.address, "nsqd closed the connection")
             self.connection = connection
             self._connected_at = _now()
@@ -119,7 +119,7 @@ class Outlet:
             connection.close("the producer was closed")
             await connection.closed.wait()
 
-    # what the connection reports
+    # --- called by the connection ---
 
     def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
         sent = self.sent
@@ -141,7 +141,7 @@ class Outlet:
         if connection is self.connection:
             self._lost(reason)
 
-    # inside
+    # --- inside ---
 
     def _write(self) -> None:
         """Write the publishes gathered in this iteration of the event loop."""
@@ -162,7 +162,7 @@ class Outlet:
         self.connection.write(b"".join(parts))
 
     def _broken(self, frame_type: int, text: str) -> None:
-        """Process an error frame, after which nsqd closes the connection, or an unexpected frame."""
+        """Process an error frame or an unexpected frame, and abort the connection."""
         refused = frame_type == frame.ERROR and bool(self._counts)
         if refused:
             count = self._counts.popleft()
@@ -178,7 +178,7 @@ class Outlet:
             self._lost(text, unread=refused)
 
     def _part(self, count: int, text: str) -> None:
-        """Send the publishes of a refused MPUB one by one, so that nsqd refuses only those that are invalid."""
+        """Mark the publishes of a refused MPUB to be sent one by one, so that nsqd refuses only the invalid ones."""
         log.info("nsqd %s refused an MPUB; sending its %d publishes one by one: %s", self.address, count, text)
         for publish in islice(self.sent, count):
             publish.data, publish.line = publish.line + publish.data, b""
@@ -186,7 +186,7 @@ class Outlet:
             self._gathers = False
 
     def _lost(self, reason: str, *, unread: bool = False) -> None:
-        """Handle the loss of the connection. ``unread``: nsqd has not read the publishes that it has not answered."""
+        """Handle the loss of the connection. ``unread``: nsqd did not read the unanswered publishes and stored none."""
         self.connection = None
         self._pauses.held(_now() - self._connected_at)
         self.last_error = ConnectionLost(self.address, reason)

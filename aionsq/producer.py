@@ -36,21 +36,23 @@ class Producer:
         async with Producer("127.0.0.1:4150") as producer:
             await producer.pub("orders", b"hello")
 
-    ``pub``, ``mpub`` and ``dpub`` send at the end of this iteration of the event loop and return a future: await it, or
-    collect several and await them together. Its result is ``None`` when nsqd has stored the message. Its exception is
+    ``pub``, ``mpub`` and ``dpub`` return a future and do not block; the command is written in the event loop's next
+    iteration. Await the future, or collect several and await them together. Its result is None when nsqd has stored the
+    message. Its exception is one of
 
-    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: not sent; other publishes are not affected
-    - :class:`Refused`: nsqd answered with an error frame and closes the connection; later publishes, which nsqd did not
-      read, are sent again
+    - nsqwire's ``BadTopic``, ``BadMessage``, ``BadBody`` or ``Invalid``: the message was not sent; other publishes are
+      not affected
+    - :class:`Refused`: nsqd answered with an error frame and closed the connection; it did not read later publishes,
+      which are sent again
     - :class:`ConnectionLost`, :class:`PublishTimedOut`: the message may or may not have been stored
-    - :class:`ProducerFull`, :class:`ProducerClosed`: not stored
+    - :class:`ProducerFull`, :class:`ProducerClosed`: the message was not stored
 
-    Publishes to one topic in one iteration are combined into MPUBs, which take nsqd a fraction of the time; each future
-    has its own result.
+    Publishes to one topic in one iteration of the event loop are combined into MPUBs, which nsqd processes much faster;
+    each future has its own result.
 
-    A lost connection is reopened at once, then after growing, randomized pauses; meanwhile publishes go to the other
-    nsqds, or wait. The connected nsqds that answer receive publishes in turn or, with ``nsqd_choice="failover"``, the
-    first of them receives all.
+    A lost connection is reopened at once. If that fails, it is tried again after growing, randomized pauses; meanwhile
+    publishes go to the other nsqds, or wait. The connected nsqds that answer receive publishes in turn. With
+    ``nsqd_choice="failover"``, the first of them receives all.
     """
 
     def __init__(self, nsqd_tcp_addresses: str | Sequence[str], options: ProducerOptions | None = None) -> None:
@@ -94,7 +96,8 @@ class Producer:
     async def start(self) -> None:
         """Connect. Raises ConnectFailed if no nsqd can be reached; otherwise unreachable nsqds are retried.
 
-        If this is not called, the first publish starts connecting, with retries.
+        Calling it is optional: otherwise the first publish starts connecting, with retries. Raises ProducerClosed after
+        :meth:`close`.
         """
         if self._closed:
             raise ProducerClosed("the producer was closed")
@@ -179,13 +182,13 @@ class Producer:
             return _failed(error)
         return self._publish(b"", encoding.dpub(topic, delay // _MS, body), timeout)
 
-    # what the outlets report
+    # --- called by the outlets ---
 
     def wanted(self) -> bool:
         return bool(self._waiting) or not self._closed
 
     def writable(self) -> None:
-        """Send waiting publishes, as far as the connections accept them."""
+        """Send waiting publishes while a connection accepts them."""
         now = asyncio.get_running_loop().time()
         while self._waiting and (outlet := self._choose(now)) is not None:
             publish = self._waiting.popleft()
@@ -205,7 +208,7 @@ class Producer:
             if not self._waiting and not any(outlet.sent for outlet in self._outlets):
                 self._idle.set()
 
-    # inside
+    # --- inside ---
 
     def _pub_line(self, topic: str) -> bytes:
         """Return ``PUB <topic>\\n``, cached. Raises BadTopic."""
@@ -250,7 +253,7 @@ class Producer:
         return publish
 
     def _choose(self, now: float) -> Outlet | None:
-        """The outlet for the next publish, or None. A stalled outlet is chosen only if all are stalled."""
+        """Return the outlet for the next publish; None if no outlet is ready. A stalled one is the last resort."""
         outlets = self._outlets
         if len(outlets) == 1:
             return outlets[0] if outlets[0].is_ready else None
@@ -277,7 +280,7 @@ class Producer:
         self._timer = asyncio.get_running_loop().call_at(at, self._time_out)
 
     def _time_out(self) -> None:
-        """Time out overdue publishes. One timer serves all publishes, because few ever time out."""
+        """End overdue publishes. One timer serves all publishes, because few ever time out."""
         now = asyncio.get_running_loop().time()
         self._timer, self._timer_at = None, _NEVER
         for queue in (self._waiting, *(outlet.sent for outlet in self._outlets)):

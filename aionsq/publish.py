@@ -6,21 +6,21 @@ import asyncio
 
 
 class Publish(asyncio.Future[None]):
-    """A publish command and the future of its answer. One object without ``__init__``, which makes creation fast."""
+    """A publish command and the future of its answer. One object without ``__init__`` is the fastest to create."""
 
     __slots__ = ("data", "deadline", "line", "sent_to")
 
     line: bytes
     """``PUB topic\\n`` if the publish may be combined with others in an MPUB; otherwise empty."""
     data: bytes
-    """The bytes after ``line``, or the whole command. Cleared once answered, because callers may keep the future."""
+    """The bytes after ``line``, or the whole command. Cleared with the answer, because callers may keep the future."""
     deadline: float
-    """Loop time at which it ends with PublishTimedOut."""
+    """Loop time at which the publish ends with PublishTimedOut."""
     sent_to: str
-    """Address of the nsqd that may have stored the message; empty if certainly none has."""
+    """Address of the nsqd that may have stored the message; empty if no nsqd has."""
 
     def end(self, error: Exception | None = None) -> None:
-        """Set the result, unless the publish timed out or was cancelled."""
+        """Set the result or the exception, unless the publish timed out or was cancelled."""
         self.data = b""
         if self.done():
             return

@@ -16,7 +16,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 FRUITLESS_SECONDS = 0.5
-"""How long a connection without messages keeps RDY 1 that others wait for; nsqd buffers output for at most 0.25 s."""
+"""How long a connection that receives nothing keeps RDY 1 while others wait for it. nsqd buffers output for 0.25 s."""
 
 
 class ReadyCount(NamedTuple, Generic[Key]):
@@ -27,7 +27,7 @@ class ReadyCount(NamedTuple, Generic[Key]):
 
 
 class Mode(Enum):
-    """How much backoff allows."""
+    """The number of messages that backoff allows: all, none, or one test message."""
 
     FULL = "full"
     BLOCKED = "blocked"
@@ -47,14 +47,14 @@ class Slot:
         self.in_flight_count = 0
         self.last_message_at = float("-inf")
         self.granted_at = float("-inf")
-        """When the RDY count last rose from 0."""
+        """Time at which the RDY count last rose from 0."""
 
 
 def shares(max_in_flight: int, maxima: Sequence[int]) -> list[int]:
     """Split ``max_in_flight`` as evenly as the per-connection ``maxima`` allow; earlier connections get the remainder.
 
-    If there are more connections than ``max_in_flight``, the first ``max_in_flight`` get 1 and the others 0. What one
-    connection cannot accept goes to the others, so that the sum is ``min(max_in_flight, sum(maxima))``.
+    If there are more connections than ``max_in_flight``, the first ``max_in_flight`` get 1 and the others 0. The part
+    that one connection cannot accept goes to the others, so the sum is ``min(max_in_flight, sum(maxima))``.
     """
     result = [0] * len(maxima)
     left = max_in_flight
@@ -73,9 +73,10 @@ class Distribution(Generic[Key]):
     """The RDY counts of one consumer's connections.
 
     In mode FULL every connection has its share. With more connections than ``max_in_flight``, ``max_in_flight`` of
-    them have RDY 1. :meth:`redistribute` passes RDY 1 to the connection that has waited longest, from a connection that
-    received no message at all for FRUITLESS_SECONDS, no further message for ``low_rdy_idle_timeout``, or has had RDY 1
-    for ``low_rdy_timeout``. A connection therefore waits at most ``low_rdy_timeout`` for each of the others.
+    them have RDY 1. :meth:`redistribute` passes RDY 1 to the connection that has waited longest. It takes RDY 1 from a
+    connection that has received no message since it got RDY 1, FRUITLESS_SECONDS ago; that has received no further
+    message for ``low_rdy_idle_timeout``; or that has had RDY 1 for ``low_rdy_timeout``. A connection therefore waits at
+    most ``low_rdy_timeout`` for each of the others.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Distribution(Generic[Key]):
         return self._apply(self._targets(), now)
 
     def left(self, key: Key, now: float) -> list[ReadyCount[Key]]:
-        """A connection is lost or closing; its RDY count goes to the others."""
+        """A connection has ended; its RDY count goes to the others."""
         self.slots.pop(key, None)
         return self._apply(self._targets(), now)
 
@@ -137,7 +138,7 @@ class Distribution(Generic[Key]):
         targets = {key: slot.ready_count for key, slot in self.slots.items()}
         holders = [key for key, count in targets.items() if count]
         waiting = self._waiting()
-        # At most as many connections give up RDY 1 as others wait for it; the longest idle ones first.
+        # No more connections give up RDY 1 than wait for it; the connections idle for longest give it up first.
         tired = sorted((key for key in holders if self._gives_up(self.slots[key], now)), key=self._active_at)
         for key in tired[: len(waiting)]:
             targets[key] = 0
@@ -146,7 +147,7 @@ class Distribution(Generic[Key]):
         return self._apply(targets, now)
 
     def _occupied(self, targets: dict[Key, int]) -> int:
-        """How much of the limit is used with the RDY counts of ``targets``."""
+        """Return the part of the limit that is used with the RDY counts of ``targets``."""
         if self.mode is Mode.TEST:  # messages delivered before the block are not part of the test
             return sum(targets.values())
         # An unanswered message counts towards max_in_flight even when its connection has RDY 0 by now.
@@ -178,7 +179,7 @@ class Distribution(Generic[Key]):
 
     def _targets(self) -> dict[Key, int]:
         limit = self._limit()
-        # If there is too little for all, connections with an RDY count keep it; otherwise the order is that of joining.
+        # With more connections than the limit, those with an RDY count keep it. Otherwise the oldest ones are first.
         order = list(self.slots)
         if limit < len(order):
             holders = [key for key in order if self.slots[key].ready_count]

@@ -1,4 +1,4 @@
-"""Pauses between connection attempts: zero, then growing and randomized, so that clients do not reconnect in step."""
+"""Pauses between connection attempts: first none, then growing and random, so that clients do not reconnect at once."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ class Reconnect:
         return min(self._max, longest) * random.uniform(0.5, 1.0)
 
     def held(self, seconds: float) -> None:
-        """A connection lasted ``seconds``. After a connection that ended at once, the pauses keep growing."""
+        """Record that a connection lasted ``seconds``. From STEADY_SECONDS on, the pauses start again at 0."""
         if seconds >= STEADY_SECONDS:
             self._attempt = 0

@@ -25,22 +25,22 @@ class Inbox(Protocol):
     """The consumer's interface for its subscriptions."""
 
     trial: int | None
-    """The backoff test with which a message delivered now is marked, or None."""
+    """Number of the running backoff test, with which messages delivered now are marked; None outside a test."""
 
     def delivered(self, messages: list[Message]) -> None: ...
 
     def answered(self, message: Message, outcome: Outcome) -> None:
-        """A message is being answered. Called before the answer is sent, so that RDY changes by backoff go first."""
+        """Called before the answer to a message is sent, so that RDY changes by backoff are sent first."""
 
     def released(self) -> None:
-        """A message from an nsqd with RDY 0 was answered: another nsqd may take its place in ``max_in_flight``."""
+        """A message from an nsqd with RDY 0 was answered, so another nsqd may have one more message in flight."""
 
     def progressed(self) -> None:
-        """The subscription will deliver nothing more, or has closed."""
+        """Called when the subscription will deliver nothing more, and when it has closed."""
 
 
 class Subscription:
-    """Created by :meth:`open`; :attr:`closed` is set when it has ended."""
+    """A subscription, created by :meth:`open`. :attr:`closed` is set when it has ended."""
 
     def __init__(self, address: str, inbox: Inbox, options: ConsumerOptions) -> None:
         self.address = address
@@ -63,7 +63,7 @@ class Subscription:
     async def open(
         cls, address: str, topic: str, channel: str, inbox: Inbox, options: ConsumerOptions
     ) -> tuple[Subscription, int]:
-        """Connect and subscribe; also returns nsqd's largest RDY count. Raises ConnectFailed, ValueError (address)."""
+        """Connect and subscribe; also return nsqd's largest RDY count. Raises ConnectFailed, ValueError (address)."""
         self = cls(address, inbox, options)
         self._connection, negotiated = await Connection.open(address, options, self, topic, channel)
         self.is_open = not self._connection.is_closed
@@ -76,7 +76,7 @@ class Subscription:
         self._send(encoding.rdy(count))
 
     def begin_close(self) -> None:
-        """Send CLS. The connection closes when nsqd has confirmed it and every message is answered."""
+        """Send CLS. The connection is closed when nsqd has confirmed CLS and every message is answered."""
         self._send(encoding.CLS)
 
     def close(self, reason: str) -> None:
@@ -85,7 +85,7 @@ class Subscription:
         if self._connection is not None:
             self._connection.close(reason)
 
-    # a message's side
+    # --- called by messages ---
 
     def answer(self, message: Message, outcome: Outcome, delay: timedelta | None) -> None:
         self.in_flight.discard(message)
@@ -106,7 +106,7 @@ class Subscription:
     def touch(self, message: Message) -> None:
         self._send(encoding.touch(message.id))
 
-    # the connection's side
+    # --- called by the connection ---
 
     def frames_received(self, data: bytes, frames: list[frame.Span]) -> None:
         messages: list[Message] = []

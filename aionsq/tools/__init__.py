@@ -1,1 +1,1 @@
-"""Command-line tools that use the client, with the flags of NSQ's tools. Each module's ``main`` is its Tool."""
+"""Command-line tools that use the client, with the flags of NSQ's tools. Each tool's module has a callable ``main``."""

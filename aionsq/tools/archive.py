@@ -1,4 +1,4 @@
-"""One topic's archive: the current file and the rules for starting the next. Blocking code, without messages."""
+"""The archive of one topic: its current file, and the rules for starting the next. The code blocks."""
 
 from __future__ import annotations
 
@@ -31,18 +31,20 @@ class ArchiveRules:
 
     @property
     def moves(self) -> bool:
+        """Whether finished files are moved to another folder."""
         return os.path.realpath(self.work_dir) != os.path.realpath(self.output_dir)
 
     @property
     def needs_revisions(self) -> bool:
-        """Whether several files may be started at the same date and time."""
+        """Whether several files may be started for the same ``<DATETIME>``."""
         return self.gzip or self.moves or self.rotate_size > 0 or self.rotate_interval > timedelta(0)
 
 
 class Archive:
     """Writes lines. They are on disk after :meth:`sync`, and after any method that has closed their file.
 
-    Methods raise OSError, and InUse if another process writes the only possible file; the archive is unusable then.
+    Methods raise OSError, and InUse if another process writes the only possible file. The archive is unusable after
+    either.
     """
 
     def __init__(self, names: FileNames, rules: ArchiveRules, name: str, now: Callable[[], datetime]) -> None:
@@ -104,7 +106,7 @@ class Archive:
             self._file.sync()
 
     def close(self) -> None:
-        """Finish the file and move it to the output folder; the next line opens another file, or the same one again."""
+        """Finish the file and move it to the output folder. The next line opens another file, or the same one again."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -183,7 +185,7 @@ class Archive:
                 os.link(source, target)
             except FileExistsError:
                 if os.path.samefile(source, target):
-                    break  # a process was killed between the two steps
+                    break  # a process was killed between link and unlink
                 log.warning("[%s] destination file already exists: %s", self._name, target)
                 place = self._names.next_revision(place)
                 continue

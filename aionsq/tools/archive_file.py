@@ -1,6 +1,6 @@
-"""One archive file being written: plain lines, or gzip members that are complete once synced.
+"""One archive file while it is written: plain lines, or gzip members that are complete once synced.
 
-A killed writer may leave a partial write at the end of its file. No message in it was finished, so :func:`repair`
+A killed writer may leave a partial write at the end of its file. Its messages were not finished, so :func:`repair`
 truncates the file after the last line break (plain) or the last complete member (gzip). A closed file ends with a line
 break or an empty member, so its last bytes show that it is complete.
 """
@@ -69,7 +69,7 @@ class _Written:
         self._synced = os.fstat(self._fd).st_size
 
     def _give_back(self) -> None:
-        """Truncate the file to its last synced length: no message after it was finished."""
+        """Truncate the file to its last synced length. Messages beyond that length were not finished."""
         try:
             os.ftruncate(self._fd, self._synced)
         except OSError:
@@ -97,7 +97,7 @@ class PlainFile(_Written):
 
 
 class GzipFile(_Written):
-    """Concatenated gzip members, one for the lines between two syncs; every gzip tool can read them."""
+    """A new file of concatenated gzip members, one for the lines between two syncs. Every gzip tool can read it."""
 
     def __init__(self, path: str, level: int) -> None:
         """Creates the file. Raises FileExistsError."""
@@ -136,7 +136,7 @@ def sync_folder(folder: str) -> None:
 
 
 def repair(path: str) -> int:
-    """Remove the partial write of a killed writer from the end of a file; the name decides between plain and gzip.
+    """Remove the partial write of a killed writer from the end of a file, which is gzip if its name ends in ``.gz``.
 
     Returns the number of bytes removed. Raises InUse if a process is writing the file, and OSError.
     """
@@ -196,7 +196,7 @@ def _is_empty_member(data: bytes) -> bool:
 
 
 def _whole_members(descriptor: int) -> int:
-    """The end of the last complete member, as a byte offset."""
+    """Return the end of the last complete member, as a byte offset."""
     whole = position = 0
     member = zlib.decompressobj(GZIP)
     while data := os.pread(descriptor, PIECE, position):

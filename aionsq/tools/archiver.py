@@ -14,7 +14,7 @@ from aionsq.tools.archive import Archive
 log = logging.getLogger(__name__)
 
 LONGEST_HELD = timedelta(minutes=5)
-"""nsqd redelivers a message after its ``--max-msg-timeout`` (15 minutes), even if it was touched."""
+"""Longest time between two syncs. nsqd redelivers a message after ``--max-msg-timeout`` (15 minutes) in any case."""
 
 
 class Archiver:
@@ -47,7 +47,7 @@ class Archiver:
     async def run(self) -> None:
         """Archive until stopped. Raises ConnectFailed at the start, and OSError and InUse for files.
 
-        Messages that are not on disk then are not finished, and nsqd redelivers them.
+        After an error, messages that are not on disk are not finished, and nsqd redelivers them.
         """
         await asyncio.to_thread(self._archive.recover)
         if self._stopping:
@@ -84,7 +84,7 @@ class Archiver:
         self._wake.set()
 
     async def _store(self, ticked: bool, reopening: bool) -> None:
-        """Write the messages that have arrived. Sync at each tick, and when nsqd waits for answers."""
+        """Write the messages that have arrived. Sync at each tick, before the end, and when nsqd waits for answers."""
         arrived, self._arrived = self._arrived, []
         arrived = [message for message in arrived if message.is_held]
         self._unsynced += arrived

@@ -17,7 +17,7 @@ TIMEOUT_S = 2.0
 
 
 class Backlog:
-    """Depth of channels, summed over all nodes; to be used with ``async with``."""
+    """Depth of channels, summed over all nodes; use it with ``async with``."""
 
     def __init__(self, sources: Sources, channels: Callable[[], Iterable[tuple[str, str]]]) -> None:
         """``channels`` returns the topics and channels that are consumed now."""
@@ -53,7 +53,10 @@ class Backlog:
         return sum(each.depth for each in found if each is not None) if stats else None
 
     async def _http_address(self, tcp_address: str) -> str | None:
-        """Return the HTTP address of an nsqd: by convention the port after its TCP port, if ``/info`` confirms it."""
+        """Return the HTTP address of an nsqd: by convention the port after its TCP port, if ``/info`` confirms it.
+
+        None if it is unknown.
+        """
         if tcp_address not in self._http_addresses:
             host, port = split_address(tcp_address)
             address = host_port(host, port + 1)

@@ -46,7 +46,7 @@ NAME_RULE: Final = "a name has 1 to 64 characters of .a-zA-Z0-9_-, and may end i
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, with a suggestion."""
+    """Reports an invalid command line in one line, without the usage, and exits with status 2."""
 
     def error(self, message: str) -> NoReturn:
         process.note(self.prog, message)
@@ -148,14 +148,18 @@ def _cluster(parser: Parser, lookupd: Sequence[str] | None, nsqd: Sequence[str] 
 
 
 def checked_name(kind: str, name: str) -> str:
-    """Raises ToolFailed."""
+    """Return the name of a topic or channel (``kind``) if it is valid. Raises ToolFailed."""
     if not is_valid_name(name):
         raise ToolFailed(f"{name!r} is not a valid {kind} name: {NAME_RULE}", status=USAGE)
     return name
 
 
 def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
-    """Run one step. Exits with 130 on Ctrl-C; an error is reported in one line, with exit status 1."""
+    """Run one step of a command and return its result.
+
+    An interrupt or an error is reported in one line and exits, with status 130 for SIGINT and SIGTERM, otherwise with
+    1 or ToolFailed's own.
+    """
     answers: list[T] = []
 
     async def step() -> int:
@@ -203,7 +207,7 @@ def count(number: int, what: str) -> str:
 
 
 def and_unknown(survey: Survey) -> str:
-    """The addition to a confirmation if some servers did not answer."""
+    """Return the text that a confirmation ends with if some servers did not answer."""
     if not survey.failures:
         return ""
     silent = ", ".join(f"{each['target']} {each['node']} ({each['detail']})" for each in survey.failures)
@@ -246,7 +250,7 @@ def report(options: Options, deeds: Sequence[Deed]) -> int:
         for each in deed.results:
             where = f"{each['target']} {each['node']}"
             if each["outcome"] == "absent":
-                if each["target"] == "nsqd":  # not every registry has to know every topic
+                if each["target"] == "nsqd":  # a registry need not know every topic
                     process.note(options.prog, f"{options.verb} {deed.name}: not on {where}: {each['detail']}")
             elif each["outcome"] != "done":
                 failed = True
@@ -282,7 +286,7 @@ def print_json(key: str, rows: Sequence[Mapping[str, Any]], failures: Sequence[F
 
 
 def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str | Text]], nothing: str) -> None:
-    """``columns`` are headings and whether they contain numbers. Without rows, print ``nothing`` on standard error."""
+    """``columns`` are headings, each with whether its column has numbers. Without rows, print ``nothing`` on stderr."""
     if not rows:
         if nothing:
             print(nothing, file=sys.stderr)

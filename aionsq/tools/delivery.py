@@ -41,8 +41,10 @@ def mode_setting(others: Sequence[str] = ()) -> str:
 
 
 def delivery_options(flags: ConsumerFlags, tool: str) -> ConsumerOptions:
-    """The consumer's options. Unless ``--consumer-opt`` changes this, a message is retried until its delivery succeeds,
-    and touched while its delivery takes longer than the message timeout, so that it is not delivered twice.
+    """Return the consumer's options.
+
+    Unless ``--consumer-opt`` changes this, a message is retried until its delivery succeeds. It is touched meanwhile:
+    a delivery that takes longer than the message timeout is not repeated.
     """
     defaults = ConsumerOptions(max_attempts=0, auto_touch=True, lookupd_poll_interval=timedelta(seconds=2))
     return consumer_options(flags, tool, defaults)
@@ -64,7 +66,7 @@ async def consume(
 ) -> None:
     """Run ``work`` for each consumer until the tool is stopped; ``count`` returns the number of messages processed.
 
-    At the end, messages being delivered are answered first; messages not yet started are requeued.
+    After a stop, deliveries that have begun are completed and their messages answered; other messages are requeued.
     """
     channels = [(consumer.topic, consumer.channel) for consumer in consumers]
     async with AsyncExitStack() as stack:

@@ -36,7 +36,7 @@ class FileNames:
     """The names of one topic's files, relative to their folder.
 
     ``<TOPIC>``, ``<HOST>`` and ``<PID>`` are replaced at construction, ``<DATETIME>`` and ``<REV>`` for each name.
-    ``<REV>`` becomes ``-000000`` and so on if ``revisions`` are needed, otherwise nothing.
+    ``<REV>`` becomes ``-000000``, ``-000001`` and so on if ``revisions`` are needed, otherwise the empty text.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class FileNames:
         revisions: bool = False,
         gzip: bool = False,
     ) -> None:
-        """Raises ValueError if revisions are needed and the format lacks ``<REV>``, and for a topic whose name, as a
-        path component, would lead out of the folder."""
+        """Raises ValueError if revisions are needed and the format lacks ``<REV>``, and for the topics ``.`` and
+        ``..``, which would name other folders."""
         if revisions and "<REV>" not in form:
             raise ValueError("missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
         if topic in (".", ".."):
@@ -67,7 +67,7 @@ class FileNames:
         self._path_pattern = re.compile("/".join(self._pattern).replace(_REVISION, f"({_REVISION})", 1))
 
     def dated(self, now: datetime) -> str:
-        """The name for this moment, without its revision. When it changes, the next file must be started."""
+        """Return the name for this moment, without its revision. When it changes, the next file must be started."""
         return self._form.replace("<DATETIME>", date_text(self._date_form, now))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Flags shared by the tools, and their results: the addresses to consume from and the client's options."""
+"""Flags shared by the tools, and what they determine: the addresses to consume from and the client's options."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class Sources:
 
 
 def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
-    """The given addresses, or those of the environment, or with ``local`` this machine's. Raises ToolFailed."""
+    """Return the given addresses, else those of the environment, else with ``local`` the registry's default address.
+
+    Raises ToolFailed.
+    """
     nsqds, lookupds = flags.nsqd_tcp_address, flags.lookupd_http_address
     if nsqds and lookupds:
         raise ToolFailed("use --nsqd-tcp-address or --lookupd-http-address not both")
@@ -99,7 +102,7 @@ def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
 
 
 def lookupds_of_environment(*, local: bool) -> tuple[str, ...]:
-    """The addresses in ``NSQLOOKUPD_HTTP_ADDRESSES``, or with ``local`` the registry's default address."""
+    """Return the addresses in ``NSQLOOKUPD_HTTP_ADDRESSES``, else with ``local`` the registry's default address."""
     listed = [part.strip() for part in os.environ.get(LOOKUPDS_VARIABLE, "").split(",")]
     return tuple(part for part in listed if part) or ((DEFAULT_LOOKUPD,) if local else ())
 

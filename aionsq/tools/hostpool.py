@@ -1,4 +1,4 @@
-"""Choice of the address for the next message. Pure functions of the time and random numbers passed in.
+"""Choice of the address for the next message. There is no clock here: callers pass the time and a random source.
 
 Source: bitly's go-hostpool, which NSQ's nsq_to_http and nsq_to_nsq use.
 """
@@ -38,14 +38,14 @@ class Pool(Protocol):
 
 
 def pool_of(mode: str, addresses: Sequence[str], random: Callable[[], float]) -> Pool:
-    """The pool for a mode of :data:`MODES`; ``random`` draws from [0, 1)."""
+    """Return the pool for a mode of :data:`MODES`; ``random`` returns a random number in [0, 1)."""
     if mode == "round-robin":
         return RoundRobin(addresses)
     return EpsilonGreedy(addresses, random) if mode == "epsilon-greedy" else HostPool(addresses)
 
 
 class RoundRobin:
-    """All addresses in turn, whether they failed before or not."""
+    """Picks all addresses in turn, including those that failed."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
@@ -75,14 +75,14 @@ class _Host:
         return not self.dead or self.retry_at < now
 
     def trying(self, now: float) -> None:
-        """The address is about to be tried. If it is dead, double the wait before its next trial."""
+        """Called before the address is tried. If the address is dead, this doubles the wait before its next trial."""
         if self.dead:
             self.retry_delay = min(self.retry_delay * 2, LONGEST_RETRY_S)
             self.retry_at = now + self.retry_delay
 
 
 class HostPool:
-    """Live addresses in turn.
+    """Picks live addresses in turn.
 
     An address that fails is dead: it is not used for 30 s, then tried with one message. Each failed trial doubles the
     wait, up to 900 s. If all addresses are dead, all are marked live again.
@@ -129,11 +129,11 @@ class _Bucket:
 
 
 class EpsilonGreedy(HostPool):
-    """Mostly the fastest address, and sometimes another, to measure it.
+    """Picks mostly the fastest address, and sometimes another, to measure it.
 
-    With probability ε, the next address in turn; ε shrinks from 0.3 by a tenth each time, to at least 0.01. Otherwise a
-    random address, weighted by 1 / mean response time over the last five minutes; the weight of a bucket in that mean
-    falls linearly with its age. Without any measurement, the next address in turn.
+    With probability ε, it picks the next address in turn; ε starts at 0.3 and shrinks by a tenth each time, down to
+    0.01. Otherwise it picks a random address, weighted by 1 / mean response time over the last five minutes. In that
+    mean, the weight of a bucket falls linearly with its age. Without any measurement, it picks the next in turn.
     """
 
     def __init__(self, addresses: Sequence[str], random: Callable[[], float]) -> None:
@@ -169,7 +169,7 @@ def _bucket_number(now: float) -> int:
 
 
 def _mean(host: _Host, now: float) -> float:
-    """Weighted mean response time in seconds; 0 without a success in the last five minutes."""
+    """Return the weighted mean response time in seconds; 0 without a success in the last five minutes."""
     newest = _bucket_number(now)
     while host.timings and host.timings[0].number <= newest - BUCKETS:
         host.timings.popleft()

@@ -25,8 +25,11 @@ class Number(str):
 
 
 class JSONFilter:
-    """Filters bodies. Empty ``require_field``: no field is required; empty ``require_value``: any value matches; empty
-    ``whitelist``: the whole body is published."""
+    """Filters bodies.
+
+    With an empty ``require_field``, no field is required; with an empty ``require_value``, any value matches; with an
+    empty ``whitelist``, the whole body is published.
+    """
 
     def __init__(self, require_field: str = "", require_value: str = "", whitelist: Sequence[str] = ()) -> None:
         self._field = require_field

@@ -35,7 +35,7 @@ class Run:
         self.is_subcommand = is_subcommand
         """Whether it was called as ``nsq tail``: missing addresses are then those of the platform on this machine."""
         self.stop = asyncio.Event()
-        """Set by SIGINT and SIGTERM: finish outstanding work and exit."""
+        """Set by SIGINT and SIGTERM; the tool then finishes outstanding work and exits."""
 
     def note(self, text: str) -> None:
         """Print one line on standard error."""
@@ -45,10 +45,10 @@ class Run:
 class Tool(Generic[F]):
     """A tool. Calling it runs the tool and returns its exit status.
 
-    ``name`` is the tool's name in NSQ: a call without arguments uses the process's arguments. ``subcommand`` is its
-    name below ``nsq``, which passes the arguments. ``work`` is its coroutine. SIGINT and SIGTERM set ``run.stop``; a
-    second signal cancels ``work``, with exit status 130. An exception in ``work`` is reported in one line on standard
-    error, with exit status 1.
+    ``name`` is the tool's name in NSQ, used in a call without ``argv``, which takes the process's arguments.
+    ``subcommand`` is its name below ``nsq``, used in a call with ``argv``. ``work`` is its coroutine function. SIGINT
+    and SIGTERM set ``run.stop``; a second signal cancels ``work``, with exit status 130. OSError and the exceptions of
+    the client and the tools are reported in one line on standard error, with exit status 1 or ToolFailed's own.
     """
 
     def __init__(
@@ -100,7 +100,11 @@ class Tool(Generic[F]):
 
 
 def run_told(prog: str, work: Coroutine[Any, Any, int]) -> int:
-    """Run ``work`` in an event loop and return its exit status. An exception is reported in one line on stderr."""
+    """Run ``work`` in an event loop and return its exit status.
+
+    OSError, ToolFailed, ClientError and NSQError are reported in one line on stderr. BrokenPipeError exits with 1,
+    without a line.
+    """
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
@@ -124,5 +128,5 @@ def note(prog: str, text: str) -> None:
 
 
 def _discard_output() -> None:
-    """Discard unwritten output, so that Python does not fail again to write it at exit."""
+    """Discard unwritten output, so that Python does not try again to write it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -53,7 +53,7 @@ async def progress(mode: str, count: Count, depth: Depth | None = None, *, print
     """Show progress while the block runs, according to ``--progress``.
 
     ``count`` returns the number of messages done so far, ``depth`` the number that wait, or None if unknown.
-    ``prints``: the tool writes to standard output, and no line is shown if that is the same terminal.
+    ``prints``: the tool writes to standard output; if that is a terminal, the updating line is not shown.
     """
     if mode == "none":
         yield

@@ -54,7 +54,7 @@ class PubFlags(ProgressFlags, env=""):
 
 
 class Publisher:
-    """Publishes batches to every nsqd, a few at a time, and counts the messages that all nsqds have stored."""
+    """Publishes batches to every nsqd, UNDER_WAY at a time, and counts the messages that all nsqds have stored."""
 
     def __init__(self, producers: Sequence[Producer], topic: str, defer: timedelta) -> None:
         self.stored = 0
@@ -66,7 +66,7 @@ class Publisher:
         self._under_way: deque[tuple[int, asyncio.Future[Any]]] = deque()
 
     async def publish(self, batch: Sequence[bytes]) -> None:
-        """Send a batch, after waiting while too many are outstanding. Raises the error of an earlier batch."""
+        """Send a batch once fewer than UNDER_WAY are outstanding. Raises the error of an earlier batch."""
         try:
             while len(self._under_way) >= UNDER_WAY:
                 await self._take_oldest()
@@ -77,7 +77,7 @@ class Publisher:
         self._under_way.append((len(batch), asyncio.gather(*answers)))
 
     async def finish(self) -> None:
-        """Wait for all outstanding batches. Raises the error of a failed batch, after counting the others."""
+        """Wait for all outstanding batches and count them; then raise the first error, if any."""
         failure: Exception | None = None
         while self._under_way:
             try:
@@ -141,7 +141,7 @@ async def pub(flags: PubFlags, run: Run) -> int:
 
 
 async def _publish_all(flags: PubFlags, run: Run, publisher: Publisher, delimiter: bytes) -> Exception | None:
-    """Return the error that ended publishing early, or None, after waiting for outstanding batches."""
+    """Publish everything, and wait for outstanding batches. Returns the first error, or None."""
     failure: Exception | None = None
     try:
         now = asyncio.get_running_loop().time
@@ -175,7 +175,7 @@ async def _given(flags: PubFlags) -> AsyncIterator[Sequence[bytes]]:
 
 
 async def _read(flags: PubFlags, delimiter: bytes, stop: asyncio.Event) -> AsyncIterator[Sequence[bytes]]:
-    """The records of standard input in batches; records that were read do not wait for more input."""
+    """Yield the records of standard input in batches. A complete record does not wait for more input."""
     records = Records(delimiter)
     async for data in _standard_input(stop):
         for batch in batches(records.received(data), most=_most(flags), most_bytes=BATCH_BYTES):
@@ -186,12 +186,12 @@ async def _read(flags: PubFlags, delimiter: bytes, stop: asyncio.Event) -> Async
 
 
 def _most(flags: PubFlags) -> int:
-    """Most records in a batch; with a rate, those of a tenth of a second, to avoid bursts."""
+    """Return the largest number of records in a batch; with ``--rate``, at most those of a tenth of a second."""
     return min(flags.batch_size, max(1, flags.rate // 10)) if flags.rate else flags.batch_size
 
 
 async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
-    """Read any kind of standard input without blocking the event loop; ends when ``stop`` is set."""
+    """Yield the bytes of standard input of any kind, without blocking the event loop, until the end or ``stop``."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -203,7 +203,7 @@ async def _standard_input(stop: asyncio.Event) -> AsyncIterator[bytes]:
                 await asyncio.sleep(0)  # a regular file is always readable, and the event loop cannot watch it
             else:
                 try:
-                    # Watch only while input is wanted: an unread descriptor would wake every iteration of the loop.
+                    # Watch only while input is wanted: a watched descriptor with unread input keeps waking the loop.
                     await asyncio.wait((readable, stopped), return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     loop.remove_reader(STDIN)

@@ -47,7 +47,7 @@ class PubSubFlags(ConsumerFlags, env=""):
 
 
 class Subscriber(asyncio.Protocol):
-    """One client's connection after its request: receives the messages of a channel, one per line."""
+    """The connection of one client after its request. It sends the messages of a channel, one per line."""
 
     def __init__(self, topic: str, channel: str, server: PubSub) -> None:
         self.topic = topic
@@ -65,7 +65,7 @@ class Subscriber(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # resume_writing is called when everything was sent
+        self._transport.set_write_buffer_limits(high=0)  # so that resume_writing is called when everything was sent
         self.address = address_text(transport.get_extra_info("peername"))
         self._serving = asyncio.create_task(self._serve())
 

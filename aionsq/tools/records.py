@@ -1,4 +1,4 @@
-"""Splitting a byte stream into records, and limiting their rate. Pure functions of the bytes and times passed in."""
+"""Splitting a byte stream into records, and limiting their rate. No I/O and no clock: callers pass bytes and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Records:
         self._begun: list[bytes] = []  # a list, so that a long record is not copied at each read
 
     def received(self, data: bytes) -> list[bytes]:
-        """Process input, and return the records that it completes."""
+        """Process input and return the records that it completes."""
         first, *others = data.split(self._delimiter)
         self._begun.append(first)
         if not others:
@@ -29,7 +29,7 @@ class Records:
 
 
 def batches(records: Sequence[bytes], *, most: int, most_bytes: int) -> list[Sequence[bytes]]:
-    """Split into batches of at most ``most`` records and ``most_bytes`` bytes; a longer record is its own batch."""
+    """Split into batches of at most ``most`` records and ``most_bytes`` bytes. A longer record is a batch alone."""
     cut: list[Sequence[bytes]] = []
     start = size = 0
     for index, record in enumerate(records):

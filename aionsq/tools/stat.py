@@ -62,7 +62,7 @@ class Sample:
 
 
 def row(before: Mapping[str, Sample], now: Mapping[str, Sample]) -> str:
-    """One line: sums over the nodes in ``now``, and rates over the nodes in both samples."""
+    """Return one line: sums over the nodes in ``now``, and rates over the nodes that are also in ``before``."""
     ingress = egress = 0.0
     for address, sample in now.items():
         if address not in before:
@@ -157,7 +157,7 @@ class Watch:
         self._errors: dict[str, str] = {}
 
     async def sample(self) -> dict[str, Sample]:
-        """Read the channel from every node that has it; reports a server's failure once for each reason."""
+        """Read the channel from every node that has it. Reports each server's failure once, until it changes."""
         errors: dict[str, str] = {}
         addresses = await self._addresses(errors)
         topic, channel = self._flags.topic, self._flags.channel
@@ -180,7 +180,7 @@ class Watch:
         return samples
 
     def nothing_found(self) -> str:
-        """The reason why the first sample was empty."""
+        """Return the reason why the last sample was empty."""
         if self._errors:
             return "nobody answers"
         return f"failed to find channel({self._flags.channel}) in stats metadata for topic({self._flags.topic})"

@@ -45,7 +45,7 @@ class TailFlags(ConsumerFlags, env=""):
 
 
 class Printer:
-    """Writes messages to standard output up to a limit; each is finished once it is written."""
+    """Writes messages to standard output up to a limit, and finishes each once it is written."""
 
     def __init__(self, limit: int, print_topic: bool, enough: asyncio.Event) -> None:
         self.printed = 0
@@ -57,7 +57,7 @@ class Printer:
         self._unwritten: list[tuple[bytes, Message]] = []
 
     def show(self, topic: str, message: Message) -> None:
-        """Print the message at the end of this iteration of the event loop; beyond the limit, requeue it."""
+        """Print the message in the event loop's next iteration; requeue it if the limit is reached."""
         message.disable_auto_response()
         if self._left == 0 or self.failure is not None:
             message.requeue(timedelta(0), backoff=False)

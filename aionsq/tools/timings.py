@@ -9,7 +9,7 @@ FEW_WARNING = f"Warning: use of status-every < {FEW} provides low quality percen
 
 
 class Timings:
-    """Passes a line to ``tell`` after each ``every`` successes; 0: never."""
+    """Calls ``tell`` with a status line after every ``every`` successes; 0: never."""
 
     def __init__(self, every: int, prefix: str, tell: Callable[[str], None]) -> None:
         self._every = every
@@ -28,7 +28,7 @@ class Timings:
 
 
 class AddressTimings:
-    """Timings of each address, if there are several, and of all addresses together."""
+    """Timings of all addresses together and, if there are several, of each address."""
 
     def __init__(self, every: int, addresses: Sequence[str], tell: Callable[[str], None]) -> None:
         several = addresses if len(addresses) > 1 else ()

@@ -97,7 +97,7 @@ async def to_file(flags: ToFileFlags, run: Run) -> int:
     """Archive until stopped. Raises ToolFailed."""
     where = _checked(flags, run)
     rules = _rules(flags)
-    # Never give up: attempts also count the times that this tool was killed, and giving up would lose the message.
+    # Never give up: killing this tool also adds to the attempts of a message, and giving up would lose the message.
     # Touch messages, so that they are not redelivered to another consumer while they wait for a slow disk.
     defaults = ConsumerOptions(max_attempts=0, auto_touch=True, lookupd_poll_interval=timedelta(seconds=10))
     options = consumer_options(flags, NAME, defaults)
@@ -179,7 +179,7 @@ class Archivers:
         self._tasks.append(task)
 
     def reopen(self) -> None:
-        """Finish every file; called on SIGHUP."""
+        """Finish every file; the next message opens another one. Called on SIGHUP."""
         for each in self._archivers.values():
             each.reopen()
 
@@ -260,7 +260,7 @@ def _rules(flags: ToFileFlags) -> ArchiveRules:
 
 
 def _checked(flags: ToFileFlags, run: Run) -> Sources:
-    """The checks of nsq_to_file, in its order. Raises ToolFailed."""
+    """Check the flags as nsq_to_file does, in its order, and return the addresses. Raises ToolFailed."""
     if not flags.channel:
         raise ToolFailed("--channel is required")
     if flags.http_client_connect_timeout <= timedelta(0):

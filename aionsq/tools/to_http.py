@@ -64,7 +64,7 @@ class ToHTTPFlags(DeliveryFlags, env=""):
 
 
 class NotTaken(Exception):
-    """A server did not accept the message. ``unsent``: it could not be reached and received nothing of the message."""
+    """A server did not accept the message. ``unsent``: it was not reached, so it received nothing of the message."""
 
     def __init__(self, address: str, reason: str, *, unsent: bool = False) -> None:
         super().__init__(f"{address}: {reason}")
@@ -92,7 +92,7 @@ class Sender:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # one per simultaneous request, which --n limits
+            connector=aiohttp.TCPConnector(limit=0),  # one connection per simultaneous request; --n limits these
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._timeout,
             auto_decompress=False,  # response bodies are not used
@@ -125,7 +125,7 @@ class Sender:
 
 
 def _with_own(headers: dict[str, str], texts: Sequence[str]) -> dict[str, str]:
-    """The headers with those of ``--header``, which replace headers of the same name."""
+    """Return ``headers`` with those of ``--header``, which replace headers of the same name. Raises ToolFailed."""
     for text in texts:
         name, _, value = (part.strip() for part in text.partition(":"))
         if (
@@ -187,7 +187,7 @@ class Deliveries:
         tried: set[str] = set()
         for left in reversed(range(len(self._addresses))):
             address = self._pool.pick(time.monotonic())
-            if address in tried:  # other messages have advanced the turn meanwhile
+            if address in tried:  # the pool has picked addresses for other messages meanwhile
                 address = next(each for each in self._addresses if each not in tried)
             tried.add(address)
             try:
@@ -236,7 +236,7 @@ class Deliveries:
 
 
 def check(flags: ToHTTPFlags) -> None:
-    """Raises ToolFailed for missing or conflicting flags."""
+    """Raise ToolFailed for missing or conflicting flags."""
     if not flags.topic or not flags.channel:
         raise ToolFailed("--topic and --channel are required")
     if flags.content_type != CONTENT_TYPE:
@@ -247,7 +247,7 @@ def check(flags: ToHTTPFlags) -> None:
 
 
 def check_addresses(flags: ToHTTPFlags) -> None:
-    """Raises ToolFailed for missing addresses, GET addresses without ``%s``, and a fraction out of range."""
+    """Raise ToolFailed for missing addresses, GET addresses without exactly one ``%s``, and a fraction out of range."""
     if not flags.get and not flags.post:
         raise ToolFailed("--get or --post required")
     if flags.get and flags.post:

@@ -1,8 +1,8 @@
 """``nsq to-nsq``: publish each message of a channel to other nsqds.
 
 NSQ's nsq_to_nsq, with its flags. Differences: destinations that are not connected are skipped; messages are never given
-up; a message that is not JSON, where JSON is required, is requeued instead of lost (``--non-json`` changes this); the
-digits of numbers are kept; publishing a topic to itself is refused.
+up; if JSON is required, a message that is not JSON is requeued instead of lost (``--non-json`` changes this); numbers
+keep their digits; publishing a topic to itself is refused.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Destinations:
         await asyncio.gather(*(each.close() for each in self._producers.values()))
 
     def publish(self, topic: str, body: bytes) -> asyncio.Future[None]:
-        """Publish to the connected nsqd that the mode chooses. The future is like Producer's."""
+        """Publish to the connected nsqd that the mode chooses. Returns Producer's future, or one with ConnectFailed."""
         now = time.monotonic()
         for _ in self._producers:
             address = self._pool.pick(now)
@@ -227,7 +227,7 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
 
 
 def _refuse_circles(flags: ToNSQFlags, where: Sources, topics: Sequence[str]) -> None:
-    """Raises ToolFailed if a topic would be published to itself, in an endless loop."""
+    """Raise ToolFailed if a topic would be published to itself, in an endless loop."""
     if not flags.destination_topic or flags.destination_topic in topics:
         for address in flags.destination_nsqd_tcp_address:
             if address in where.nsqd_tcp_addresses:

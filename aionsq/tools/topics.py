@@ -92,7 +92,7 @@ async def look(options: Options, names: Sequence[str]) -> list[Survey]:
 
 
 async def meant(options: Options, name: str) -> str:
-    """A hint at a topic with a similar name."""
+    """Return a hint at a topic with a similar name, or an empty text."""
     near = get_close_matches(name, [row["name"] for row in (await survey(options.cluster)).topic_rows()], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
