@@ -25,7 +25,8 @@ REFUSED = "refused"
 REPEATED_WITHIN_S = 60
 """Equal refusals are recorded once in this time; each one is logged."""
 STRANGERS_WITHIN_S, STRANGERS_MOST = 60, 100
-"""Limit of recorded refusals of unknown callers within this time, so that they do not fill the database."""
+"""At most STRANGERS_MOST refusals of unknown callers are recorded within STRANGERS_WITHIN_S, so that they do not fill
+the database."""
 PURGED_EVERY_S = 3600
 BODY_LOOKED_AT = 64 * 1024
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -73,8 +74,8 @@ def refused(
     channel: str | None = None,
     attempted: bool = True,
 ) -> None:
-    """Record that a request of ``user`` was refused. Every refusal is logged. The audit trail has those of known users,
-    and those in which an unknown caller ``attempted`` to change something or to sign in.
+    """Log that a request was refused, and record it in the audit trail. ``user`` is None for an unknown caller, whose
+    refusal is recorded only if it ``attempted`` to change something or to sign in.
 
     Raises nothing, so that a request is refused even if neither Redis nor the database answers.
     """
@@ -108,7 +109,8 @@ def refused(
 
 
 def repeated(what: str, *, stranger: bool) -> bool:
-    """Whether the limit of such refusals is reached for now."""
+    """Count a refusal. Return whether it is not to be recorded: an equal one was recorded within REPEATED_WITHIN_S, or
+    the limit for unknown callers is reached."""
     if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
         return True
     if not stranger:
@@ -135,7 +137,7 @@ def purge_now_and_then() -> None:
 
 
 def printable(text: str) -> str:
-    """``text`` without the characters that PostgreSQL cannot store or terminals interpret."""
+    """``text`` with a replacement character for each character that PostgreSQL cannot store or terminals interpret."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 

@@ -106,7 +106,7 @@ def csv_lines(entries: QuerySet[AuditEntry]) -> Iterator[str]:
 
 
 def harmless(value: Any) -> Any:
-    """Quote a text that begins like a formula, because a spreadsheet would execute it."""
+    """Prefix a text that begins like a formula with an apostrophe, because a spreadsheet would execute it."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 

@@ -15,7 +15,10 @@ from nsqplatform.accounts.tokens import TokenRefused, user_of_token
 
 
 class Token(HttpBearer):
-    """``Authorization: Bearer <token>``. Needs no CSRF header: a browser never sends it by itself."""
+    """``Authorization: Bearer <token>``. Needs no CSRF header: a browser never sends it by itself.
+
+    ``enough`` is false for endpoints that refuse every token with 403.
+    """
 
     def __init__(self, permission: Permission, *, enough: bool = True) -> None:
         super().__init__()

@@ -40,11 +40,11 @@ class Forwarded:
 
 
 def client_of(peer: str, told: Iterable[str], trusted: Sequence[Network]) -> str:
-    """The rightmost address that is not a trusted proxy; ``peer`` if that is not a proxy itself, or if the next address
-    cannot be parsed.
+    """The client's address: the first one, from ``peer`` leftwards through the header, that is not a trusted proxy.
 
-    ``told`` are the values of the header. Each proxy appends the address of its client, so anything to the left of the
-    result was written by the client and is not trusted.
+    If all are trusted, it is the leftmost; if an address cannot be parsed, the one to its right. ``told`` are the
+    values of the header. Each proxy appends the address of its client, so the client may have written anything to the
+    left of the result, and it is not trusted.
     """
     client = peer
     for hop in reversed([hop.strip() for value in told for hop in value.split(",")]):

@@ -24,7 +24,8 @@ _valid_name = UnicodeUsernameValidator()
 
 
 def user_of_header(name: str | None, peer: str) -> User | None:
-    """The account that the header names; None without a name, or if ``peer`` (an IP) is not trusted.
+    """The account that the header names. None without a name, if ``peer`` (an IP) is not trusted, if the settings
+    refuse the name, if it is not a valid user name, or if the account is closed.
 
     The account is created if it does not exist. Its role is the higher one of its own and that in the settings; the
     latter is never stored, so it ends with the setting.
@@ -55,7 +56,7 @@ def user_of_header(name: str | None, peer: str) -> User | None:
 
 
 def role_of_name(name: str) -> Role | None:
-    """The role that the settings give to a user of the header."""
+    """The role that the settings give to a name in the header; None if they refuse it."""
     told = settings.NSQADMIN
     if name in told.admin_user:
         return Role.ADMIN

@@ -36,7 +36,8 @@ class User(AbstractBaseUser):
     USERNAME_FIELD = "username"
 
     via: str = ""
-    """How the current request was signed in: ``session``, ``header``, ``token NAME`` or ``script``. Not stored."""
+    """How the current request was signed in: ``session``, ``link``, ``header``, ``token NAME`` or ``script``. Not
+    stored."""
 
     def may(self, permission: Permission, topic: str | None = None) -> bool:
         """Return whether the account is active and its role allows ``permission``, with ``topic`` on that topic."""

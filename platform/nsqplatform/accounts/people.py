@@ -37,7 +37,7 @@ def checked_patterns(patterns: Sequence[str]) -> list[str]:
 def invite(
     *, by: User, username: str, role: Role, topic_patterns: Sequence[str], remote_address: str
 ) -> tuple[User, str]:
-    """Create an account without a password, and the path of a link that signs it in once.
+    """Create an account without a password. Return it, and the path of a link that signs it in once.
 
     Raises PermissionDenied; ValidationError for a name that is taken or malformed, or a malformed pattern.
     """
@@ -51,7 +51,10 @@ def invite(
 
 
 def new_link(*, by: User, user: User, remote_address: str) -> str:
-    """Create another sign-in link, for an owner who lost the first one or the password."""
+    """Create another sign-in link, for an owner who lost the first one or the password.
+
+    Raises PermissionDenied; ValidationError for a closed account.
+    """
     require(by, Permission.ADMINISTER)
     if not user.is_active:
         raise ValidationError("this account is closed: open it first")
@@ -71,7 +74,8 @@ def change(
 ) -> User:
     """Change the given values. Closing an account ends its sessions and links.
 
-    Raises PermissionDenied, User.DoesNotExist, and ValidationError if no admin would remain.
+    Raises PermissionDenied and User.DoesNotExist; ValidationError for a malformed pattern, if no admin would remain, or
+    if ``by`` closes their own account.
     """
     require(by, Permission.ADMINISTER)
     with transaction.atomic():

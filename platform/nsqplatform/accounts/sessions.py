@@ -14,6 +14,7 @@ from nsqplatform.accounts.models import Session, User
 from nsqplatform.accounts.tokens import hashed
 
 SEEN_NOTED_EVERY = timedelta(minutes=1)
+"""``seen_at`` is written at most this often."""
 
 
 class SessionStore(DatabaseSessions):

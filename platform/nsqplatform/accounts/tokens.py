@@ -30,8 +30,8 @@ def create_token(
 ) -> str:
     """Create a token and return it; it cannot be read again. ``role`` None: its owner's current role.
 
-    A token of the same name is replaced, or with ``replace`` false an error.
-    Raises ValidationError for a name that is empty, too long or taken, a role above the owner's, a time in the past.
+    An existing token of the same name is replaced if ``replace``. Raises ValidationError for a name that is empty, too
+    long or (unless ``replace``) taken, a role above the owner's, a time in the past, or if the account has MOST tokens.
     """
     role = Role(user.role) if role is None else role
     if higher(role, Role(user.role)) != Role(user.role):

@@ -11,7 +11,7 @@ from nsqwire import figures
 
 Scope: TypeAlias = Literal["channel", "topic", "node", "archive"]
 ARCHIVE = "archive"
-"""The name of the one subject that the scope ``archive`` has."""
+"""Name of the only subject of the scope ``archive``."""
 
 
 class Kind(Enum):
@@ -29,7 +29,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Metric:
-    """``field``: the column of the snapshot, empty if the value is computed. ``unit``: that of values in the API."""
+    """A metric that a rule can watch.
+
+    ``field`` is its column in the snapshot, empty if the value is computed. ``unit`` is that of its values in the API.
+    """
 
     scope: Scope
     name: str

@@ -37,7 +37,7 @@ FORGOTTEN_S = 3600.0
 
 @dataclass(frozen=True)
 class Fired:
-    """``began`` and ``at`` are unix seconds."""
+    """An alert that fired at ``at``; its metric went beyond the threshold at ``began``. Both are unix seconds."""
 
     rule: Rule
     subject: Subject
@@ -50,6 +50,8 @@ class Fired:
 
 @dataclass(frozen=True)
 class Resolved:
+    """A firing alert that was resolved at ``at``, in unix seconds."""
+
     rule_id: int
     subject: Subject
     resolution: str
@@ -74,7 +76,8 @@ class FiringAlert:
 
 @dataclass
 class Following:
-    """One enabled rule, with the state of its pending and firing subjects by the snapshot's keys."""
+    """One enabled rule, with the state of its pending and firing subjects. The keys are those of the snapshot's
+    rows."""
 
     rule: Rule
     matching: Matching
@@ -111,8 +114,8 @@ class Engine:
     # ---- what to evaluate
 
     def follow(self, rules: Iterable[Rule], *, now: float) -> list[Resolved]:
-        """Set the rules; disabled ones are ignored. Returns the firing alerts of deleted rules, and of rules that watch
-        another metric now, as resolved."""
+        """Set the rules; disabled ones are ignored. Returns, as resolved, the firing alerts of rules that were deleted
+        or disabled or that watch another metric now."""
         wanted = {rule.pk: rule for rule in rules if rule.enabled}
         over: list[Resolved] = []
         for number, following in list(self._rules.items()):
@@ -136,9 +139,11 @@ class Engine:
     def restore(
         self, firing: Iterable[Alert], pending: Mapping[int, Mapping[str, float]], *, now: float, known: float
     ) -> list[Resolved]:
-        """Restore the state of another collector, after :meth:`follow`: firing alerts, and by rule and key the times at
-        which pending subjects went beyond the threshold, as of ``known``. Return the alerts of rules that no longer
-        exist, as resolved."""
+        """Take over the alerts of a previous collector. Call it after :meth:`follow`.
+
+        ``pending``: by rule and key, when the subject went beyond the threshold, as stored at ``known``. Times are unix
+        seconds. Returns, as resolved, the firing alerts of rules that no longer exist or that watch another metric.
+        """
         over: list[Resolved] = []
         for alert in firing:
             subject = Subject(alert.topic, alert.channel, alert.node)
@@ -241,7 +246,7 @@ class Engine:
 
     @staticmethod
     def _suspects(following: Following, column: np.ndarray) -> list[str]:
-        """A fast filter: the keys that may be beyond the threshold. It misses none, because a snapshot's sums are never
+        """The keys that may be beyond the threshold; a fast filter. It misses none, because a snapshot's sums are never
         less than the shares of the nodes that answer."""
         values, threshold = column[following.places], following.rule.threshold
         beyond = values > threshold if following.rule.comparison == Rule.Comparison.ABOVE else values < threshold

@@ -38,7 +38,7 @@ RULES_EVERY_S = 60.0
 """Interval at which rules are read even without a notification of a change, which may be lost if Redis is down."""
 SWEPT_EVERY_S = 3600.0
 AWAY_S = 10.0
-"""After this time without a snapshot, another collector may have run meanwhile."""
+"""If this much time passes without a snapshot, another collector may have run meanwhile."""
 DELIVERED_AT_ONCE = 4
 LONGEST_WAIT_S = 300.0
 """Longest time between two attempts to deliver to a failing notifier."""
@@ -187,7 +187,7 @@ class Alerting:
         await publish(redis, [(CLUSTER, message)])
 
     async def _repeat(self) -> None:
-        """Send browsers a message every REPEATED_EVERY_S while alerts fire, in case they missed one."""
+        """Send browsers a message every REPEATED_EVERY_S if there are rules, in case a browser missed one."""
         assert self._engine is not None
         now = time.monotonic()
         if self._engine.firing() and now - self._repeated_at >= REPEATED_EVERY_S:

@@ -20,7 +20,8 @@ VERSION = "nsq:alerts:version"
 ASKED = "nsq:alerts:asked"
 """A counter of changes by people; the collector reads it with every poll."""
 TOLD_MOST = 100
-"""Alerts in one message. With more, a version is skipped, so that browsers request all alerts."""
+"""Maximum number of alerts in one message. If more changed, a version is skipped, so that browsers request all
+alerts."""
 
 
 class AlertsMessage(TypedDict):

@@ -41,7 +41,8 @@ class Severity(models.TextChoices):
 
 
 class Rule(models.Model):
-    """A metric of the archive or of some channels, topics or nodes, and the threshold that it may not stay beyond."""
+    """An alert rule: a metric of some channels, topics or nodes or of the archive, and a threshold. An alert fires when
+    the metric has been beyond the threshold for ``hold_s``."""
 
     class Scope(models.TextChoices):
         CHANNEL = "channel"

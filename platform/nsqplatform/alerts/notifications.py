@@ -16,7 +16,7 @@ from nsqplatform.alerts.models import Alert, Notice, Notifier
 from nsqplatform.alerts.wording import Event
 
 NEWS_FOR = timedelta(days=1)
-"""No notification is sent of an alert that was resolved longer ago than this."""
+"""No notification is sent about an alert that was resolved longer ago than this."""
 
 
 @dataclass(frozen=True)

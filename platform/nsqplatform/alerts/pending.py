@@ -44,7 +44,7 @@ def pending(*, limit: int) -> PendingsOut:
 
 
 def _detail(rule: Rule, key: str, began: float, fires: float) -> PendingOut:
-    # The snapshot's keys: a node's id, a topic's name, `topic/channel`; no name contains a slash. The archive has none.
+    # The snapshot's keys: a node's id, a topic's name, `topic/channel`; no name contains a slash.
     topic, _, channel = ("", "", "") if rule.scope in ("node", "archive") else key.partition("/")
     copied = ("severity", "scope", "metric", "comparison", "threshold", "hold_s")
     values = {name: getattr(rule, name) for name in copied} | {

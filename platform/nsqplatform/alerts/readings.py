@@ -1,7 +1,8 @@
 """The values of a rule's metric in a snapshot, and whether they are beyond the threshold.
 
 A snapshot's sums contain the last counts of nodes that do not answer; its rates do not. The current counts of such a
-node are unknown, so a sum is taken without it, as a lower bound, which can be above a threshold but never below one.
+node are unknown, so a sum is taken without it. That sum is a lower bound: it can show that the value is above a
+threshold, never that it is below one.
 """
 
 from __future__ import annotations
@@ -220,12 +221,13 @@ def subject_of(scope: str, row: Row) -> Subject:
 
 
 def holders_of(row: Row) -> list[str]:
-    """The nodes of a topic or channel."""
+    """The nodes of a topic or channel; empty for the row of a node or of the archive."""
     return [share["node"] for share in row.get("nodes", ())]
 
 
 def detail_of(metric: Metric, row: Mapping[str, Any]) -> str:
-    """The node's own message, for a flag; the names of damaged files, for the archive."""
+    """The node's own message, for a flag; the first damaged file and the number of others, for the archive; else
+    empty."""
     if metric.scope == "archive":
         first, others = row["first_damaged_file"], (row["damaged_file_count"] or 0) - 1
         return f"{first} and {others:,} more" if others > 0 else str(first)

@@ -26,7 +26,7 @@ def rules() -> QuerySet[Rule]:
 
 
 def rule(rule_id: int) -> Rule:
-    """Raises Http404."""
+    """The rule, with its ``firing_count``. Raises Http404."""
     found = rules().filter(pk=rule_id).first()
     if found is None:
         raise Http404(f"there is no alert rule {rule_id}")
@@ -38,7 +38,7 @@ def notifiers() -> QuerySet[Notifier]:
 
 
 def notifier(notifier_id: int) -> Notifier:
-    """Raises Http404."""
+    """The notifier, with its ``rule_count``. Raises Http404."""
     found = notifiers().filter(pk=notifier_id).first()
     if found is None:
         raise Http404(f"there is no notifier {notifier_id}")
@@ -54,7 +54,8 @@ def alerts(
     before: int | None = None,
     limit: int = 500,
 ) -> QuerySet[Alert]:
-    """Newest first; ``subject``: words in topic, channel or node; ``before``: id of the last alert already seen."""
+    """The alerts in a state, newest first. ``subject``: words that occur in topic, channel or node. ``before``: id of
+    the last alert already seen."""
     found = Alert.objects.filter(state=state)
     if severity is not None:
         found = found.filter(severity=severity)
@@ -69,7 +70,7 @@ def alerts(
 
 
 def alert(alert_id: int) -> Alert:
-    """Raises Http404."""
+    """The alert. Raises Http404."""
     found = Alert.objects.filter(pk=alert_id).first()
     if found is None:
         raise Http404(f"there is no alert {alert_id}")
@@ -91,14 +92,14 @@ def active_silences(*, at: datetime) -> QuerySet[Silence]:
 
 
 def silenced_until(alert: Alert, silences: Iterable[Silence], *, at: datetime) -> datetime | None:
-    """When the last silence that covers the alert ends; None if none does, or the alert does not fire."""
+    """The end of the last silence that covers the alert; None if none does, or if the alert does not fire."""
     if alert.state != Alert.State.FIRING:
         return None
     return max((silence.ends_at for silence in silences if silence.covers(alert, at=at)), default=None)
 
 
 def counts() -> CountsOut:
-    """Numbers of firing alerts: unattended ``critical`` and ``warning``, ``acknowledged``, ``silenced``."""
+    """Numbers of firing alerts. ``critical`` and ``warning`` count those that are neither acknowledged nor silenced."""
     now = timezone.now()
     active = list(active_silences(at=now))
     found = CountsOut(critical=0, warning=0, acknowledged=0, silenced=0)
@@ -124,7 +125,7 @@ def silences(*, ended: bool, before: int | None, limit: int) -> QuerySet[Silence
 
 
 def silence(silence_id: int) -> Silence:
-    """Raises Http404."""
+    """The silence. Raises Http404."""
     found = Silence.objects.select_related("rule").filter(pk=silence_id).first()
     if found is None:
         raise Http404(f"there is no silence {silence_id}")

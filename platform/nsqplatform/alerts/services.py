@@ -28,7 +28,7 @@ class NotFiring(Exception):
 
 
 def _changed(*alert_ids: int) -> None:
-    """Announce the change after commit, so that receivers read the new state."""
+    """Tell browsers and the collector of the change after commit, so that they read the new state."""
     transaction.on_commit(partial(announce, alert_ids, asked=True))
 
 
@@ -36,13 +36,13 @@ def _changed(*alert_ids: int) -> None:
 
 
 def unsaved_rule(values: dict[str, Any]) -> Rule:
-    """A checked rule of these values, not saved. Raises ValidationError that names the field."""
+    """Return a checked rule with these values, not saved. Raises ValidationError that names the field."""
     rule = Rule(**{name: value for name, value in values.items() if name != "notifiers"})
     return _checked(rule)
 
 
 def create_rule(*, values: dict[str, Any], by: User, remote_address: str) -> Rule:
-    """Raises PermissionDenied, or ValidationError naming the field."""
+    """Create a rule. Raises PermissionDenied, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     rule = unsaved_rule(values)
     rule.created_by = by.username
@@ -147,7 +147,7 @@ def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
 
 
 def create_notifier(*, values: dict[str, Any], by: User, remote_address: str) -> Notifier:
-    """Raises PermissionDenied, or ValidationError naming the field."""
+    """Create a notifier. Raises PermissionDenied, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     notifier = _saved(Notifier(**values, created_by=by.username))
     _record_notifier("create notifier", notifier, by, remote_address)
@@ -227,8 +227,11 @@ def _saved(notifier: Notifier, only: Sequence[str] | None = None) -> Notifier:
 
 
 def _require_attending(by: User, *, topic: str, otherwise: str = "nodes") -> None:
-    """``topic`` empty: the alert or silence concerns what ``otherwise`` names, which a limited operator may not act
-    on."""
+    """Raise PermissionDenied unless ``by`` may attend to alerts of ``topic``.
+
+    An empty ``topic`` is for alerts and silences of ``otherwise``, which an operator with topic patterns may not act
+    on.
+    """
     require(by, Permission.ATTEND, topic=topic or None)
     if not topic and limits_of(by):
         raise PermissionDenied(f"you may act on topics {', '.join(limits_of(by))}, not on {otherwise}")
@@ -252,7 +255,7 @@ def acknowledge(*, alert_id: int, note: str, by: User, remote_address: str) -> A
 
 
 def withdraw_acknowledgement(*, alert_id: int, by: User, remote_address: str) -> Alert:
-    """Raises PermissionDenied, Http404 or NotFiring."""
+    """Remove the acknowledgement: notifications are repeated again. Raises PermissionDenied, Http404 or NotFiring."""
     alert = _attended(alert_id, by)
     return _written(
         alert,
@@ -285,7 +288,7 @@ def _attended(alert_id: int, by: User) -> Alert:
 
 
 def _written(alert: Alert, values: dict[str, Any], told: tuple[str, str], by: User, remote_address: str) -> Alert:
-    """Change the alert if it fires, safe against concurrent changes by the collector."""
+    """Change the alert if it still fires; otherwise raise NotFiring. The collector may resolve it concurrently."""
     with transaction.atomic():
         if not Alert.objects.filter(pk=alert.pk, state=Alert.State.FIRING).update(**values):
             raise NotFiring(f"alert {alert.pk} is already resolved")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 GAP_S = 30.0
-"""After this time without a known value of a subject, hold times start again."""
+"""If the value of a subject is unknown for longer than this, its hold times start again."""
 
 
 class Event(Enum):
@@ -19,8 +19,8 @@ class Event(Enum):
 
 @dataclass(slots=True)
 class Standing:
-    """State of a pending or firing subject. ``began``: when it went beyond the threshold; ``known``: time of the last
-    known value; ``well_since``: while firing, the time since which it is within the threshold."""
+    """The state of a pending or firing subject. ``began``: when it went beyond the threshold. ``known``: time of the
+    last known value. ``well_since``: when a firing subject came back within the threshold; None while it is beyond."""
 
     began: float
     known: float

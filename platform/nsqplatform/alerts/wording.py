@@ -13,7 +13,7 @@ from nsqplatform.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
 NAMED_MOST = 20
-"""Alerts in one message; the others are counted."""
+"""Maximum number of alerts listed in one message; the others are counted."""
 RESOLUTIONS: dict[str, str] = {
     Alert.Resolution.CLEARED: "",
     Alert.Resolution.GONE: " It no longer exists.",
@@ -23,7 +23,7 @@ RESOLUTIONS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Message:
-    """``title`` is one line; ``text`` is for people; ``fields`` are JSON for programs."""
+    """A notification. ``title`` is one line; ``text`` is for people; ``fields`` are JSON for programs."""
 
     title: str
     text: str
@@ -63,7 +63,8 @@ def test_message(by: str) -> Message:
 
 
 def line_of(alert: Alert) -> str:
-    """``orders/billing: depth 1,234 messages, above 1,000 for 60 s``; the detail is in parentheses."""
+    """One alert in one line, such as ``orders/billing: depth 1,234 messages, above 1,000 for 60 s``. The alert's detail
+    is in parentheses."""
     metric = alert.watched
     detail = f" ({alert.detail})" if alert.detail else ""
     if metric.is_flag:
@@ -85,7 +86,7 @@ def number(value: float) -> str:
 
 
 def lasting(seconds: int) -> str:
-    """``45 s``, ``3 min``, ``2 h 5 min``, ``3 days``."""
+    """A duration for people: ``45 s``, ``3 min``, ``2 h 5 min``, ``3 days``."""
     if seconds < 120:
         return f"{seconds} s"
     if seconds < 7200:

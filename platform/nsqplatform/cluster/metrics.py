@@ -1,4 +1,4 @@
-"""The platform's own figures for Prometheus. Each process counts its own; the collector, which listens on no port,
+"""The platform's own metrics for Prometheus. Each process counts its own; the collector, which listens on no port,
 stores its text in Redis with every poll, and the web process serves both."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import generate_latest
 
-disable_created_metrics()  # a series more for each counter, which Prometheus' text format has no use for
+disable_created_metrics()  # they would add a series to each counter, which Prometheus does not need
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)
 LATE_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

@@ -1,4 +1,4 @@
-"""Redis: what the collector, the web processes and the actions share."""
+"""The data in Redis that the collector, the web processes and the actions share."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Channel(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The group of the websockets that watch it, a digest because group names have a small alphabet."""
+        """The group of the websockets that watch it; a digest, so that its length does not depend on names."""
         return "clients." + hashlib.sha256(f"{self.topic}/{self.name}".encode()).hexdigest()[:32]
 
 
@@ -103,8 +103,9 @@ async def store_snapshot(
     *,
     has_all: bool,
 ) -> None:
-    """``addresses`` by node id; ``registries``: the last error of each, None if it answered; ``metrics``: the
-    collector's own; ``damaged_files``: None if the archive could not be listed; ``has_all``: as in STATE."""
+    """Store a snapshot and what belongs to it. ``addresses`` by node id; ``registries``: the last error of each, None
+    if it answered; ``metrics``: the collector's own; ``damaged_files``: None if the archive could not be listed;
+    ``has_all``: as in STATE."""
     names = orjson.dumps(sorted(snapshot.topics))
     state = {
         "version": snapshot.version,
@@ -169,7 +170,7 @@ async def renew_watches(redis: AsyncRedis, views: Iterable[View], watched: Itera
 
 
 async def acquire_collector(redis: AsyncRedis, holder: str) -> bool:
-    """Become, or stay, the active collector. False while another one is."""
+    """Become, or remain, the active collector. Returns False while another one is active."""
     if await redis.set(COLLECTOR, holder, nx=True, px=COLLECTOR_EXPIRES_MS):
         return True
     if await redis.get(COLLECTOR) != holder.encode():

@@ -117,7 +117,8 @@ def on_malformed_request(request: HttpRequest, error: ValidationError) -> HttpRe
     errors = []
     for problem in error.errors:
         source, *where = problem["loc"]
-        field = ".".join(str(part) for part in (where[1:] if source == "body" else where))  # a body's first is our own
+        # The first part of a path in the body is the name of the endpoint's parameter, not of a field.
+        field = ".".join(str(part) for part in (where[1:] if source == "body" else where))
         errors.append((field, problem["msg"]) if field else ("", f"{source}: {problem['msg']}"))
     return refuse_fields(request, errors)
 

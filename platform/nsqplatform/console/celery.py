@@ -1,4 +1,4 @@
-"""The Celery app: ``celery -A console.celery worker`` and ``… beat``."""
+"""The Celery app: ``celery -A nsqplatform.console.celery worker`` and ``… beat``."""
 
 from __future__ import annotations
 

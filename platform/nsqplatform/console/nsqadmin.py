@@ -36,7 +36,7 @@ log = logging.getLogger(PROGRAM)
 
 
 class CannotStart(Exception):
-    """The reason, in nsqadmin's words."""
+    """nsqadmin cannot start; the message has the reason, in nsqadmin's words."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(settings: AdminSettings) -> None:
-    """Raises CannotStart."""
+    """Check the settings, before anything is started. Raises CannotStart."""
     if not settings.nsqd_http_address and not settings.lookupd_http_address:
         raise CannotStart("--nsqd-http-address or --lookupd-http-address required")
     if settings.nsqd_http_address and settings.lookupd_http_address:

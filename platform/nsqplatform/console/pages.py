@@ -1,4 +1,4 @@
-"""The pages: one file, the web app, is served for all of them and shows the page of the URL."""
+"""Serves the web app: one HTML file for all its pages, which shows the page of the URL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = re.compile(
 @never_cache
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
-    """Serve the web app, which shows its sign-in page to users who are not signed in."""
+    """Serve the web app. A browser that is not signed in is redirected to the sign-in page, which the web app shows."""
     known = PAGES.fullmatch(request.path_info) is not None
     if not known and "text/html" not in request.headers.get("Accept", ""):
         # A script's request: the same response as nsqadmin's.

@@ -38,6 +38,8 @@ class Brake:
 
 
 class BrakingServer(Server):
+    """Daphne's server, with a Brake for each websocket."""
+
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
         # Daphne applies its limit of received messages to sent ones too, and a snapshot may be larger.
         limit, protocol.maxMessagePayloadSize = getattr(protocol, "maxMessagePayloadSize", 0), 0

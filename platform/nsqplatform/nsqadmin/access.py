@@ -1,8 +1,9 @@
 """Authentication and authorization of requests to nsqadmin's endpoints.
 
 Credentials are tried in this order: a bearer token, the header of a trusted proxy, a session. Without any, the request
-has the role of ``--script-role``, by default none. Requests with credentials that a browser sends by itself (all but
-the token) must use our own host and, if they change something, come from our own pages.
+has the role of ``--script-role``, by default none. A request without a token must name one of ALLOWED_HOSTS as its host
+and, if it changes something, must not come from a page of another site, because browsers send the other credentials by
+themselves.
 """
 
 from __future__ import annotations
@@ -115,14 +116,15 @@ def client_of(scope: dict[str, Any]) -> str:
 
 
 def forbid_other_hosts(headers: dict[bytes, bytes]) -> None:
-    """Refuse other host names. With a name that resolves to us, a browser would treat another site's page as ours."""
+    """Refuse requests for other host names. Otherwise a site whose name resolves to this server could send requests
+    from its pages as if they were ours."""
     host, _ = split_domain_port(headers.get(b"host", b"").decode("latin-1"))
     if host and not validate_host(host, settings.ALLOWED_HOSTS):
         raise HTTPError(400, "INVALID_HOST")
 
 
 def forbid_other_sites(headers: dict[bytes, bytes]) -> None:
-    """Refuse posts from pages of other sites, which the browser marks."""
+    """Refuse requests from pages of other sites, by the headers that browsers add."""
     if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
         raise HTTPError(403, "FORBIDDEN")
     origin = headers.get(b"origin")

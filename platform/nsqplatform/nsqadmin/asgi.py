@@ -93,7 +93,7 @@ class NsqadminFirst:
 
 
 def unbased(websockets: Application) -> Application:
-    """The router of websockets, with paths without the base path."""
+    """Return ``websockets`` behind a step that removes the base path from paths."""
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await websockets({**scope, "path": scope["path"].removeprefix(settings.NSQADMIN.base)}, receive, send)
@@ -139,7 +139,8 @@ def header_list(head: bytes) -> list[tuple[bytes, bytes]]:
 
 @lru_cache(maxsize=8)
 def packed(body: bytes, how: str) -> bytes:
-    """``gzip``, or ``deflate`` without the zlib header, as in nsqadmin. A snapshot's answers are compressed once."""
+    """Compress ``body`` as ``gzip``, or as ``deflate`` without the zlib header, as nsqadmin does. The cache compresses
+    a snapshot's answer once."""
     if how == "gzip":
         return gzip.compress(body, 1)
     squeezer = zlib.compressobj(1, wbits=-15)
@@ -147,7 +148,7 @@ def packed(body: bytes, how: str) -> bytes:
 
 
 def wanted_packing(scope: Scope) -> str:
-    """The first of the two in ``Accept-Encoding``; empty if it has neither."""
+    """The first of ``gzip`` and ``deflate`` in ``Accept-Encoding``; empty if it has neither."""
     for name, value in scope["headers"]:
         if name == b"accept-encoding":
             for part in value.decode("latin-1").split(","):

@@ -48,7 +48,8 @@ def without_credentials(url: str) -> str:
 
 
 class Graphite:
-    """The targets, by the settings of statsd; ``node`` is ``*`` for all."""
+    """Targets in graphite by the statsd settings, URLs of graphs, and requests to graphite. ``node`` is ``*`` for all
+    nodes."""
 
     def __init__(self, settings: AdminSettings) -> None:
         self.settings = settings
@@ -73,14 +74,17 @@ class Graphite:
             yield from self._graph(title, self.target(key, topic=topic, channel=channel), timeframe, key)
 
     def of_node(self, node: str, timeframe: str) -> Iterator[tuple[str, str]]:
-        """As above, for a node's memory, which only Go's nsqd reports."""
+        """Title and URL of each graph of a node's memory, which only Go's nsqd reports; empty without graphite."""
         for key, title in NODE_GRAPHS.items():
             target = self.metric(f"mem.{key}", gauge=key in GAUGES, node=node)
             yield from self._graph(title, target, timeframe, key)
 
     def _graph(self, title: str, target: str, timeframe: str, key: str) -> Iterator[tuple[str, str]]:
-        """The URL of the large graph; through our proxy if it is enabled, because browsers may not reach graphite. The
-        URL does not contain our credentials for graphite."""
+        """Yield title and URL of a large graph; nothing without graphite.
+
+        The URL is that of our proxy if it is enabled, because browsers may not reach graphite. It does not contain our
+        credentials for graphite.
+        """
         at = self.settings.base if self.settings.proxy_graphite else without_credentials(self.settings.graphite_url)
         if not self.settings.graphite_url:
             return

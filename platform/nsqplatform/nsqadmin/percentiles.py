@@ -30,7 +30,8 @@ def of_node(latency: Latency | None) -> dict[str, Any]:
 
 
 def of_all(latencies: Sequence[Latency | None], *, topic: str, channel: str) -> dict[str, Any]:
-    """Quantiles in the nodes' order. ``min`` and ``max`` ignore nodes without samples, unless no node has samples."""
+    """The percentiles of several nodes; quantiles in the nodes' order. ``min`` and ``max`` ignore nodes without
+    samples, unless no node has samples."""
     held: dict[float, list[tuple[float, int]]] = {}
     for latency in latencies:
         count, found = _counted(latency)

@@ -34,11 +34,13 @@ class Reads:
         return self.with_message({"topics": {topic: channels or None for topic, channels in inactive.items()}})
 
     async def topic(self, name: str) -> Body:
-        """Raises HTTPError 404 for an unknown topic. A topic that only registries have is all zeros."""
+        """A topic over all its nodes; all zeros if only registries have it. Raises HTTPError 404 for an unknown
+        topic."""
         return self.with_message(topic_aggregate(name, await self._held(name)))
 
     async def channel(self, topic: str, name: str) -> Body:
-        """Raises HTTPError 404 for a topic or channel that does not exist."""
+        """A channel over all its nodes, with its clients. Raises HTTPError 404 for a topic or channel that does not
+        exist."""
         held: list[tuple[Node, ChannelStats]] = []
         for node, each in await self._held(topic, name, include_clients=True):
             held += [(node, channel) for channel in each.channels if channel.channel_name == name]
@@ -65,7 +67,7 @@ class Reads:
         return self.with_message({"nodes": shapes or None})
 
     async def node(self, name: str) -> Body:
-        """Raises HTTPError 404 for a node that is not listed."""
+        """A node's topics, channels and clients. Raises HTTPError 404 for a node that is not listed."""
         node = next((each for each in await self.discovery.nodes() if each.id == name), None)
         if node is None:
             raise HTTPError(404, "NODE_NOT_FOUND")

@@ -99,7 +99,7 @@ class AdminSettings(Settings, env="NSQADMIN_"):
 
     @property
     def config_networks(self) -> tuple[Network, ...] | None:
-        """None for any."""
+        """The networks that may use ``/config``; None for any."""
         cidr = self.allow_config_from_cidr
         return networks("allow-config-from-cidr", [cidr]) if cidr else None
 

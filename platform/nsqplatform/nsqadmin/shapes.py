@@ -97,7 +97,7 @@ def channel_shape(node: Node, topic: str, channel: ChannelStats, *, with_clients
 
 
 def client_shape(node: Node, client: ClientStats) -> Shape:
-    """``connected`` is nanoseconds since ``connect_ts``, in whole seconds."""
+    """A client. ``connected`` is the time since ``connect_ts`` in nanoseconds, to the second."""
     connected = max(0, int(time.time()) - client.connect_ts) if client.connect_ts else 0
     shape = {
         "node": node.id,
@@ -192,7 +192,8 @@ def channel_aggregate(topic: str, name: str, held: Sequence[tuple[Node, ChannelS
 
 
 def nearness(client: Shape) -> tuple[Any, ...]:
-    """Sort by node; within a node, clients of its zone first, then those of its region, then by region and zone."""
+    """A sort key: by node; within a node, clients of its zone first, then those of its region, then by region and
+    zone."""
     region, zone = client.get("topology_region", ""), client.get("topology_zone", "")
     same_region = bool(region) and region == client.get("node_topology_region")
     same_zone = bool(zone) and zone == client.get("node_topology_zone")

@@ -1,7 +1,7 @@
-"""Answers ``/api/topics`` and ``/api/counter`` from the collector's snapshot, if it is equivalent to a query.
+"""Answers ``/api/topics`` and ``/api/counter`` from the collector's snapshot, if a query would give the same result.
 
-It is while the snapshot is fresh and complete, and no action was performed in the last few seconds. Otherwise, there is
-no answer here, and the cluster is queried.
+The condition is that the snapshot is recent and complete, and no action was performed in the last few seconds.
+Otherwise the methods return None, and the caller queries the cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Celery beat for reports, with cron lines as in :mod:`reports.cron`. Each request has the time of sending."""
+"""Celery beat's scheduler for reports. It reads cron lines as :mod:`reports.cron` does, and adds the time of sending to
+each request of a run."""
 
 from __future__ import annotations
 
@@ -62,6 +63,6 @@ class Scheduler(DatabaseScheduler):
     Entry = Entry
 
     def _get_crontab_exclude_query(self) -> Q:
-        """Exclude no entries. By default, beat reads an entry only near its hour: a report that was due while beat was
-        down would be requested a day later, two hours early."""
+        """Exclude no entries. By default, beat reads an entry only around its hour. A report that was due while beat
+        was down would then be requested almost a day late, two hours before it is due again."""
         return Q(pk__in=())

@@ -4,8 +4,9 @@ Five fields, ``minute hour day-of-month month day-of-week``, or ``@hourly``, ``@
 As in Celery, and unlike in crontab(5), a day must match both day fields.
 
 When clocks change, the rules are those of Debian's cron. A line whose minute or hour begins with ``*`` follows the
-clock: ``*/30 * * * *`` is due each half hour, also in the repeated hour. Other lines are due once a day: in a repeated
-hour the first time; in a skipped hour, later by as much as the clock was set forward.
+clock: ``*/30 * * * *`` is due each half hour, also in the repeated hour. Other lines are due once
+a day at each of their times: in a repeated hour, the first time; in a skipped hour, later by as much as the clock was
+set forward.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Cron:
 
     @classmethod
     def parse(cls, line: str) -> Cron:
-        """Raises BadCron."""
+        """Parse a line or a macro such as ``@daily``. Raises BadCron."""
         line = line.strip()
         if line.startswith("@"):
             if line.lower() not in MACROS:

@@ -139,7 +139,8 @@ class ReportRun(models.Model):
         return self.finished_at + timedelta(days=self.keep_days)
 
     def must_wait(self, *, at: datetime) -> bool:
-        """Return whether it may not start yet: a retry before its time, or after an older run of its schedule."""
+        """Return whether it may not start yet: a retry before its time, or a run whose schedule has an older unfinished
+        run."""
         if self.not_before is not None and at < self.not_before:
             return True
         if self.report_id is None:
@@ -168,7 +169,7 @@ class ReportRun(models.Model):
         self.rows, self.progress, self.stage = rows, 1.0, ""
 
     def fail(self, *, error: str, at: datetime) -> None:
-        """Raises WrongState if it has ended."""
+        """Set the state to failed. Raises WrongState if the run has ended."""
         self._be(*self.UNFINISHED, to="fail")
         self._finish(self.State.FAILED, at)
         self.error = error

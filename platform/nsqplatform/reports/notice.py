@@ -19,7 +19,7 @@ def ways(report: Report) -> list[Way]:
 
 
 def send(report: Report, run: ReportRun, way: Way) -> None:
-    """Raises outbound.Undelivered."""
+    """Send the notification of a run's end. Raises outbound.Undelivered."""
     text = text_of(report, run)
     if way == "webhook":
         outbound.post(report.notify_webhook, text=text, fields=fields_of(report, run))

@@ -60,7 +60,8 @@ def changing(run_id: int) -> Iterator[ReportRun]:
 def execute(run_id: int) -> ReportRun | None:
     """Execute a queued run, and return it after its end.
 
-    Returns None for a run that is not queued (cancelled, or delivered twice) or must wait; it is not changed.
+    Returns None if the run is not queued (cancelled, or delivered twice) or must wait: then it is not changed. Also
+    returns None if it was closed as abandoned meanwhile.
     """
     try:
         with changing(run_id) as run:

@@ -19,7 +19,7 @@ TASK = "reports.run_scheduled"
 
 
 def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> None:
-    """Raises ValidationError, with the field."""
+    """Check when a schedule is due. Raises ValidationError, with the field."""
     if (cron is None) == (every_seconds is None):
         raise ValidationError("a schedule has either cron or every_seconds")
     try:
@@ -34,7 +34,7 @@ def check(*, cron: str | None, every_seconds: int | None, time_zone: str) -> Non
 
 
 def check_notification(*, on: str, webhook: str, email: str) -> None:
-    """Raises ValidationError, with the field."""
+    """Check a schedule's notification settings. Raises ValidationError, with the field."""
     if webhook:
         try:
             URLValidator(schemes=["http", "https"])(webhook)

@@ -21,7 +21,7 @@ def schedules() -> QuerySet[Report]:
 
 
 def schedule(report_id: int) -> Report:
-    """Raises Http404."""
+    """The schedule. Raises Http404."""
     report = schedules().filter(pk=report_id).first()
     if report is None:
         raise Http404(f"there is no schedule {report_id}")
@@ -38,7 +38,7 @@ def parquet(run_id: int) -> Path:
 def runs(
     *, limit: int, before: int | None, job: str | None, state: str | None = None, schedule_id: int | None = None
 ) -> QuerySet[ReportRun]:
-    """Newest first; ``before`` is the id of the last run already seen."""
+    """The runs that match all given values, newest first. ``before`` is the id of the last run already seen."""
     found = ReportRun.objects.all()
     if before is not None:
         found = found.filter(pk__lt=before)
@@ -52,7 +52,7 @@ def runs(
 
 
 def run(run_id: int) -> ReportRun:
-    """Raises Http404."""
+    """The run. Raises Http404."""
     found = ReportRun.objects.filter(pk=run_id).first()
     if found is None:
         raise Http404(f"there is no run {run_id}")
@@ -60,7 +60,7 @@ def run(run_id: int) -> ReportRun:
 
 
 def result(run_id: int) -> Result:
-    """Raises Http404 or NoResult."""
+    """The result of a run. Raises Http404 or NoResult."""
     found = run(run_id)
     if found.state != ReportRun.State.SUCCEEDED:
         raise NoResult(f"run {run_id} has no result: it is {found.state}")

@@ -44,14 +44,15 @@ def request_run(
 
 
 def run_schedule(*, report_id: int, by: User, remote_address: str = "") -> ReportRun:
-    """Queue a run of a schedule now, as if it were due. Raises PermissionDenied or Http404."""
+    """Queue a run of a schedule now, as if it were due. Raises PermissionDenied, Http404 or ValidationError."""
     report = selectors.schedule(report_id)
     _may_run(report.job, by)
     return _queued(tasks.run_of(report, requested_by=by.username), by, remote_address)
 
 
 def _may_run(job: str, by: User) -> None:
-    """Raises PermissionDenied or ValidationError. Jobs that change the archive need a higher permission."""
+    """Check that ``by`` may run the job; a maintenance job requires a permission of its own. Raises PermissionDenied,
+    or ValidationError for an unknown job."""
     require(by, Permission.REPORT)
     if _job(job).kind == "maintenance":
         require(by, Permission.MAINTAIN)
@@ -78,7 +79,7 @@ def _enqueue(run_id: int) -> None:
 
 
 def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
-    """Raises PermissionDenied, Http404, or WrongState if the run has ended."""
+    """Cancel a run. Raises PermissionDenied, Http404, or WrongState if the run has ended."""
     require(by, Permission.REPORT)
     selectors.run(run_id)
     with changing(run_id) as run:
@@ -151,7 +152,7 @@ def _checked(job: str, parameters: Parameters) -> Parameters:
 
 
 def _job(name: str) -> Job:
-    """Raises ValidationError."""
+    """The job of this name. Raises ValidationError."""
     try:
         return find_job(name)
     except BadParameter as error:

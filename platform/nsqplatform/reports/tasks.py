@@ -33,7 +33,7 @@ app.conf.beat_schedule = {
 REPORTS_QUEUE = settings.CELERY_TASK_ROUTES["reports.run_report"]["queue"]
 LOOK_EVERY_S = 5.0
 WAITING_MOST = 10
-"""Limit of waiting runs of a schedule that queues overlapping runs."""
+"""Maximum number of waiting runs of a schedule; a further due time is skipped."""
 
 
 @shared_task(name="reports.run_report")
@@ -48,8 +48,8 @@ def run_report(run_id: int) -> None:
 def run_scheduled(report_id: int, asked_at: float | None = None) -> None:
     """Create a run of a due report, or skip it by its overlap policy if the previous run has not finished.
 
-    ``asked_at`` (unix seconds) is the time of beat's request. Requests that waited for a dispatcher create one run
-    together.
+    ``asked_at`` (unix seconds) is the time of beat's request. Of several requests that waited for a dispatcher, only
+    one creates a run.
     """
     with transaction.atomic():
         report = Report.objects.select_for_update().filter(pk=report_id, enabled=True).first()
@@ -120,7 +120,7 @@ def start_next(report_id: int) -> None:
 
 
 def wants_word(report: Report, run: ReportRun) -> bool:
-    """Whether the schedule notifies of this run's end; never of a cancelled run."""
+    """Whether the schedule notifies of the end of this run; it never does of a cancelled one."""
     told = {
         Report.NotifyOn.NEVER: (),
         Report.NotifyOn.FAILURE: (ReportRun.State.FAILED,),
@@ -153,7 +153,8 @@ def close_abandoned() -> None:
 
 @worker_ready.connect
 def look_after_the_dead(sender: Any, **_: Any) -> None:
-    """At the start of a worker, close abandoned runs and queue runs that the queue has lost."""
+    """When a worker starts, close abandoned runs, and queue again the queued runs, of which the queue may have lost
+    some."""
     if REPORTS_QUEUE not in sender.app.amqp.queues.consume_from:
         return
     close_abandoned()
@@ -181,5 +182,5 @@ def _look_for_the_dead() -> None:
 
 @worker_shutting_down.connect
 def let_go(**_: Any) -> None:
-    """End the runs of a worker that has to stop; otherwise it would wait for them."""
+    """End the runs of a worker that has been told to stop; otherwise it would wait for their end."""
     runner.stopping.set()

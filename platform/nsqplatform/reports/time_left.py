@@ -7,7 +7,7 @@ from datetime import datetime
 from nsqplatform.reports.models import ReportRun
 
 SURE_FROM = 0.2
-"""Progress from which it is used for an estimate. Before, most of the time was the start of Java."""
+"""Progress from which the estimate uses it. Before that, most of the time was the start of Java."""
 
 
 def earlier_run(run: ReportRun) -> ReportRun | None:
@@ -18,7 +18,8 @@ def earlier_run(run: ReportRun) -> ReportRun | None:
 
 
 def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> int | None:
-    """The estimate; None if unknown. At most the time that the earlier run took from the same stage on."""
+    """The estimated remaining seconds; None if unknown. An estimate from an earlier run is at most the time that it
+    took from the same stage on."""
     if run.started_at is None:
         return None
     if earlier is not None and (left := _by_stages(run, earlier, at)) is not None:
@@ -29,7 +30,8 @@ def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> 
 
 
 def _by_stages(run: ReportRun, earlier: ReportRun, at: datetime) -> float | None:
-    """The earlier run's time from the start of this stage on, minus this run's time in the stage."""
+    """The earlier run's time from the start of this stage on, less this run's time in the stage, but at least the
+    earlier run's time after this stage. In seconds; None if the earlier run did not have the stage."""
     if not run.stages or not earlier.stages or earlier.finished_at is None:
         return None
     current, end_ms = run.stages[-1], earlier.finished_at.timestamp() * 1000

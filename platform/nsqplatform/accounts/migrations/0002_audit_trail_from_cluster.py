@@ -1,5 +1,5 @@
-"""The audit trail moves here from ``cluster``, since what happens to accounts is written into it too. No row is copied:
-only the table's name changes."""
+"""Moves the audit trail here from ``cluster``, because it also records changes of accounts. No row is copied: only the
+table is renamed."""
 
 from django.db import migrations, models
 

@@ -19,9 +19,10 @@ from nsqplatform.cluster import selectors
 from nsqplatform.cluster.actions import services
 
 AT_ONCE = 8
-"""Targets that are processed concurrently. Each uses one connection to a node, so this limits those too."""
+"""Maximum number of targets processed concurrently. Each uses one connection to a node, so this also limits
+connections."""
 LARGEST = 50
-"""Targets in one request. A response takes at most LARGEST / AT_ONCE times as long as one action."""
+"""Maximum number of targets in one request. A response takes at most LARGEST / AT_ONCE times as long as one action."""
 
 
 class Target(NamedTuple):

@@ -19,7 +19,7 @@ from nsqplatform.accounts.models import User
 logger = logging.getLogger(__name__)
 
 WAITING_MOST = 1000
-"""Queued notifications; further ones are dropped and logged."""
+"""Maximum number of queued notifications; further ones are dropped and logged."""
 PATIENCE_S = 5.0
 
 _sender = ThreadPoolExecutor(1, thread_name_prefix="notification")
@@ -48,7 +48,8 @@ def basic_user(authorization: str) -> str:
 
 
 def notify(origin: Origin, action: str, topic: str, channel: str | None = None, node: str = "") -> None:
-    """Send ``{action, topic, channel, node, timestamp, user, remote_ip, user_agent, url, via}``, soon.
+    """Queue a notification, if there is an endpoint: ``{action, topic, channel, node, timestamp, user, remote_ip,
+    user_agent, url, via}``.
 
     ``action`` is nsqadmin's name, such as ``pause_channel``; ``channel``, ``node``, ``user`` are left out when empty.
     """

@@ -66,7 +66,8 @@ def record_action(
     results: list[Result],
     remote_address: str,
 ) -> AuditEntry:
-    """Record the outcome of an action in the audit trail, and return the entry. The snapshot may lag behind it."""
+    """Record the outcome of an action in the audit trail, and return the entry. Also sets CHANGED in Redis, because the
+    snapshot may not show the effect yet."""
     with store.connect() as redis:
         redis.set(store.CHANGED, "1", px=store.CHANGED_EXPIRES_MS)
     return audit.record(

@@ -30,7 +30,7 @@ class FoundClient(ClientRow):
 
 @dataclass(frozen=True)
 class Clients:
-    """``unanswered``: the nodes that did not answer, with the reasons."""
+    """The consumers of the cluster. ``unanswered``: the nodes that did not answer, with the reasons."""
 
     rows: Sequence[FoundClient]
     unanswered: Mapping[str, str]

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 EVERY_S = 10.0
 KEPT_BATCHES = 30
-"""Batches kept while the archive cannot be written, five minutes' worth; older ones are dropped."""
+"""Maximum number of batches kept while the archive cannot be written: those of five minutes. Older ones are dropped."""
 
 
 class Writer(Protocol):

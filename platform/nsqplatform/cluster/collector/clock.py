@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 
 LONGEST_LEAD_S = 3600.0
-"""A clock that is set back further than this was wrong before: it is followed at once."""
+"""If the machine's clock is set back by more than this, it was wrong before, and this clock follows it at once."""
 CATCHING_UP = 0.5
 """Speed of this clock while the machine's is behind it."""
 
 
 class Clock:
-    """Times of readings. While the machine's clock is behind the last one, time goes on at half its speed.
+    """The time of readings. While the machine's clock is behind the last time returned, this clock runs at half speed.
 
-    The machine's clock, and not the monotonic one, is followed otherwise: it is corrected while a collector runs, and
-    goes on while a laptop sleeps.
+    Otherwise it follows the machine's clock and not the monotonic one, because the machine's clock is corrected while a
+    collector runs, and advances while a laptop sleeps.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -31,6 +31,7 @@ class Clock:
         return self._last
 
     def not_before(self, moment: float) -> None:
-        """Begin after ``moment``, in unix seconds, the time of another process. It is ignored if it is far ahead."""
+        """Continue from ``moment``, in unix seconds, a time that another collector has returned. A moment that is far
+        ahead of the machine's clock is ignored."""
         if self._last < moment <= self._wall() + LONGEST_LEAD_S:
             self._last, self._read_at = moment, self._monotonic()

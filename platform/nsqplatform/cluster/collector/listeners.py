@@ -16,7 +16,7 @@ class Listener(Protocol):
     """For example, the evaluation of alerts."""
 
     async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
-        """``before`` is the previous snapshot, None at the first."""
+        """``before`` is the previous snapshot; None if there is none."""
 
     async def finish(self) -> None:
         """Called once, after the last call of ``on_snapshot`` has returned."""
@@ -25,8 +25,8 @@ class Listener(Protocol):
 class Listeners:
     """Calls each listener with each snapshot, in tasks of their own.
 
-    A listener that is still busy misses a snapshot. A failing one is logged, with a traceback for the first of
-    consecutive failures. Neither delays the collector.
+    A listener that is still busy misses a snapshot. Of consecutive failures of a listener, only the first is logged,
+    with a traceback. Neither delays the collector.
     """
 
     def __init__(self, listeners: Sequence[Listener] = ()) -> None:

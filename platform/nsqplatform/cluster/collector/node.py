@@ -21,7 +21,8 @@ class Node:
 
 
 def node_of(producer: Producer, address: str | None = None) -> Node:
-    """``address``: the address of the node's HTTP port, if it is not the one that the node reports."""
+    """The node of a registry's entry. ``address``: where to request its HTTP API, if not at the address that it
+    reports."""
     return Node(
         id=producer.http_address,
         address=address or producer.http_address,

@@ -20,7 +20,7 @@ REMEMBERED_S = 600.0
 
 
 class NodePoller:
-    """Polls one node: at most one request at a time, the last two readings, and the last error."""
+    """Polls one node, with at most one request at a time. Keeps its last two readings and its last error."""
 
     def __init__(self, node: Node, clock: Clock | None = None, last: Reading | None = None) -> None:
         """``last``: the node's last reading, if it was polled before."""
@@ -46,7 +46,7 @@ class NodePoller:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether a poll waits for this node: not while its response is overdue, nor after a timeout."""
+        """Whether a poll waits for this node: not while its response is overdue, nor after a failed request."""
         return self.error is None and (self._request is None or self._request.done())
 
     def ask(self, client: Client, *, with_clients: bool) -> asyncio.Task[None]:

@@ -85,7 +85,8 @@ class Collector:
         self._sweep_due = 0.0
 
     async def poll(self) -> None:
-        """Poll, build a snapshot, publish it. Raises nothing: failures are logged, the first of several in full."""
+        """Poll, build a snapshot, publish it. Raises nothing: failures are counted, and the first of consecutive ones
+        is logged."""
         try:
             if not await self._is_at_work():
                 return

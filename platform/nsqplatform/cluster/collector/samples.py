@@ -64,7 +64,7 @@ def channel_column(reading: Reading, name: str) -> Ints:
 
 
 def histogram_columns(reading: Reading) -> dict[str, pa.Array]:
-    """Null for topics, and for channels of nodes without histograms."""
+    """The columns of the latency histograms; null for topics, and for channels of nodes without histograms."""
     histograms, before = reading.stats.histograms, len(reading.topics.keys)
     has = np.array([False] * before + [channel.latency_histogram is not None for channel in reading.held], bool)
 

@@ -1,4 +1,4 @@
-"""The last hour of every topic, channel and node, a record each ten seconds, in a fixed place in Redis.
+"""The last hour of every topic, channel and node, a record each ten seconds, in rings of fixed size in Redis.
 
 A series is one string, a ring of RECORDS records. The record of unix second ``t`` is number ``t // STEP_S % RECORDS``.
 
@@ -217,5 +217,5 @@ def read(scope: str, ring: bytes, now: int) -> tuple[list[int], dict[str, list[f
 
 
 def column(values: Any) -> Sequence[float]:
-    """Rounded to the seven digits of a float32."""
+    """The values as a list, rounded to the seven digits of a float32."""
     return [float(f"{value:.7g}") for value in values.tolist()]

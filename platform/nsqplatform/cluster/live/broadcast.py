@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from nsqplatform.cluster import store
 
 CLUSTER = "cluster"
-"""The group of every websocket on ``/ws/cluster``, whatever it looks at."""
+"""The group of every websocket on ``/ws/cluster``, whatever its view."""
 
 Message: TypeAlias = Mapping[str, Any]
 """``type`` is one of the types in docs/architecture.md, Websocket."""

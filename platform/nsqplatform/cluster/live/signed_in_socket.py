@@ -23,7 +23,8 @@ SIGN_IN_CHECKED_EVERY_S = 30.0
 
 
 class SignedInSocket(AsyncWebsocketConsumer):
-    """Checks the user when it opens, and again at most every SIGN_IN_CHECKED_EVERY_S seconds while it sends."""
+    """Checks the user when the socket opens and, while it sends messages, again at least every SIGN_IN_CHECKED_EVERY_S
+    seconds."""
 
     sign_in_check_due = 0.0
 

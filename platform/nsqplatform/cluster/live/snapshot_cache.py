@@ -13,7 +13,8 @@ from nsqplatform.cluster import store
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, Snapshot, View
 
 SENT_AT_ONCE = 8
-"""Whole snapshots being sent to browsers. Hundreds reconnect in one second after the web process restarts."""
+"""Maximum number of browsers that are sent a whole snapshot concurrently. Hundreds reconnect in one second after the
+web process restarts."""
 TIMEOUT_S = 2.0
 """A browser that has not taken its snapshot by then no longer delays the others."""
 VERSION_BYTES = 64

@@ -18,11 +18,12 @@ from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, View
 logger = logging.getLogger(__name__)
 
 MAX_QUEUED = 20
-"""Messages queued for one browser. Further ones are dropped; the browser is then sent the whole snapshot."""
+"""Maximum number of messages queued for one browser. Further ones are dropped; the browser is then sent the whole
+snapshot."""
 TIMEOUT_S = 15.0
 """How long a new browser waits for Redis."""
 SENT_AT_ONCE = 4
-"""Browsers that are sent to before the event loop runs other tasks."""
+"""Maximum number of browsers that are sent a message before the event loop runs other tasks."""
 CONNECTIONS = 8
 """Connections to Redis, shared by all browsers."""
 RENEW_INTERVAL_S = 5.0

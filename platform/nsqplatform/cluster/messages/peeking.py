@@ -70,7 +70,7 @@ class Peeked(TypedDict):
 
 
 def peek(*, user: User, topic: str, channel: str, state: State, limit: int, offset: int, max_body_bytes: int) -> Peeked:
-    """Raises PermissionDenied, NotInCluster and ClusterUnreachable."""
+    """A page of the channel's messages. Raises PermissionDenied, NotInCluster and ClusterUnreachable."""
     require(user, Permission.READ, topic=topic)
     question = asking(topic, channel, state, max_body_bytes)
     return async_to_sync(_peek)(selectors.cluster(), question, limit, offset)

@@ -142,7 +142,8 @@ def publish(
 async def _publish(
     cluster: Cluster, down: frozenset[str], topic: str, bodies: Sequence[bytes], defer_ms: int, node: str | None
 ) -> Published:
-    """The chosen node, or the candidates in order. A topic without nodes can be created on any."""
+    """Publish to the chosen node, or to the candidates in random order until one can be reached. For a topic without
+    nodes, every node is a candidate."""
     try:
         found = await targets_of(cluster, topic)
     except (NotInCluster, ClusterUnreachable):
@@ -168,7 +169,8 @@ async def _publish(
 async def _publish_to(
     http: Client, node: str, address: str, topic: str, bodies: Sequence[bytes], defer_ms: int
 ) -> Published:
-    """Raises CannotPublish if the node refused the given values. ``unreachable``: certainly nothing was stored."""
+    """Publish to one node. Raises CannotPublish if the node refused the given values. The outcome ``unreachable`` means
+    that certainly nothing was stored."""
     params: dict[str, str | int] = {"topic": topic}
     turn = asyncio.Semaphore(AT_ONCE)
 

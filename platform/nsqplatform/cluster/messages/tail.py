@@ -36,6 +36,7 @@ SHOWN_AT_ONCE = 20
 BODY_BYTES = 4_096
 """Limit of a body for viewers."""
 TURN_S = 0.25
+"""Interval at which messages are received up to the limit, and at which waiting ones are sent to a viewer."""
 TRIMMED_EVERY_S = 1.0
 IN_FLIGHT = 200
 
@@ -70,7 +71,7 @@ class Viewer:
     waiting: deque[TailedMessage] = field(default_factory=deque)
 
     def offer(self, text: str, told: TailedMessage) -> None:
-        """``text`` is the body in lower case."""
+        """Queue a message that matches, or count it as skipped. ``text`` is its body in lower case."""
         if not all(word in text for word in self.words):
             return
         if self.paused or len(self.waiting) >= SHOWN_AT_ONCE:
@@ -102,7 +103,7 @@ class Tail:
         return len(self._consumer.connections)
 
     async def start(self) -> None:
-        """Raises aionsq's ConnectFailed."""
+        """Connect the consumer to the topic's nodes. Raises aionsq's ConnectFailed."""
         cluster = await sync_to_async(selectors.cluster)()
         self._consumer = Consumer(
             self.topic,

@@ -1,4 +1,4 @@
-"""The audit trail is now kept by ``accounts``, whose migration has renamed the table."""
+"""Removes AuditEntry from this application: it belongs to ``accounts``, whose migration has renamed the table."""
 
 from django.db import migrations
 

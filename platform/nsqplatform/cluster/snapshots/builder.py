@@ -44,7 +44,7 @@ class SnapshotBuilder:
     def build(
         self, views: Sequence[NodeView], registered: Mapping[str, Sequence[str]], *, version: int, taken_at_ms: int
     ) -> Snapshot:
-        """``registered``: the topics that registries know, with their channels."""
+        """Build the snapshot of these nodes. ``registered``: the topics that registries know, with their channels."""
         views = sorted(views, key=lambda view: (view.node.hostname, view.node.id))
         answered = [(view, view.latest) for view in views if view.latest]
         topic_shares = [topic_share(view, latest) for view, latest in answered]
@@ -161,18 +161,19 @@ def followed(layout: Layout[Key], shares: Sequence[Share[Key]], also: Collection
 
 def topic_share(view: NodeView, latest: Reading) -> Share[str]:
     before = view.base.topics if view.base else None
-    # A topic that appeared since the earlier reading rose from zero.
+    # The counters of a topic that appeared since the earlier reading started at zero.
     return Share(view.node.id, latest.topics, before, view.elapsed, TOPIC_COUNTERS, new_from_zero=True)
 
 
 def channel_share(view: NodeView, latest: Reading) -> Share[tuple[str, str]]:
     before = view.base.channels if view.base else None
-    # A new channel is given its topic's backlog at once, which is no rate.
+    # A new channel receives its topic's backlog at once; that increase is not a rate.
     return Share(view.node.id, latest.channels, before, view.elapsed, CHANNEL_COUNTERS, new_from_zero=False)
 
 
 def node_table(views: Sequence[NodeView], shares: Mapping[str, tuple[TopicShare, ChannelShare]]) -> Table:
-    """The rows of all nodes. ``shares``, by node id: what those that have ever answered add to topics and channels."""
+    """The rows of all nodes. ``shares``: by node id, the shares of topics and channels of each node that has
+    answered."""
     if not views:
         return Table("nodes", {})
     texts = [node_text(view) for view in views]
@@ -210,14 +211,14 @@ def node_value(figure: Figure, view: NodeView, shares: tuple[TopicShare, Channel
 
 
 def node_sum(name: str, shares: tuple[TopicShare, ChannelShare]) -> int:
-    """The sum of ``topic.depth``, or the number of topics for ``topic``."""
+    """A node's sum of a figure, such as ``topic.depth`` over its topics; for ``topic``, the number of its topics."""
     scope, _, column = name.partition(".")
     matrix, columns = (shares[0].figures, TOPIC_FIGURES) if scope == "topic" else (shares[1].figures, CHANNEL_FIGURES)
     return int(matrix.numbers[:, columns.index(column)].sum()) if column else len(matrix.keys)
 
 
 def rates_of(name: str, shares: tuple[TopicShare, ChannelShare]) -> Floats:
-    """The rates that ``topic.publish_rate`` sums."""
+    """A node's rates for a name such as ``topic.publish_rate``: one for each of its topics."""
     scope, _, column = name.partition(".")
     rates, columns = (shares[0].rates, TOPIC_RATES) if scope == "topic" else (shares[1].rates, CHANNEL_RATES)
     return rates[:, columns.index(column)]

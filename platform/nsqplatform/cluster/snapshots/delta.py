@@ -23,8 +23,8 @@ class Deltas:
     def of(self, view: View) -> Delta:
         """The delta of one view.
 
-        That of everything leaves out changes in the shares of single nodes: they would double its size, and no page
-        shows those of more than one topic or node.
+        The delta of EVERYTHING omits changes in the shares of single nodes. They would double its size, and no page
+        shows the shares of more than one topic or node.
         """
         was, now = self._before.part(view), self._after.part(view)
         topics, channels = (
@@ -42,7 +42,8 @@ class Deltas:
 
 
 def changes(before: Table, after: Table, *, with_shares: bool) -> Changes:
-    """New rows and rows with changed text are put whole; of the others, the columns with a changed figure are set."""
+    """The changes from ``before`` to ``after``. New rows, and rows whose text changed, are in ``put`` as a whole; of
+    other rows, ``set`` has the columns with a changed figure."""
     drop: list[str] = []
     stay: Sequence[int] = range(len(after))
     was, now = before, after
@@ -60,7 +61,7 @@ def changes(before: Table, after: Table, *, with_shares: bool) -> Changes:
 
 
 def rows_to_replace(was: Table, now: Table) -> set[int]:
-    """The places of rows whose text changed, or their nodes, or whether a node paused them."""
+    """The places of rows whose text or nodes changed, or that a node paused or unpaused."""
     anew: set[int] = set()
     if len(now):
         for name in TEXTS[now.kind]:
@@ -72,7 +73,8 @@ def rows_to_replace(was: Table, now: Table) -> set[int]:
 
 
 def changed_columns(was: Table, now: Table, *, with_shares: bool) -> Columns:
-    """The keys of the rows in which a figure changed, and the columns in which one did."""
+    """The columns in which a figure changed, for the rows in which any figure changed; ``keys`` has the keys of these
+    rows."""
     if not len(now):
         return {}
     names = [*FIGURES[now.kind], "nodes"] if with_shares else FIGURES[now.kind]

@@ -82,8 +82,9 @@ class LatencyWindow:
     def observe(self, node: str, stats: PolledStats, now: float) -> None:
         """Add a node's reading at ``now``, in seconds of a monotonic clock."""
         before = self._nodes.get(node)
-        # All counts of a restarted node are new, and so are those of a channel that its last reading did not have, so
-        # their base is empty. For a node that is new here, this is unknown: its base is its first reading.
+        # After a node's restart, all its counts are new, so the base of the difference is empty. The same applies to a
+        # channel that the last reading did not have. The counts of a node that was not known before may be old, so
+        # its first reading is the base.
         met = node not in self._boots or (before is None and self._boots[node] == stats.boot)
         self._boots[node] = stats.boot
         if before is not None and before.boot != stats.boot:
@@ -130,8 +131,8 @@ class LatencyWindow:
         self._dirty[dirty] = False
 
     def percentiles_ms(self, channels: Sequence[Key]) -> NDArray[np.float64]:
-        """Milliseconds at each of QUANTILES over all nodes, for each channel, as last settled; NaN if nothing was
-        finished."""
+        """For each channel, the percentiles over all nodes at each of QUANTILES, in milliseconds, as of the last
+        ``settle``; NaN if nothing was finished."""
         rows = np.array([self._rows.get(key, -1) for key in channels], np.int64)
         found: NDArray[np.float64] = self._read[rows]
         found[rows < 0] = np.nan

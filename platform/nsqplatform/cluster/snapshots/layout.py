@@ -1,4 +1,4 @@
-"""The layout of a snapshot's rows: to which row the figures of each node belong. It changes only when names do."""
+"""Assigns the figures of each node to the rows of a snapshot. The assignment changes only when names do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Source: TypeAlias = "tuple[str, Sequence[Key]]"
 
 
 class Layout(Generic[Key]):
-    """``keys`` are the names of the rows, sorted. A share is what one node adds to one row. Shares are in the order of
-    rows and, within a row, of sources."""
+    """The rows of topics or channels, and the shares of each. A share is what one node adds to one row. ``keys`` are
+    the names of the rows, sorted; shares are in the order of rows and, within a row, of sources."""
 
     def __init__(self, sources: Sequence[Source[Key]], also: Collection[Key]) -> None:
         """``also``: names that get a row even if no node has them."""

@@ -36,7 +36,7 @@ def ranges(layout: Layout[Key], own_ms: Floats, merged_ms: Floats) -> list[Range
 
 
 def short(values: Floats) -> Floats:
-    """Rounded to three digits: a range is inexact, and is sent to every browser."""
+    """The values rounded to three significant digits, because a range is inexact and is sent to every browser."""
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = 2 - np.floor(np.log10(values))
     digits = np.where(np.isfinite(digits), digits, 0.0)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 def per_second(before: NDArray[np.int64], after: NDArray[np.int64], elapsed: float | None) -> NDArray[np.float64]:
     """The increase of counters per second over ``elapsed`` seconds; NaN if no time passed.
 
-    A counter that fell within one life of its process (a channel deleted and made again, messages removed by
-    ``empty`` after they were counted) has the rate zero.
+    The rate of a counter that decreased while its process ran is zero: the channel was deleted and created again, or
+    messages were removed by ``empty`` after they had been counted.
     """
     if elapsed is None or elapsed <= 0:
         return np.full(after.shape, np.nan)
@@ -18,5 +18,5 @@ def per_second(before: NDArray[np.int64], after: NDArray[np.int64], elapsed: flo
 
 
 def rounded(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rounded to two decimal places. More would be noise, sent to every browser."""
+    """The rates rounded to two decimal places. More would be noise, sent to every browser."""
     return np.round(rates, 2)

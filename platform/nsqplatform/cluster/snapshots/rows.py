@@ -98,15 +98,14 @@ Columns: TypeAlias = dict[str, list[Any]]
 """Rows as one list per field, all of the same length; ``nodes`` contains the values of each share without names."""
 
 
-# "set" is a word of Python's, so these are not written as classes.
 class Changes(TypedDict):
     put: Columns
     set: Columns
     drop: list[str]
 
 
-"""``put`` are whole rows, new or in place of those with the same key. ``set`` are the ``keys`` of rows of which numbers
-changed and the columns of these numbers; a column in which nothing changed is left out. ``drop`` are keys."""
+"""``put`` has whole rows, which are new or replace those with the same key. ``set`` has the ``keys`` of the rows in
+which figures changed, and the columns of these figures; a column without changes is left out. ``drop`` has keys."""
 
 
 class Delta(TypedDict):

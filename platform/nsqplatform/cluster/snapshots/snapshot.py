@@ -18,14 +18,15 @@ KINDS: Sequence[Kind] = ("nodes", "topics", "channels")
 
 
 class View(NamedTuple):
-    """What one browser is sent: everything, or all nodes and one topic, or all nodes and the topics of one node."""
+    """The part of a snapshot that one browser is sent: everything, or all nodes and one topic with its channels, or all
+    nodes and the topics and channels of one node."""
 
     topic: str | None = None
     node: str | None = None
 
     @property
     def group(self) -> str:
-        """The group of the websockets with this view, a digest because group names have a small alphabet."""
+        """The group of the websockets with this view; a digest, so that its length does not depend on names."""
         if self == EVERYTHING:
             return "view.everything"
         return "view." + hashlib.sha256(repr(self).encode()).hexdigest()[:32]
@@ -39,7 +40,8 @@ EVERYTHING = View()
 
 
 class Snapshot:
-    """``version`` grows by one with each poll; ``taken_at`` is in unix milliseconds."""
+    """The nodes, topics and channels after one poll. ``version`` grows by one with each poll; ``taken_at`` is in unix
+    milliseconds."""
 
     def __init__(self, version: int, taken_at: int, tables: Mapping[Kind, Table]) -> None:
         self.version = version

@@ -1,4 +1,4 @@
-"""FigureMatrix of topics or channels over all nodes at once."""
+"""Sums of the figures of topics or channels over all nodes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Sums(Generic[Key]):
 
     @property
     def ages_ms(self) -> list[float | None]:
-        """The ages of the oldest message on any node."""
+        """For each row, the age of its oldest message on any node in milliseconds; None if unknown."""
         return none_for_nan(np.where(self.ages_ns == NO_AGE, np.nan, np.round(self.ages_ns / 1e6, 1)))
 
 

@@ -17,7 +17,7 @@ KEYS: Mapping[Kind, frozenset[str]] = {
     "topics": frozenset({"name"}),
     "channels": frozenset({"topic", "name"}),
 }
-"""The columns of which keys are made. They never change within a row."""
+"""The columns that make up a row's key. They never change within a row."""
 TEXTS: Mapping[Kind, Sequence[str]] = {
     "nodes": [*NodeText.__annotations__],
     "topics": [*TopicText.__annotations__],
@@ -25,7 +25,7 @@ TEXTS: Mapping[Kind, Sequence[str]] = {
 }
 """The columns that are not figures."""
 FIGURES: Mapping[Kind, Sequence[str]] = {kind: [each.name for each in in_rows(SCOPES[kind])] for kind in SCOPES}
-"""The columns that are."""
+"""The columns that are figures."""
 SHARES: Mapping[Kind, Sequence[str]] = {
     "topics": [*TopicNode.__annotations__],
     "channels": [*ChannelNode.__annotations__],
@@ -34,7 +34,7 @@ SHARES: Mapping[Kind, Sequence[str]] = {
 
 
 class Table(Mapping[str, Row]):
-    """A row is built on first access. Keys: a node's id, a topic's name, a channel's ``topic/name``."""
+    """Rows by key. A row is built on first access. Keys: a node's id, a topic's name, a channel's ``topic/name``."""
 
     def __init__(self, kind: Kind, columns: Columns, keys: Sequence[str] | None = None) -> None:
         """``columns``: a list for each field, all of the same length; empty if there are no rows."""

@@ -87,7 +87,7 @@ SHOP = (
 
 @dataclass
 class Counts:
-    """Counts so far; ``backlog``: unfinished messages of the channels with a load above 1."""
+    """Counts so far. ``behind``: by ``topic/channel``, the unfinished messages of the channels with a load above 1."""
 
     published: int = 0
     refused: int = 0

@@ -2,7 +2,8 @@ from django.db import migrations, models
 
 
 def forget_the_task_of_looking(apps, schema_editor):
-    """Beat looks for abandoned runs itself now; its table would go on asking workers for a task they no longer have."""
+    """Delete the periodic task that closed abandoned runs: beat closes them itself, and workers no longer have the
+    task."""
     apps.get_model("django_celery_beat", "PeriodicTask").objects.filter(task="reports.fail_abandoned_runs").delete()
 
 

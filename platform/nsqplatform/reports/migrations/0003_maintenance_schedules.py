@@ -1,14 +1,14 @@
-"""The archive looks after itself: compaction, rollups and retention are scheduled from the first start.
+"""Schedules the maintenance of the archive from the first start: compaction, rollups and retention.
 
-They are schedules like any other, so an administrator changes, disables or deletes them in the web app; what was
-deleted stays so. A job that somebody has scheduled already is left to that schedule.
+They are ordinary schedules, which an administrator can change, disable or delete in the web app; they are not created
+again. No schedule is created for a job that already has one.
 """
 
 import json
 
 from django.db import migrations
 
-# Five past and twenty past: a rollup is then made of what compaction has left.
+# The rollup runs a quarter of an hour after the compaction, so that it reads compacted files.
 SCHEDULES = {
     "compact": ("Compact the archive", "5 * * * *"),
     "rollup": ("Roll up the archive", "20 * * * *"),

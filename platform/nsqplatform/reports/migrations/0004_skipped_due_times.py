@@ -1,4 +1,4 @@
-"""A schedule keeps when it last made a run, and how often it was due and made none."""
+"""Adds when a schedule last created a run, and how often it was due and created none."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""A running run tells how long it will still take."""
+"""Adds the estimated remaining time of a run."""
 
 from django.db import migrations, models
 
