@@ -1,8 +1,8 @@
-"""Reading an NSQ cluster and acting on it, over the HTTP of nsqd and nsqlookupd: Go's and this project's.
+"""Reads of an NSQ cluster and actions on it, over HTTP to nsqd and nsqlookupd, Go's or this project's.
 
-``Cluster`` has the addresses; ``survey()`` reads everything at once, ``Discovery`` finds nodes, ``reads`` requests one
-resource of several servers; ``perform()``, ``rewind()`` and ``tombstone()`` act and return a result from each server.
-``Client`` is the HTTP client of all of them.
+``Cluster`` contains the addresses. ``survey()`` reads everything at once, ``Discovery`` finds nodes, and ``reads``
+requests one resource from several servers. ``perform()``, ``rewind()`` and ``tombstone()`` act and return the result of
+each server. ``Client`` is the HTTP client of all of them.
 """
 
 from nsqcluster.actions import Action, perform, rewind, tombstone

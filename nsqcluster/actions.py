@@ -1,6 +1,7 @@
 """Actions on a topic or channel on every node that has it, with a result from each server.
 
-Except for rewinding, only requests that Go's nsqd and nsqlookupd know are used, so a cluster may be mixed.
+Except for rewinding, the actions use only requests that Go's nsqd and nsqlookupd support, so a cluster may contain both
+implementations.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ class Action(StrEnum):
 async def perform(cluster: Cluster, action: Action, topic: str, channel: str | None) -> list[Result]:
     """Perform the action on every node that has the topic now, and return the result of each.
 
-    Discovery comes first. A topic or channel is deleted from the registries before the nodes, so that no
-    consumer is sent to a node that is about to delete it. A registry that did not answer is among the results: nodes
-    that only it knows were left out. Raises NotInCluster and ClusterUnreachable, with nothing changed.
+    The nodes are discovered first. A topic or channel is deleted from the registries before the nodes, so that
+    consumers do not connect to a node that is about to delete it. The results contain a registry that did not answer,
+    because the action has left out nodes that only this registry knows. Raises NotInCluster and ClusterUnreachable;
+    nothing has changed then.
     """
     async with cluster.client() as http:
         if action is Action.CREATE:
@@ -53,8 +55,10 @@ async def perform(cluster: Cluster, action: Action, topic: str, channel: str | N
 
 
 async def _create(http: Client, cluster: Cluster, topic: str, channel: str | None) -> list[Result]:
-    """As nsqadmin: create a topic on the registries, and a channel also on the nodes of its topic. Without registries,
-    create both on the given nodes, because only they can store them."""
+    """Create a topic in the registries and, as nsqadmin does, a channel also on the nodes of its topic.
+
+    A topic is also created on the nodes given by address. Without registries, these store topic and channel.
+    """
     # nsqlookupd does not create the topic of a new channel.
     verbs = ["/topic/create", "/channel/create"] if channel else ["/topic/create"]
     results = await _on_registries(http, cluster, verbs, topic, channel)
@@ -91,7 +95,7 @@ async def _on_registries(
     channel: str | None,
     before: Iterable[Result] = (),
 ) -> list[Result]:
-    """POST the verbs to all registries, one verb after the other; ``before`` has results to merge with."""
+    """POST the verbs to all registries, one verb after the other, and merge the results with ``before``."""
     names = {name: name for name in cluster.lookupd}
     results = list(before)
     for verb in verbs:
@@ -103,7 +107,7 @@ async def _on_registries(
 async def _on_nodes(
     http: Client, cluster: Cluster, targets: Targets, verb: str, topic: str, channel: str | None
 ) -> list[Result]:
-    """POST the verb to the targets. Results of nodes that are not holders and lack the topic are left out."""
+    """POST the verb to the targets. Results of nodes that are not holders and do not know the topic are left out."""
     done = await everywhere(http, "nsqd", targets.nodes, verb, _params(topic, channel, verb), cluster.step_s)
     return _of_holders(done, targets)
 
@@ -123,9 +127,10 @@ def _somewhere(results: list[Result], topic: str, channel: str | None) -> list[R
 
 
 async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list[Result]:
-    """Have every node deliver again the messages that the channel got since then (see :mod:`nsqdaemon.moments`).
+    """Redeliver, on every node, the messages that the channel received since then (format: :mod:`nsqdaemon.moments`).
 
-    The details say how many. Go's nsqd keeps no finished messages, and fails. Raises as ``perform``.
+    A result's detail is the number of messages. The result of Go's nsqd is a failure, because it keeps no finished
+    messages. Raises the same as ``perform``.
     """
     params = {"topic": topic, "channel": channel, "since": since}
     async with cluster.client() as http:
@@ -145,7 +150,7 @@ class _Rewound(Struct):
 
 
 def _rewound(answer: bytearray) -> str:
-    """Describe a node's response."""
+    """Describe a node's response, for the result's detail."""
     try:
         rewound = decode(answer, _Rewound, "/channel/rewind")
         number = f"{rewound.messages:,} message{'' if rewound.messages == 1 else 's'}"
@@ -159,10 +164,13 @@ def _rewound(answer: bytearray) -> str:
 
 
 async def tombstone(cluster: Cluster, topic: str, node: str) -> list[Result]:
-    """Remove a topic from one node, as nsqadmin does: tombstone it in every registry, so that no consumer connects to
-    the node for it again, and delete it on the node."""
+    """Remove a topic from one node, as nsqadmin does.
+
+    Tombstone it in every registry, so that no consumer of the topic connects to the node again, and delete it on the
+    node.
+    """
     host, _, port = node.rpartition(":")
-    announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares it to the letter, and has no brackets
+    announced = f"{host.strip('[]')}:{port}"  # nsqlookupd compares the texts, and its IPv6 addresses have no brackets
     async with cluster.client() as http:
         results = await everywhere(
             http,
@@ -187,7 +195,7 @@ async def everywhere(
     describe: Callable[[bytearray], str] = lambda answer: "",
     unknown: str = "404 NOT_FOUND",
 ) -> list[Result]:
-    """POST the verb to all servers at once; the results are in the order of their names.
+    """POST the verb to all servers at once. Returns the results, sorted by the servers' names.
 
     ``describe`` turns a response into the result's detail; ``unknown`` is the detail of a server that does not know the
     verb.

@@ -11,7 +11,7 @@ from yarl import URL
 def base_url(address: str) -> str:
     """Return ``host:port``, or a URL with or without a path, as a URL without a trailing slash.
 
-    Raises ValueError if there is no port, or none that is a number.
+    Raises ValueError for an invalid address, and for one that has neither a port nor a scheme.
     """
     try:
         url = URL(address if "://" in address else f"http://{address}")

@@ -32,17 +32,17 @@ T = TypeVar("T")
 Params = Mapping[str, str | int]
 
 HEADERS: Final = {"Accept": "application/vnd.nsq; version=1.0"}
-"""Makes nsqd and nsqlookupd before version 1.0 respond as later ones do."""
+"""Makes nsqd and nsqlookupd before version 1.0 respond like later versions."""
 TIMEOUT_S: Final = 5.0
 LARGEST_ANSWER: Final = 256 << 20
-"""Bytes. No node has that much to say; a server that sends more must not exhaust the memory."""
+"""Largest response accepted, in bytes, so that a faulty server does not exhaust the memory."""
 
 
 class Client:
-    """Requests nodes and registries, and keeps the connections open; to be closed, or used with ``async with``.
+    """Sends requests to nodes and registries, and keeps the connections open: close it, or use it with ``async with``.
 
-    A node that responds 403 with its ``https_port`` gets the request again there, over TLS. Redirects are not followed
-    and proxies of the environment are not used. Every method raises RequestFailed.
+    If a node responds 403 with its ``https_port``, the request is repeated there over TLS. Redirects are not followed,
+    and the environment's proxies are not used. Every method that sends a request raises RequestFailed.
     """
 
     def __init__(
@@ -57,8 +57,9 @@ class Client:
     ) -> None:
         """``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
 
-        ``timeout_s`` bounds a request from connecting to the last byte of the response, ``connect_timeout_s`` only the
-        former. At most ``concurrency`` requests run at once; the time of the others begins when they start.
+        ``timeout_s`` bounds a request from connecting to the last byte of the response, ``connect_timeout_s`` only
+        connecting. At most ``concurrency`` requests run at once; the time for which a request waits to start does not
+        count.
         """
         self._tls = tls
         self._timeout_s = timeout_s
@@ -92,7 +93,7 @@ class Client:
     async def get_body(
         self, address: str, path: str, params: Params | None = None, *, timeout_s: float | None = None
     ) -> bytearray:
-        """GET a document and return its bytes."""
+        """GET a document and return its bytes undecoded."""
         return await self._request("GET", url_of(address, path, params), b"", timeout_s)
 
     async def post(
@@ -119,7 +120,7 @@ class Client:
         except aiohttp.ConnectionTimeoutError:
             raise ConnectTimedOut(url, self._connect_timeout_s) from None
         except TimeoutError as error:
-            # The system's ETIMEDOUT is a TimeoutError, too.
+            # The operating system's ETIMEDOUT is a TimeoutError too.
             raise TimedOut(url, within_s) if system_error(error) is None else failure(url, error) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise failure(url, error) from error
@@ -129,7 +130,7 @@ class Client:
         return answer
 
     async def _exchange(self, method: str, url: URL, body: bytes) -> tuple[int, str, bytearray]:
-        """Status, reason phrase and body of one response."""
+        """Send one request; return status, reason phrase and body of the response."""
         if self._session is None:
             self._session = self._opened()
         async with self._session.request(method, url, data=body or None, allow_redirects=False) as response:
@@ -178,7 +179,7 @@ def failure(url: str, error: Exception) -> RequestFailed:
 def https_port(body: bytes | bytearray) -> int | None:
     """Return the port in ``{"message":"TLS_REQUIRED","https_port":4152}``, the response of an nsqd that requires TLS.
 
-    None if the response is another, or the node has no HTTPS port.
+    None for any other response, and if the node has no HTTPS port.
     """
     try:
         port = json.loads(body)["https_port"]
@@ -188,7 +189,7 @@ def https_port(body: bytes | bytearray) -> int | None:
 
 
 def message_of(text: str) -> str:
-    """Return the ``message`` of an error response, or else the first 200 characters of the text."""
+    """Return the ``message`` of a JSON error response, otherwise the first 200 characters of the text."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

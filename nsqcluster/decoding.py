@@ -16,7 +16,7 @@ from nsqcluster.errors import Malformed, Refused
 T = TypeVar("T")
 
 ENVELOPE = b'{"status_code"'
-"""Start of every response of nsqd and nsqlookupd before version 1.0, which wrap the JSON."""
+"""Start of every JSON response of nsqd and nsqlookupd before version 1.0, which put the data in an envelope."""
 
 
 class _Envelope(Struct):

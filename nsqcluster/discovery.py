@@ -1,7 +1,7 @@
 """Discovery: the nodes of a cluster, and those that have a topic.
 
-From registries (``/nodes``, ``/lookup``) or from given nodes (``/info``, ``/stats``). A node that several registries
-list is one node.
+Nodes are read from the registries (``/nodes``, ``/lookup``) or, without registries, from the given nodes (``/info``,
+``/stats``). A node that several registries list is one node.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ class UnknownTopic(Exception):
 
 
 class NobodyAnswered(Exception):
-    """All servers of one kind failed; ``failures`` by their addresses."""
+    """All servers of one kind failed, or some failed and none of the others has the topic.
+
+    ``failures`` contains the failures by address.
+    """
 
     def __init__(self, target: Target, failures: Mapping[str, RequestFailed]) -> None:
         super().__init__(f"no {target} answered: " + "; ".join(map(str, failures.values())))
@@ -36,12 +39,12 @@ class NobodyAnswered(Exception):
 
 @dataclass(kw_only=True)
 class Node:
-    """A node: its description, the address of its HTTP port, and the registries that list it."""
+    """A node: its description, the address of its HTTP port, and what each registry lists of it."""
 
     producer: Producer
     address: str
     listings: list[tuple[str, Producer]] = field(default_factory=list)
-    """Address of a registry, and what it lists of the node."""
+    """Pairs of a registry's address and its entry for the node."""
 
     @property
     def id(self) -> str:
@@ -70,10 +73,10 @@ def nodes_of(answers: Mapping[str, Producers], address: Callable[[str], str] = s
 
 
 class Discovery:
-    """The reads of one operation on a cluster. With registries, the given nodes are not requested.
+    """The reads of one operation on a cluster. If there are registries, the given nodes are not requested.
 
-    A failed server does not end the operation: its failure is passed to ``on_failures``, together with those of the
-    same step, unless no server of the step answered. Every method raises NobodyAnswered.
+    If some servers of a step fail, the operation continues, and ``on_failures`` is called with their failures. If all
+    fail, the method raises NobodyAnswered; :meth:`inactive` does not.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class Discovery:
         return sorted({topic.topic_name for answer in stats.values() for topic in answer.topics})
 
     async def producers(self, topic: str) -> list[Node]:
-        """Return the nodes that have the topic; none if only registries know it. Raises UnknownTopic."""
+        """Return the nodes that have the topic; an empty list if only registries know it. Raises UnknownTopic."""
         if self.cluster.lookupd:
             answers = await reads.lookups(self.client, self.cluster.lookupd, topic)
             if not answers.found and all(_is_404(error) for error in answers.failures.values()):
@@ -112,7 +115,7 @@ class Discovery:
         return [_described(infos.found.get(address) or NodeInfo(), address) for address in holders]
 
     async def nodes(self) -> list[Node]:
-        """Return every node: sorted by host name from registries, otherwise in the given order."""
+        """Return every node. Nodes from registries are sorted by host name, given nodes are in the given order."""
         if self.cluster.lookupd:
             answers = await reads.registered_nodes(self.client, self.cluster.lookupd)
             nodes = nodes_of(self._some("nsqlookupd", answers), self.cluster.address).values()
@@ -146,7 +149,7 @@ class Discovery:
     async def inactive(self, topics: Sequence[str]) -> dict[str, list[str]]:
         """Return the topics that no node has, with their channels, both sorted.
 
-        A topic whose lookup failed is left out, because some node may have it.
+        A topic is left out if no registry answered its lookup. If some answered, only their answers count.
         """
         lookupd = self.cluster.lookupd
         if not lookupd:

@@ -68,11 +68,11 @@ class Refused(RequestFailed):
 
 
 class Malformed(RequestFailed):
-    """The response is not one of nsqd or nsqlookupd; the reason names the key, or the limit it exceeds."""
+    """The response is not in the format of nsqd or nsqlookupd, or too long; the reason names the key or the limit."""
 
 
 def detail_of(error: RequestFailed) -> str:
-    """Describe a failure in the server's own words, or say why there was no response."""
+    """Return the server's status and message, or the reason why there was no valid response."""
     return f"{error.status} {error.message}".strip() if isinstance(error, Refused) else error.reason
 
 
@@ -88,13 +88,13 @@ def system_error(error: BaseException | None) -> OSError | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Describe an error in one lower-case phrase, in the words of the operating system where it has any."""
+    """Describe an error in one phrase, with the operating system's text in lower case if there is one."""
     cause = system_error(error)
     if cause is None:
         return str(error) or type(error).__name__
     if isinstance(cause, ssl.SSLError):
         words = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)
         return f"TLS: {words}"
-    # asyncio replaces strerror; a failed name lookup has error numbers of its own, which strerror() does not know.
+    # asyncio replaces strerror. A failed name lookup has other error numbers, which os.strerror() does not know.
     text = str(cause.strerror) if isinstance(cause, socket.gaierror) else os.strerror(cause.errno or 0)
     return text.lower()

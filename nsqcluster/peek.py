@@ -1,4 +1,4 @@
-"""Response of a broker of ours to ``GET /channel/peek``; Go's nsqd does not know the path."""
+"""Response of brokerd to ``GET /channel/peek``, a path that Go's nsqd does not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class PeekedClient(Struct, kw_only=True):
 
 
 class PeekedMessage(Struct, kw_only=True):
-    """One message. Times are unix nanoseconds; ``body`` is base64 of its beginning, ``size`` is of the whole body."""
+    """One message. Times are in unix nanoseconds. ``body`` is the start of the body in base64; ``size`` is the whole
+    body's length in bytes."""
 
     id: str
     timestamp: int

@@ -23,7 +23,7 @@ class Producer(Struct, kw_only=True):
 
     @property
     def topics(self) -> list[str]:
-        """Topics of the node; only in ``/nodes``."""
+        """Topics of the node. Only ``/nodes`` contains them."""
         return self.topics_or_null or []
 
     @property
@@ -44,7 +44,7 @@ class Producer(Struct, kw_only=True):
 
 
 class Producers(Struct, kw_only=True):
-    """Response to ``/nodes`` and ``/lookup``; ``channels`` only to the latter."""
+    """Response to ``/nodes`` and ``/lookup``. Only ``/lookup`` contains ``channels``."""
 
     producers_or_null: list[Producer] | None = field(name="producers")
     channels_or_null: list[str] | None = field(name="channels", default=None)
@@ -79,7 +79,7 @@ class ChannelNames(Struct, kw_only=True):
 
 
 class NodeInfo(Struct, kw_only=True):
-    """Response of nsqd to ``/info``. Older versions omit keys. Times are in nanoseconds, ``start_time`` in seconds."""
+    """Response of nsqd to ``/info``. Older versions omit keys. Durations are in ns, ``start_time`` in unix seconds."""
 
     version: str = ""
     broadcast_address: str = ""

@@ -1,4 +1,4 @@
-"""Reads: one request to each of several servers at once, with the failures by server."""
+"""Reads: one request to each of several servers at once. The result contains the failures by server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Answers(Generic[T]):
 
 
 async def gather(requests: Mapping[str, Awaitable[T]]) -> Answers[T]:
-    """Run all requests at once. Raises nothing."""
+    """Run all requests at once. RequestFailed is not raised, but is among the failures."""
 
     async def one(request: Awaitable[T]) -> T | RequestFailed:
         try:
@@ -87,9 +87,9 @@ async def stats(
     include_clients: bool = False,
     timeout_s: float | None = None,
 ) -> Answers[NodeStats]:
-    """Request ``/stats`` of each node; ``addresses`` is the HTTP address by the node's name.
+    """Request ``/stats`` of each node. ``addresses`` maps the node's name to its HTTP address.
 
-    The responses contain other topics and channels too if the node is too old to know the parameters.
+    An old node that does not support the parameters responds with other topics and channels too.
     """
     params = stats_params(topic=topic, channel=channel, include_clients=include_clients)
     return await gather(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-# pydantic, which the platform publishes these types with, requires this one below Python 3.12.
+# The platform publishes these types with pydantic, which requires this TypedDict below Python 3.12.
 from typing_extensions import TypedDict
 
 from nsqcluster.producers import Producer
@@ -44,7 +44,7 @@ class TopicNode(TypedDict):
 
 
 class TopicRow(TypedDict):
-    """One topic. ``paused``: on any node."""
+    """One topic. ``paused``: whether it is paused on any node."""
 
     name: str
     paused: bool
@@ -69,7 +69,7 @@ class ChannelNode(TypedDict):
 
 
 class ChannelRow(TypedDict):
-    """One channel. ``paused``: on any node."""
+    """One channel. ``paused``: whether it is paused on any node."""
 
     topic: str
     name: str
@@ -92,7 +92,7 @@ def held_count(row: ChannelRow) -> int:
 def node_row(
     name: str, producer: Producer | None, stats: NodeStats | None, error: str | None, tombstones: Iterable[str]
 ) -> NodeRow:
-    """``producer`` is None if nothing describes the node, ``stats`` if it did not answer."""
+    """Return a node's row. ``producer`` is None if its description is unknown, ``stats`` if it did not answer."""
     topics = stats.topics if stats else []
     channels = [channel for topic in topics for channel in topic.channels]
     return NodeRow(
@@ -115,7 +115,10 @@ def node_row(
 
 
 def topic_rows(stats: Mapping[str, NodeStats], registered: Mapping[str, Iterable[str]]) -> list[TopicRow]:
-    """Return all topics by name. ``stats`` is by node id; ``registered`` is topics of registries with channels."""
+    """Return a row per topic, sorted by name.
+
+    ``stats`` maps node ids to statistics, ``registered`` the topics that registries know to their channels there.
+    """
     channels = {name: set(known) for name, known in registered.items()}
     shares: dict[str, list[tuple[str, TopicStats]]] = {name: [] for name in channels}
     for node, answer in sorted(stats.items()):
@@ -141,7 +144,7 @@ def _topic_row(name: str, shares: list[tuple[str, TopicStats]], channel_count: i
 
 
 def channel_rows(stats: Mapping[str, NodeStats], registered: Mapping[str, Iterable[str]]) -> list[ChannelRow]:
-    """Return all channels by topic and name; parameters as of :func:`topic_rows`."""
+    """Return a row per channel, sorted by topic and name. The parameters are those of :func:`topic_rows`."""
     shares: dict[tuple[str, str], list[tuple[str, ChannelStats]]] = {
         (topic, name): [] for topic, known in registered.items() for name in known
     }

@@ -22,7 +22,7 @@ UnixSeconds = Annotated[int, Meta(ge=0, lt=253_402_300_800)]
 
 
 class _Answer(Struct, gc=False):
-    """Base of the types. They contain no cycles, so the garbage collector need not track their many instances.
+    """Base of the types. Their many instances contain no cycles, so the garbage collector need not track them.
 
     A field whose name ends in ``_or_null`` can be null in Go's response; the property beside it returns a list.
     """
@@ -86,7 +86,7 @@ class ClientStats(_Answer, kw_only=True):
 
 
 class LatencyHistogram(_Answer, kw_only=True):
-    """Histogram of a broker of ours, see docs/architecture.md. Another scale is refused: it could not be merged."""
+    """Histogram of brokerd (docs/architecture.md). Any other scale is malformed, because it could not be merged."""
 
     scale: Literal[5]
     zero_count: Count
@@ -104,14 +104,14 @@ class _Figures(_Answer, kw_only=True):
     global_msg_count: Int64 = 0
     paused: bool = False
     oldest_unfinished_age_ns: Int64 | None = None
-    """None from a Go node, and without unfinished messages."""
+    """None from a Go node, and if there are no unfinished messages."""
     e2e_processing_latency: Latency | None = None
 
 
 def with_figures(base: type[Struct], scope: str) -> type[Struct]:
-    """``base`` with a field for each figure of ``scope`` that nsqd reports (nsqwire.figures).
+    """Return a subclass of ``base`` with a field for each figure of ``scope`` that nsqd reports (nsqwire.figures).
 
-    A subclass declares those again that code refers to, or that must not be missing.
+    Its subclasses declare a field again if code refers to it, or if its type is narrower.
     """
     fields = [(figure.json_key, Int64, 0) for figure in reported(scope)]
     return defstruct(f"{scope}_figures", fields, bases=(base,), kw_only=True)
@@ -180,7 +180,7 @@ class NodeStats(_NodeFigures, kw_only=True, dict=True):
     boot_id: str | None = None
     uptime_ns: Count | None = None
     """Age of the process; None from a Go node."""
-    previous_boot: Raw = Raw(b"null")  # not Raw | None, which msgspec decodes from null alone
+    previous_boot: Raw = Raw(b"null")  # not Raw | None: msgspec decodes that only from null
     """Last figures of the previous process, undecoded; only with ``previous_boot=true``. ``null`` if there are none."""
     lost_message_count: Count = 0
 

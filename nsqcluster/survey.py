@@ -21,7 +21,7 @@ from nsqcluster.rows import ChannelRow, NodeRow, TopicRow, channel_rows, node_ro
 from nsqcluster.stats import NodeStats, TopicStats
 
 CONCURRENCY: Final = 64
-"""Requests at once. More would spend the time of the last ones on decoding the responses of the first."""
+"""Largest number of simultaneous requests. With more, the last would time out while the first are being decoded."""
 
 
 class Failure(TypedDict):
@@ -54,7 +54,7 @@ class Survey:
 
     nodes: dict[str, SurveyedNode] = field(default_factory=dict)
     registered: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Topics that registries know, with channels of those that no node has."""
+    """Topics that registries know -> their channels, which are read only for topics that no node has."""
     failures: list[Failure] = field(default_factory=list)
 
     @property
@@ -63,25 +63,25 @@ class Survey:
         return {name: node.stats for name, node in self.nodes.items() if node.stats is not None}
 
     def node_rows(self) -> list[NodeRow]:
-        """Return all nodes by id."""
+        """Return a row per node, sorted by id."""
         return [
             node_row(name, node.producer, node.stats, node.error, node.tombstones)
             for name, node in sorted(self.nodes.items())
         ]
 
     def topic_rows(self) -> list[TopicRow]:
-        """Return all topics by name, also those that only a registry knows."""
+        """Return a row per topic, sorted by name, including topics that only a registry knows."""
         return topic_rows(self.stats, self.registered)
 
     def channel_rows(self) -> list[ChannelRow]:
-        """Return all channels by topic and name, also those that only a registry knows."""
+        """Return a row per channel, sorted by topic and name, including channels that only a registry knows."""
         return channel_rows(self.stats, self.registered)
 
 
 async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) -> Survey:
-    """Read one topic, or all. Raises nothing: servers that fail are in ``failures``.
+    """Read one topic, or all. Servers that fail raise nothing; they are in ``failures``.
 
-    ``channels``: also read the channels of topics that no node has from the registries.
+    ``channels``: also read, from the registries, the channels of topics that no node has.
     """
     found = Survey()
     async with cluster.client(concurrency=CONCURRENCY) as client:
@@ -100,7 +100,7 @@ async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) ->
     for name, error in stats.failures.items():
         found.nodes[name].error = detail_of(error)
     for name, answer in stats.found.items():
-        if topic:  # an old nsqd may not know the parameter
+        if topic:  # an old nsqd may not support the parameter
             answer.topics_or_null = [each for each in answer.topics if each.topic_name == topic]
         found.nodes[name].stats = answer
     for node in found.nodes.values():
@@ -111,7 +111,7 @@ async def survey(cluster: Cluster, topic: str = "", *, channels: bool = True) ->
 
 
 def _add_given(cluster: Cluster, found: Survey, infos: Answers[NodeInfo]) -> None:
-    """Add the given nodes, by the addresses that they were given by."""
+    """Add the given nodes, each with its given address as its id."""
     for address in cluster.nsqd:
         node = SurveyedNode(id=address, address=address)
         if address in infos.found:
@@ -122,7 +122,7 @@ def _add_given(cluster: Cluster, found: Survey, infos: Answers[NodeInfo]) -> Non
 
 
 def _add_registered(cluster: Cluster, found: Survey, nodes: Answers[Producers], topics: Answers[TopicNames]) -> None:
-    """Add what the registries list. A node that was given as well is one node."""
+    """Add the nodes and topics that the registries list. A node that was also given by the same address is one node."""
     for registry, error in {**topics.failures, **nodes.failures}.items():
         found.failures.append(Failure(node=registry, target="nsqlookupd", detail=detail_of(error)))
     for name, node in nodes_of(nodes.found, cluster.address).items():
@@ -136,7 +136,10 @@ def _add_registered(cluster: Cluster, found: Survey, nodes: Answers[Producers], 
 def _topics_without_nodes(
     nodes: Answers[Producers], topics: Answers[TopicNames], topic: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield each registry with the topics whose channels only it knows; ``topic`` in any case."""
+    """Yield pairs of a registry and a topic that it lists and for which it lists no node.
+
+    With ``topic``, yield this topic for every registry that answered.
+    """
     for registry, answer in nodes.found.items():
         if topic:
             yield registry, topic

@@ -20,7 +20,7 @@ FIND_S + 2 · step_s; creating a channel takes at most FIND_S + 4 · step_s."""
 
 
 class NotInCluster(Exception):
-    """All servers answered, and none has the topic or channel; ``what`` is the kind that is missing."""
+    """All servers answered, and none has the topic or channel. ``what`` says which of the two is missing."""
 
     def __init__(self, text: str, what: Literal["topic", "channel"] = "topic") -> None:
         super().__init__(text)
@@ -28,8 +28,8 @@ class NotInCluster(Exception):
 
 
 class ClusterUnreachable(Exception):
-    """No server said where the topic is. ``target`` is the kind of server requested, ``silent`` has the results of the
-    servers that failed; the text has their reasons."""
+    """The nodes of the topic are unknown, because servers failed. ``target`` is the kind of these servers, ``silent``
+    their results; the text contains the reasons."""
 
     def __init__(self, target: Target, silent: Sequence[Result]) -> None:
         super().__init__("; ".join(f"{each['target']} {each['node']}: {each['detail']}" for each in silent))
@@ -39,12 +39,12 @@ class ClusterUnreachable(Exception):
 
 @dataclass(kw_only=True)
 class Targets:
-    """The nodes that an action goes to, according to the cluster now."""
+    """The nodes that an action goes to, according to the servers that answered."""
 
     nodes: dict[str, str] = field(default_factory=dict)
     """Node id to address: the holders, the given nodes that did not answer, and nodes that had the topic recently."""
     holders: set[str] = field(default_factory=set)
-    """Nodes that have the topic, according to a registry or to themselves."""
+    """Ids of the nodes that have the topic, according to a registry or to themselves."""
     is_registered: bool = False
     """Whether some registry knows the topic."""
     complaints: list[Result] = field(default_factory=list)
@@ -54,8 +54,8 @@ class Targets:
 async def find(http: Client, cluster: Cluster, topic: str) -> Targets:
     """Find the nodes that have the topic: look it up in the registries and read it from each given node.
 
-    Raises ClusterUnreachable if no server answered, or if some did not and none of the others knows the topic;
-    NotInCluster if all answered and none knows it.
+    Raises ClusterUnreachable if no server answered, or if a registry did not answer and neither the topic nor a node to
+    act on was found; NotInCluster if all answered and none knows the topic.
     """
     given = cluster.given
     lookups, stats = await asyncio.gather(

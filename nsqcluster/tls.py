@@ -8,10 +8,10 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4)
 def tls_context(*, root_ca_file: str = "", cert: str = "", key: str = "", skip_verify: bool = False) -> ssl.SSLContext:
-    """Return a client's context. All files are PEM; ``root_ca_file`` replaces the system's certificate authorities.
+    """Return a client's TLS context. All files are PEM; ``root_ca_file`` replaces the system's certificate authorities.
 
-    ``cert`` and ``key`` are the client's own. ``skip_verify`` accepts any server certificate. Raises OSError for a file
-    that cannot be read or is not a certificate or key.
+    ``cert`` and ``key`` are the client's certificate and its key. ``skip_verify`` accepts any server certificate.
+    Raises OSError for a file that cannot be read or is not a certificate or key.
     """
     context = ssl.create_default_context(cafile=root_ca_file or None)
     if cert:
