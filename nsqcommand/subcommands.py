@@ -20,7 +20,7 @@ DISTRIBUTIONS = {
 
 
 class Subcommand(NamedTuple):
-    """``target`` is ``module:function``; it takes the arguments after the name and returns the exit status."""
+    """``target`` is ``module:function``. It is called with the arguments after the name; it returns the exit status."""
 
     target: str
     help: str
@@ -91,7 +91,7 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
 
 SUBCOMMANDS: dict[str, Subcommand] = {name: each for group in GROUPS.values() for name, each in group.items()}
 
-# NSQ's name that would otherwise find another subcommand.
+# NSQ's to_nsq publishes lines, as our pub does. Without this entry it would find to-nsq, which is NSQ's nsq_to_nsq.
 _RENAMED = {"to_nsq": "pub"}
 
 

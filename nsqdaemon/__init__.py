@@ -1,4 +1,4 @@
-"""What our daemons and command-line tools share: settings, logs, sockets, the HTTP server, metrics and profiling.
+"""Code that our daemons and command-line tools share: settings, logs, sockets, HTTP server, metrics and profiling.
 
 It uses the protocol (:mod:`nsqwire`) and is independent of the programs that use it.
 """

@@ -13,7 +13,10 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 @dataclass(kw_only=True, slots=True)
 class Declaration:
-    """The declaration of one field of a settings class; ``kind`` is the type of one value."""
+    """The declaration of one field of a settings class; ``kind`` is the type of one value.
+
+    The other attributes are the arguments of :func:`nsqdaemon.settings.setting`.
+    """
 
     default: Any
     help: str
@@ -42,7 +45,7 @@ class Declaration:
 
 
 def value_of_code(declaration: Declaration, value: Any) -> Any:
-    """Convert a default or bound to the declaration's type; text is parsed as a user's text."""
+    """Convert a default or bound to the declaration's type; a str is parsed like the value of a flag."""
     return value_from_text(declaration, value) if isinstance(value, str) else value
 
 
@@ -79,7 +82,10 @@ def _within(declaration: Declaration, value: Any) -> Any:
 
 
 def value_from_file(declaration: Declaration, value: Any) -> Any:
-    """Parse a TOML value. An integer is a duration in milliseconds; text is parsed as a flag's; a list may be text."""
+    """Parse a TOML value. A string is parsed like a flag's value, and split at commas if the setting is a list.
+
+    An integer is milliseconds if the setting is a duration. Raises ValueError with a message for the user.
+    """
     if declaration.repeatable:
         parts = split_list(value) if isinstance(value, str) else value
         if not isinstance(parts, list):

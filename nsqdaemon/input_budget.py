@@ -14,7 +14,7 @@ LONG_BYTES: Final = 16 * 1024
 FIRST: Final = 4
 """Number of connections that are read from while the limit is exceeded."""
 FINISH_SECONDS: Final = 10.0
-"""Time in which each of them has to finish its command; otherwise it is closed."""
+"""Time in which each of these has to finish its command; otherwise it is closed."""
 RELEASED_BYTES: Final = 16 * 1024 * 1024
 RELEASE_SECONDS: Final = 1.0
 
@@ -59,7 +59,7 @@ class InputBudget:
         self._held: dict[Reader, int] = {}  # the oldest first
         self._first: dict[Reader, float] = {}  # while over the limit: connections that are read from, since this time
         self._is_over = False
-        self._is_checking = False  # a call of _check is under way
+        self._is_checking = False  # a call of _check is scheduled
 
     @property
     def is_over(self) -> bool:
@@ -67,11 +67,11 @@ class InputBudget:
         return self._is_over
 
     def waits(self, reader: Reader) -> bool:
-        """Tell whether ``reader`` is paused."""
+        """Return whether ``reader`` is paused."""
         return self._is_over and reader in self._held and reader not in self._first
 
     def update(self, reader: Reader, held: int, *, is_new: bool = False) -> None:
-        """Set the bytes of the unfinished command of ``reader``; ``is_new`` if the command is a different one."""
+        """Record that ``reader`` has ``held`` bytes of an unfinished command, ``is_new`` if it is a different one."""
         if held <= LONG_BYTES:
             self.forget(reader)
             return
@@ -116,7 +116,7 @@ class InputBudget:
             self._peak = 0
 
     def _let_on(self) -> bool:
-        """Resume the oldest paused connections, up to FIRST. True if the newest connection is among them."""
+        """Resume the oldest paused connections, so that FIRST are read from. True if the newest one was resumed."""
         newest = False
         if len(self._first) < FIRST:
             now = self._now()

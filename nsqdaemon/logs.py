@@ -48,8 +48,8 @@ _WORDS: Final = {standard: ours.word for ours, standard in _STANDARD.items()}
 
 
 class LineFormatter(logging.Formatter):
-    """One record, one line. Line breaks in the text, which a client may have sent, are escaped; a traceback follows on
-    separate lines."""
+    """Formats a record as one line. Line breaks in the text, which may be a client's, are escaped. A traceback follows
+    on separate lines."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -71,8 +71,8 @@ class LineFormatter(logging.Formatter):
 
 
 class JSONFormatter(logging.Formatter):
-    """One record, one JSON object on one line of ASCII: ``time`` (RFC 3339, UTC, microseconds), ``level`` (the word of
-    ``--log-level``), ``logger``, ``message``, and ``exception`` with the traceback if there is one."""
+    """Formats a record as a JSON object on one line of ASCII: ``time`` (RFC 3339, UTC, microseconds), ``level`` (the
+    word of ``--log-level``), ``logger``, ``message``, and ``exception`` with the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         micros = int(record.created % 1 * 1_000_000)
@@ -119,7 +119,7 @@ def configure(level: LogLevel, prefix: str, form: str = "nsqd") -> None:
     for old in [h for h in root.handlers if isinstance(h, StderrHandler)]:
         root.removeHandler(old)
     root.addHandler(handler)
-    # nsqd has no lines like the event loop's DEBUG messages.
+    # With --log-level=debug, asyncio would add lines that nsqd does not have.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     set_level(level)
 

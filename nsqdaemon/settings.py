@@ -1,4 +1,4 @@
-"""Settings. Each is declared once, as a field, which defines its flag, file key, environment variable and docs row.
+"""Settings. Each is declared once, as a field that defines its flag, file key, environment variable and docs row.
 
     @dataclass(frozen=True, kw_only=True)
     class BrokerSettings(Settings, env="BROKERD_"):
@@ -57,7 +57,7 @@ def setting(
 
     ``key`` is the file's key if it is not the field's name. ``file=False`` excludes the setting from file and
     environment, ``env=False`` from the environment only. ``bare`` is the value of ``--flag`` without a value, for a
-    flag that is not a plain boolean. ``hidden`` keeps a flag without effect out of usage and docs.
+    flag that is not a plain boolean. ``hidden`` omits the flag from usage and docs.
     """
     declaration = Declaration(
         default=default,
@@ -183,7 +183,8 @@ def _go_words(parser: _Parser, cls: type[Settings], argv: Iterable[str], *, refu
     """Convert Go's flag syntax to plain ``--name=value`` words.
 
     ``-x`` is ``--x``. A boolean takes a value only after ``=``; any other flag takes the next word, even if that begins
-    with a dash. The first word that is not a flag ends the flags; the rest is ignored, or is an error with status 1.
+    with a dash. The first word that is not a flag ends the flags. The rest is ignored, or with ``refuse_words`` is an
+    error with exit status 1.
     """
     by_flag = {declaration.flag_name: declaration for declaration in declarations(cls).values()}
     words: list[str] = []
@@ -249,8 +250,8 @@ def load(
 ) -> S:
     """Read the settings of a program.
 
-    ``description`` precedes the flags in the usage. Words that are not flags are ignored, as nsqd does, or with
-    ``refuse_words`` end the program with status 1, as nsq_to_file does.
+    ``description`` precedes the flags in the usage. Words that are not flags are ignored, as in nsqd. With
+    ``refuse_words`` they end the program with status 1, as in nsq_to_file.
 
     Exits 0 after ``-h`` (usage on stderr) and ``--version`` (``version_text`` on stdout); 2, with a message and the
     usage on stderr, for an invalid flag or variable; 1, with a FATAL log line, for an invalid file.
@@ -269,8 +270,10 @@ def load(
 
 
 def _listed(declaration: Declaration, value: Any) -> Any:
-    """The value of a flag: a tuple if it may be repeated; numbers in descending order, as in nsqd. Numbers from a file
-    keep their order."""
+    """The value of a flag or variable: a tuple if it may be repeated, with numbers in descending order, as in nsqd.
+
+    Numbers from a file keep their order.
+    """
     if not declaration.repeatable:
         return value
     return tuple(sorted(value, reverse=True)) if declaration.kind is float else tuple(value)
@@ -294,7 +297,7 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
 
 
 def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
-    """The file's values by field name. Unknown keys and tables are ignored, as nsqd does."""
+    """The file's values by field name. Unknown keys and tables are ignored, as in nsqd."""
     import tomllib  # imported here because most programs start without a file
 
     try:

@@ -30,7 +30,7 @@ class Codec(Protocol):
         """Compress so that the other side can decode all of ``data`` at once."""
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed ``data`` in pieces of at most PIECE_BYTES. Take all of them before the next call.
+        """Yield the decompressed ``data`` in pieces of 0 to PIECE_BYTES bytes. Take all of them before the next call.
 
         Raises StreamBroken, StreamEnded.
         """
@@ -49,7 +49,7 @@ class Deflate:
     def decode(self, data: bytes) -> Iterator[bytes]:
         inflate = self._inflate
         piece = data
-        # zlib may still contain output after it has consumed the whole input, if the piece is full.
+        # After a full piece, zlib may have more output even if it has consumed the whole input.
         while data or len(piece) == PIECE_BYTES:
             try:
                 piece = inflate.decompress(data, PIECE_BYTES)
@@ -63,7 +63,7 @@ class Deflate:
 
 
 class Snappy:
-    """The Snappy framing format: chunks of ``type u8 | length u24 little-endian | data``, 64 KiB of content each.
+    """The Snappy framing format: chunks of ``type u8 | length u24 little-endian | data``, up to 64 KiB of content each.
 
     Source: https://github.com/google/snappy/blob/main/framing_format.txt
     """
@@ -125,7 +125,7 @@ class Snappy:
         self._rest = data[at:]
 
     def _chunk(self, chunk: bytes) -> bytes:
-        """Return the content of a chunk whose checksum is correct."""
+        """Decompress one chunk. Raises StreamBroken, also if its checksum is wrong."""
         try:
             size = cramjam.snappy.decompress_into(_IDENTIFIER + chunk, _content)
         except cramjam.DecompressionError as error:
@@ -136,11 +136,11 @@ class Snappy:
 _content: Final = bytearray(PIECE_BYTES)
 """Buffer into which chunks of all connections are decompressed; the content is copied out at once."""
 _WRITTEN_BYTES: Final = 16 * 1024
-"""Content of a chunk that is sent: the size of nsqd's buffer. pynsq fails if a read contains no end of a chunk."""
+"""Bytes of content in each chunk that is sent: the size of nsqd's buffer. pynsq fails on a read within one chunk."""
 _HEADER_BYTES: Final = 4
 _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _IDENTIFIER_KIND: Final = 0xFF
 _CONTENT: Final = (0x00, 0x01)  # compressed, uncompressed
 _FIRST_SKIPPABLE: Final = 0x80
-_PASSED_OVER_AT_ONCE: Final = 1024  # chunks without content, each four bytes and more
-_MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum; snappy's bound for incompressible content
+_PASSED_OVER_AT_ONCE: Final = 1024  # chunks without content, of at least four bytes each
+_MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum, and snappy's largest compressed size

@@ -1,4 +1,8 @@
-"""The commands that a broker receives, as values. A Session parses a client's bytes into them."""
+"""The commands that a broker receives, as values. A Session parses a client's bytes into them.
+
+Views of memory (``body``, ``commands``, ``messages``, ``lines``) are valid until the next read, which overwrites them.
+The sizes and counts in them are already checked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ MAX_DPUB_LINE = 128
 
 @dataclass(slots=True, eq=False, repr=False)
 class IdentifyCommand:
-    """IDENTIFY; the session's ``terms`` are already updated."""
+    """IDENTIFY. The session's ``terms`` already include the requested settings."""
 
     asked: Identify
 
@@ -35,7 +39,7 @@ class Sub:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Pub:
-    """PUB, or DPUB if ``defer_ms`` is not None. ``body`` is a view that the next read overwrites."""
+    """PUB, or DPUB if ``defer_ms`` is not None."""
 
     topic: str
     body: memoryview
@@ -44,9 +48,9 @@ class Pub:
 
 @dataclass(slots=True, eq=False, repr=False)
 class PubRun:
-    """``count`` consecutive PUB commands to one topic, with the same line of ``line_bytes``.
+    """``count`` consecutive PUB commands to one topic, with the same command line of ``line_bytes`` bytes.
 
-    ``commands`` has their bytes, each ``line | size i32 | body``, checked; the next read overwrites it.
+    ``commands`` has their bytes, ``line | size i32 | body`` for each.
     """
 
     topic: str
@@ -67,8 +71,8 @@ class PubRun:
 class DpubRun:
     """``count`` consecutive DPUB commands to one topic, each with its own delay, which is not 0.
 
-    ``commands`` has their bytes, each ``DPUB <topic> <ms>\\n | size i32 | body``, checked, with ``body_bytes`` bytes of
-    bodies in all; the next read overwrites it.
+    ``commands`` has their bytes, ``DPUB <topic> <ms>\\n | size i32 | body`` for each. ``body_bytes`` is the size of all
+    bodies together.
     """
 
     topic: str
@@ -88,10 +92,10 @@ class DpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class MpubRun:
-    """``count`` consecutive MPUB commands to one topic, with the same line of ``line_bytes``.
+    """``count`` consecutive MPUB commands to one topic, with the same command line of ``line_bytes`` bytes.
 
-    ``commands`` has their bytes, each ``line | body size i32 | count i32 | count × (size i32 | body)``, checked, with
-    ``messages`` in all; the next read overwrites it.
+    ``commands`` has their bytes, ``line | body size i32 | count i32 | count × (size i32 | body)`` for each.
+    ``messages`` is the number of messages in all of them.
     """
 
     topic: str
@@ -113,14 +117,14 @@ class MpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Authorize:
-    """The line of an MPUB was read. Precedes the Mpub, so that it can be authorized; only sent with an auth server."""
+    """The command line of an MPUB. Only with an auth server: it precedes the Mpub, so that this can be authorized."""
 
     topic: str
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Mpub:
-    """MPUB. ``messages`` has ``count`` × (``size i32 | body``), checked; the next read overwrites it."""
+    """MPUB. ``messages`` has ``count`` × (``size i32 | body``)."""
 
     topic: str
     messages: memoryview
@@ -136,7 +140,7 @@ class Rdy:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Fin:
-    """``count`` consecutive FIN commands: ``lines`` has their bytes, 21 each; the next read overwrites it."""
+    """``count`` consecutive FIN commands. ``lines`` has their lines, of 21 bytes each."""
 
     lines: memoryview
     count: int
@@ -144,9 +148,9 @@ class Fin:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Req:
-    """``count`` consecutive REQ commands with the same delay, which is not clamped yet.
+    """``count`` consecutive REQ commands with the same delay, which is not limited to the maximum yet.
 
-    ``lines`` has their bytes, lines of equal length that begin with ``REQ <id>``; the next read overwrites it.
+    ``lines`` has lines of equal length, which begin with ``REQ <id>``.
     """
 
     lines: memoryview
@@ -161,7 +165,7 @@ class Req:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Touch:
-    """``count`` consecutive TOUCH commands: ``lines`` has their bytes, 23 each; the next read overwrites it."""
+    """``count`` consecutive TOUCH commands. ``lines`` has their lines, of 23 bytes each."""
 
     lines: memoryview
     count: int

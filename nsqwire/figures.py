@@ -27,11 +27,11 @@ class Kind(Enum):
     RATE = "rate", "sum"
     """The increase of a counter per second; None until it is known."""
     AGE = "age", "largest"
-    """The time since an event; None where there is none."""
+    """The time since an event; None if there is none."""
     LATENCY = "latency", "merged histograms"
-    """A percentile of the messages finished in the last minute; None without any."""
+    """A percentile of the latency of the messages finished in the last minute; None if there are none."""
     LATENCY_RANGE = "latency range", "lowest and highest"
-    """The same for nodes without a histogram, whose percentiles cannot be merged: a pair, or None."""
+    """The lowest and highest such percentile of nodes without a histogram, which cannot be merged: a pair, or None."""
 
     def __init__(self, title: str, over_nodes: str) -> None:
         self.title = title
@@ -70,13 +70,13 @@ class Figure:
     unit: str
     meaning: str
     key: str = ""
-    """Its key in ``/stats``, if that is not ``name``."""
+    """Its key in ``/stats``, if that differs from ``name``."""
     rate_of: str = ""
-    """The counter of the same scope whose increase it is."""
+    """Of a rate: the counter of the same scope whose increase it measures."""
     sum_of: tuple[str, ...] = ()
-    """The figures of smaller scopes that it sums (``channel.depth``), or the scope whose members it counts."""
+    """The figures of smaller scopes that it sums (``channel.depth``), or the scope it counts (``channel``)."""
     computed: bool = False
-    """Whether code of the platform computes it from something else."""
+    """Whether code of the platform computes it from other data."""
     in_row: bool = True
     """Whether rows of the API and the websocket have it."""
     in_share: bool = False
@@ -84,7 +84,7 @@ class Figure:
     archived_since: int = 0
     """The archive's schema version that added its column; 0: it is not archived."""
     history: str = ""
-    """Its name in the last hour; empty: it is not recorded."""
+    """Its name in the records of the last hour; empty if it is not recorded."""
     alert: Alert | None = None
 
     @property
@@ -94,7 +94,7 @@ class Figure:
 
 
 # fmt: off
-# The order is that of the columns in rows, shares, the archive and records of the last hour, where rates come last.
+# This is the order of columns in rows, shares, the archive and the records of the last hour, which have rates last.
 FIGURES: tuple[Figure, ...] = (
     Figure("channel", "depth", GAUGE, "messages", "waiting, in memory and on disk",
            in_share=True, archived_since=1, history="depth",
@@ -196,27 +196,27 @@ def of_scope(scope: str) -> list[Figure]:
 
 
 def reported(scope: str) -> list[Figure]:
-    """Those that nsqd reports in ``/stats``."""
+    """The figures of one scope that nsqd reports in ``/stats``."""
     return [figure for figure in of_scope(scope) if figure.json_key]
 
 
 def in_rows(scope: str) -> list[Figure]:
-    """Those that rows of the API and the websocket have."""
+    """The figures of one scope that rows of the API and the websocket have."""
     return [figure for figure in of_scope(scope) if figure.in_row]
 
 
 def in_shares(scope: str) -> list[Figure]:
-    """Those that each node's share of a topic's or channel's row has."""
+    """The figures of one scope that each node's share of a topic's or channel's row has."""
     return [figure for figure in of_scope(scope) if figure.in_share]
 
 
 def recorded(scope: str) -> list[Figure]:
-    """Those of the last hour, in the order of its records: rates come last."""
+    """The figures of one scope that are recorded for the last hour, in the order of the records: rates come last."""
     return sorted((figure for figure in of_scope(scope) if figure.history), key=lambda figure: figure.kind is RATE)
 
 
 def archived() -> list[Figure]:
-    """One figure for each column of the archive, in order: the channel's, else the topic's."""
+    """One figure for each column of the archive, in order: the channel's of that name, else the topic's."""
     columns: dict[str, Figure] = {}
     for figure in FIGURES:
         if figure.archived_since:

@@ -73,7 +73,7 @@ class FrameReader:
     def take(self, data: bytes) -> tuple[bytes, list[Span]]:
         """Add received bytes; return a buffer and the positions of the complete frames in it.
 
-        Faster than iterating for many small frames, because it creates no object per frame. Raises FrameError likewise.
+        Faster than iterating for many small frames, because it does not copy each. Raises FrameError as iteration does.
         """
         buffer = self._buffer
         if buffer:

@@ -1,7 +1,8 @@
 """JSON as Go's encoding/json writes and reads it.
 
-Written JSON is compact, safe inside HTML, and has whole floats without a fraction. When reading, each byte that is not
-UTF-8, and each unpaired ``\\ud800`` to ``\\udfff``, becomes U+FFFD, so that the text can always be written again.
+Written JSON is compact and safe inside HTML, and whole floats have no fraction; floats below 0.0001 are written as
+Python does. When reading, each byte that is not UTF-8, and each unpaired ``\\ud800`` to ``\\udfff``, becomes U+FFFD, so
+that the text can always be written again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
-# JSON has these characters inside strings only, so they can be replaced in the whole text.
+# In JSON these characters occur in strings only, so they can be replaced in the whole text.
 _ESCAPES: Final = (
     ("<", "\\u003c"),
     (">", "\\u003e"),
@@ -26,7 +27,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_PLAIN_FLOAT: Final = 1e21  # Go uses an exponent from this value on
 
 MAX_DIGITS: Final = 100
-"""Python limits the number of digits of an integer that it parses; no number in use has as many."""
+"""Longest integer that is read as an int. Python refuses to parse integers of thousands of digits."""
 
 
 def encode(value: Any) -> bytes:
@@ -35,8 +36,8 @@ def encode(value: Any) -> bytes:
     A lone surrogate, which stands for an undecodable byte in a str, is written as U+FFFD, as in Go.
     """
     text = _encode(value)
-    # Python writes 1.0 and 1e+16 where Go writes 1 and 10000000000000000. Floats are rare in our responses, so they are
-    # searched for before a large value is walked.
+    # Python writes 1.0 and 1e+16 where Go writes 1 and 10000000000000000. Whole floats are rare in our responses, so
+    # the value is only walked if the text seems to contain one.
     if ".0," in text or ".0}" in text or ".0]" in text or "e+" in text or text.endswith(".0"):
         text = _encode(_whole_floats_as_ints(value))
     for character, escape in _ESCAPES:
@@ -49,7 +50,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_without_floats(value: Any) -> bytes:
-    """As encode, and several times faster. The value must not contain floats, which would not be written as in Go."""
+    """As encode, and several times faster. The value must not contain floats: they would not be written as in Go."""
     import orjson  # imported here because it is slow to import, for a fast start
 
     only_json_types = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 SCALE = 5
 BUCKETS_PER_OCTAVE = 1 << SCALE
 ZERO_THRESHOLD_NS = 1_000
-"""Values up to this are counted as zero: clocks of two machines cannot distinguish them."""
+"""Values up to this are counted as zero: the clocks of two machines differ by more."""
 MAX_BUCKETS = 63 * BUCKETS_PER_OCTAVE
 RELATIVE_ERROR = (2 ** (1 / BUCKETS_PER_OCTAVE) - 1) / (2 ** (1 / BUCKETS_PER_OCTAVE) + 1)
 
@@ -26,16 +26,16 @@ def _upper_bounds() -> Iterator[int]:
     roots = []
     for step in range(BUCKETS_PER_OCTAVE):
         root = 1 << (64 * BUCKETS_PER_OCTAVE + step)
-        for _ in range(SCALE):  # the 32nd root by five square roots, each rounded down, is the 32nd root rounded down
+        for _ in range(SCALE):  # five square roots, each rounded down, give the 32nd root rounded down
             root = math.isqrt(root)
-        roots.append(root)  # floor(2^(64 + step/32)); its upper bits are the bounds of every octave
+        roots.append(root)  # floor(2^(64 + step/32)); a right shift gives the bound in each octave
     for index in range(MAX_BUCKETS - 1):
         octave, step = divmod(index + 1, BUCKETS_PER_OCTAVE)
         yield roots[step] >> (64 - octave)
 
 
 UPPER_BOUNDS: tuple[int, ...] = (*_upper_bounds(), (1 << 63) - 1)
-"""Largest nanosecond count of each bucket, inclusive; index 0 is bucket 0."""
+"""Largest value of each bucket in ns, inclusive; index 0 is bucket 0."""
 FIRST_BUCKET = bisect_left(UPPER_BOUNDS, ZERO_THRESHOLD_NS + 1)
 """The lowest bucket ever used: lower ones are counted as zero."""
 

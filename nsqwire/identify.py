@@ -22,7 +22,10 @@ MAX_SAMPLE_RATE = 99
 
 @dataclass(frozen=True, kw_only=True)
 class Identify:
-    """The fields of an IDENTIFY body; times in milliseconds. 0 keeps the current value, -1 switches off if allowed."""
+    """The fields of an IDENTIFY body; times are milliseconds.
+
+    For intervals, timeouts and sizes, 0 keeps the current value; -1 switches heartbeats or output buffering off.
+    """
 
     client_id: str = ""
     hostname: str = ""
@@ -113,7 +116,7 @@ class Terms:
 
     @classmethod
     def before_identify(cls, limits: IdentifyLimits) -> Terms:
-        """The terms of a client that never sends IDENTIFY."""
+        """The terms of a client that has not sent IDENTIFY."""
         return cls(
             output_buffer_timeout_ms=limits.output_buffer_timeout_ms,
             msg_timeout_ms=limits.msg_timeout_ms,

@@ -6,12 +6,12 @@ from nsqwire.errors import Invalid
 
 
 def raw(param: bytes) -> str:
-    """The parameter as text for an error, which encodes to the same bytes again."""
+    """Decode a parameter for the text of an error. Encoding the text with ``surrogateescape`` restores its bytes."""
     return param.decode("utf-8", "surrogateescape")
 
 
 def decimal(param: bytes, refusal: str) -> int:
-    """Read ASCII digits modulo 2^64 as a signed number, as nsqd's parser does; empty is 0. Raises Invalid."""
+    """Read ASCII digits modulo 2^64 as a signed number, as nsqd does; empty is 0. Raises Invalid with ``refusal``."""
     if not param:
         return 0
     if not (param.isdigit() and param.isascii()):

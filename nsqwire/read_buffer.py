@@ -22,7 +22,7 @@ _spare: list[mmap.mmap] = []
 
 
 def _new_buffer(size: int) -> Input:
-    """Return a buffer. A long one uses memory only as it is filled, and returns it to the system when dropped."""
+    """Return a buffer. A long one takes memory only as it is filled, and returns it to the system when it is freed."""
     if size <= 2 * _LONG_COMMAND_BYTES:
         return bytearray(size)
     if size == SCRATCH_BYTES and _spare:
@@ -34,7 +34,7 @@ def _new_buffer(size: int) -> Input:
 
 
 def _drop_buffer(buffer: Input) -> None:
-    """Reuse a buffer of the usual size for the next long command, because mapping memory is slow."""
+    """Keep a buffer of SCRATCH_BYTES for the next long command, because mapping memory is slow."""
     if len(buffer) == SCRATCH_BYTES and isinstance(buffer, mmap.mmap) and len(_spare) < _SPARE_BUFFERS:
         _spare.append(buffer)
 
@@ -42,9 +42,9 @@ def _drop_buffer(buffer: Input) -> None:
 class ReadBuffer:
     """The read buffer of one connection.
 
-    Bytes ``_start`` to ``_end`` of ``_buffer`` are unread. An incomplete command keeps the bytes from ``_line`` on and
-    continues with ``_resume``. ``scratch`` is a buffer that sessions of one thread share, so that an idle connection
-    needs no buffer of its own.
+    Bytes ``_start`` to ``_end`` of ``_buffer`` are unread. While a command waits for its body, ``_resume`` continues to
+    parse it, and the bytes from its line (``_line``) on are kept. ``scratch`` is a buffer that sessions of one thread
+    share, so that an idle connection needs no buffer of its own.
     """
 
     def __init__(self, scratch: bytearray) -> None:
@@ -92,7 +92,7 @@ class ReadBuffer:
             self._move(_new_buffer(self._end - self._kept_from() + _FIRST_READ_BYTES))
 
     def drop_unread(self) -> None:
-        """Drop what was received after IDENTIFY: a client that changes to TLS or compression waits for the response."""
+        """Drop the input after an IDENTIFY that enables TLS or compression: the client must wait for the response."""
         self._start = self._end
 
     def drop(self) -> None:
@@ -101,7 +101,7 @@ class ReadBuffer:
         self._resume, self._eof_error, self._want, self.unfinished_bytes = None, None, 0, 0
 
     def _need(self, count: int, then: Callable[[], Command | None], eof_error: NSQError) -> Command | None:
-        """Continue with ``then`` once ``count`` bytes are there; ``eof_error`` is queued if the client closes first."""
+        """Call ``then`` once ``count`` bytes are received. If the client closes first, it is sent ``eof_error``."""
         if self._end - self._start >= count:
             self._resume, self._eof_error, self._want = None, None, 0
             return then()
@@ -122,7 +122,7 @@ class ReadBuffer:
         return self._start if self._resume is None else self._line
 
     def _make_room(self) -> None:
-        """Switch to an own buffer for an incomplete command, and back to the shared one when the own one is empty."""
+        """Move an incomplete command to a buffer of its own, and return to the shared buffer when nothing is unread."""
         kept_from = self._kept_from()
         self.unfinished_bytes = self._end - kept_from
         self.is_new_unfinished = kept_from > 0 or self._buffer is self._scratch

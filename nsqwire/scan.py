@@ -1,6 +1,7 @@
 """Finds the ends of commands in a connection's input buffer, in plain Python.
 
-A Session may be given a compiled module with the same functions; this one defines their behaviour.
+It finds runs of commands in their usual form. The Session parses all other commands with its full grammar. A Session
+may be given a compiled module with the same functions; this module defines their behaviour.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ Input = bytearray | mmap.mmap
 FIN_LINE_BYTES = 21
 """``FIN ``, 16 bytes of id, newline."""
 REQ_TIMEOUT_AT = 21
-"""Offset of the timeout in a REQ line: after ``REQ ``, 16 bytes of id and a space."""
+"""Offset of the delay in a REQ line: after ``REQ ``, 16 bytes of id and a space."""
 TOUCH_LINE_BYTES = 23
 """``TOUCH ``, 16 bytes of id, newline."""
 MAX_RUN_BYTES = 64 * 1024
-"""Maximum bytes of REQ or TOUCH lines in one run, which uses one reading of the clock."""
+"""Maximum bytes of REQ or TOUCH lines in one run, for which the clock is read once."""
 MAX_DPUB_RUN = 512
-"""Maximum number of DPUB commands in one run: each message is an entry in every channel of its topic."""
+"""Maximum number of DPUB commands in one run, because each message takes an entry in every channel of its topic."""
 MAX_DEFER_MS = 2**32 - 1
 """Longest delay in a run of DPUBs. The full grammar parses longer ones."""
 
@@ -68,7 +69,7 @@ def fin_run(buffer: Input, start: int, end: int) -> int:
 
 
 def req_run(buffer: Input, start: int, end: int) -> tuple[int, int]:
-    """Count the complete ``REQ`` lines with the same timeout at the start of ``buffer[start:end]``.
+    """Count the complete ``REQ`` lines with the same delay at the start of ``buffer[start:end]``.
 
     Returns ``(line, count)``: the length of each line, newline included, and their number. Both are 0 if the first line
     needs the full grammar.
@@ -99,7 +100,7 @@ def pub_run(buffer: Input, start: int, end: int, max_size: int) -> tuple[int, in
     """Count the complete ``PUB`` commands with the same line at the start of ``buffer[start:end]``.
 
     Returns ``(line, count, offset)``: the length of the line, newline included, the number of commands, and the offset
-    after the last. The count is 0 if the first command is another one, is incomplete, or has a body of 0 or more than
+    after the last. The count is 0 if the first command is not a PUB, is incomplete, or has a body of 0 or more than
     ``max_size`` bytes. The topic's name is not checked.
     """
     match = _PUB_LINE.match(buffer, start, end)

@@ -236,7 +236,7 @@ class Session(ReadBuffer):
         return Req(self._take(count * length), count, delay_ms)
 
     def _read_run(self, start: int, end: int) -> PubRun | DpubRun | MpubRun | None:
-        """Return the run of publishes to one topic at ``start``; None without one or if its name is not checked yet."""
+        """Return the run of publishes at ``start``; None if there is none or its topic's name is not checked yet."""
         limits, buffer = self.limits, self._buffer
         if buffer[start] == 0x50:  # "P"
             length, count, stop = self._scanner.pub_run(buffer, start, end, limits.max_msg_size)
@@ -410,7 +410,7 @@ class Session(ReadBuffer):
         return self._mpub_messages(topic, count, 0, count)
 
     def _mpub_messages(self, topic: str, count: int, scanned: int, remaining: int) -> Command | None:
-        """Read by the count and the sizes; the first ``scanned`` bytes are already checked."""
+        """Check the sizes of the messages. The first ``scanned`` bytes are already checked."""
         limit = self.limits.max_msg_size
         status, offset, remaining, size = self._scanner.scan_messages(
             self._buffer, self._start + scanned, self._end, remaining, limit
@@ -433,7 +433,7 @@ class Session(ReadBuffer):
         self._resume, self._eof_error, self._want = None, None, 0
         start, self._start = self._start, self._line
         if self._takes_runs and (run := self._read_run(self._start, self._end)) is not None:
-            return run  # with the MPUBs after it
+            return run  # this MPUB and those after it
         self._start = start
         return Mpub(topic, self._take(offset - start), count)
 

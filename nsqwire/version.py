@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-#: Reported by INFO, /info, --version and user agents; clients compare it to decide which features they may use.
+#: Reported in the response to IDENTIFY, /info, --version and user agents. Clients derive the supported features.
 NSQ_VERSION: Final = "1.3.0"
 
 

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection, without a socket: bytes in, requests out; responses in, bytes out."""
+"""One HTTP/1.1 connection, without a socket: it parses bytes into requests, and encodes responses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Connection:
         self._answering: Request | None = None
         self._output: list[bytes] = []
         self._failure: Response | None = None
-        self._deaf = False  # input is ignored, after an error or a request that closes
+        self._deaf = False  # input is ignored, after an error or the last request of the connection
         self._unparsed = 0  # bytes received since the last complete message
         self._begun = False  # the parser is inside a message
         self._continue_due = False
@@ -124,7 +124,7 @@ class Connection:
             start = end
 
     def _parse(self, data: bytes) -> None:
-        # Each piece is at most as long as a head may be, so that a head may exceed its limit by one piece at most.
+        # Pieces are limited, so that a head is refused before it exceeds its limit by more than one piece.
         size = self._max_header_size
         if len(data) <= size:
             if not self._deaf:
@@ -367,7 +367,7 @@ class Connection:
         self._discards = True
 
     def _give_up_on_body(self) -> None:
-        """Return the request without its body, so that the response has the route's own code for "too big"."""
+        """Pass the request on without its body, so that the response has the route's code for a body too big."""
         request = self._request(b"")
         request.oversized = request.closes = True
         self._requests.append(request)
@@ -409,7 +409,7 @@ class Connection:
 
 
 class _Stopped(Exception):
-    """Raised inside the parser's callbacks to stop it at once; ``received`` gets it as a parser error."""
+    """Raised in the parser's callbacks to stop it at once; the parser then raises HttpParserError."""
 
 
 _date_ends = 0.0

@@ -14,7 +14,7 @@ from typing import Final
 MAX_PLAIN_HEAD_BYTES: Final = 8192
 
 PlainHead = Callable[[bytes, int], tuple[int, int, int, int] | None]
-"""``(data, start)`` to ``(target_start, target_end, head_end, content_length)``; None if not plain or whole."""
+"""Maps ``(data, start)`` to ``(target_start, target_end, head_end, content_length)``: see :func:`plain_head`."""
 
 _HEAD: Final = re.compile(
     rb"(?:GET|POST) (/[!$%&'()*+,\-./0-9:;=?@A-Z_a-z~]*) HTTP/1\.1\r\n"
@@ -25,10 +25,10 @@ _FRAMING: Final = frozenset({b"transfer-encoding", b"proxy-connection", b"expect
 
 
 def plain_head(data: bytes, start: int) -> tuple[int, int, int, int] | None:
-    """Find the parts of the plain head at ``data[start:]``, which ends with a blank line.
+    """Return ``(target_start, target_end, head_end, content_length)`` of the plain head at ``data[start:]``.
 
-    The offsets are those of the target and of the first byte after the head; ``content_length`` is 0 without the
-    header. A head of more than MAX_PLAIN_HEAD_BYTES is not plain.
+    ``head_end`` is the offset after the blank line that ends the head; ``content_length`` is 0 without the header.
+    None if the head is incomplete, not plain, or longer than MAX_PLAIN_HEAD_BYTES.
     """
     match = _HEAD.match(data, start, start + MAX_PLAIN_HEAD_BYTES)
     if match is None:

@@ -78,7 +78,7 @@ class Request:
 
     @property
     def params(self) -> Mapping[str, str]:
-        """The query's parameters, the first value of each. Raises HTTPError 400 INVALID_REQUEST for a broken query."""
+        """The query's parameters, the first value of each. Raises HTTPError 400 INVALID_REQUEST for an invalid one."""
         query = self.query
         return _parse_cached(query) if len(query) <= _CACHED_QUERY_BYTES else parse_query(query)
 
@@ -133,9 +133,9 @@ def _unescape(raw: bytes) -> str:
 
 
 class Response:
-    """A status, headers and a body. All but the date is encoded once, so constant responses should be reused.
+    """A status, headers and a body. Everything except the date is encoded once, so constant responses should be reused.
 
-    A large body should be given as a list of ``parts``, which are sent without joining them.
+    A large body should be a list of parts, which are sent without being joined.
     """
 
     __slots__ = ("_wire", "_wire_end", "body", "closes", "head", "parts", "size", "status")
@@ -160,7 +160,10 @@ class Response:
         self._wire = self._wire_end = b""
 
     def wire(self, end: bytes) -> bytes:
-        """The encoded response; ``end`` is the end of the head. Returns the same object for the same ``end``."""
+        """The encoded response. ``end`` is the rest of the head: the Date header and the blank line.
+
+        Returns the same object for the same ``end``.
+        """
         if self._wire_end is not end:
             self._wire, self._wire_end = self.head + end + self.body, end
         return self._wire
@@ -172,7 +175,8 @@ class Response:
 class Stream(Response):
     """A response of unlimited length: a head without Content-Length, then ``protocol`` takes over the connection.
 
-    ``protocol`` receives what the client sends from then on. HTTP ends here: the head has ``Connection: close``.
+    ``protocol`` receives everything that the client sends from then on. The head has ``Connection: close``, so the
+    client sends no further request.
     """
 
     __slots__ = ("protocol",)
@@ -184,8 +188,10 @@ class Stream(Response):
 
 
 class Later:
-    """A response that is not known yet, with callbacks that wait for it. Cheaper than a future: it calls them
-    directly."""
+    """A response that is not known yet, with callbacks that wait for it.
+
+    Cheaper than a future, because the callbacks are called directly and not by the event loop.
+    """
 
     __slots__ = ("_waiting",)
 

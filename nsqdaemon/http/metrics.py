@@ -21,14 +21,14 @@ from nsqwire.version import NSQ_VERSION, product_version
 _LINES_AT_ONCE: Final = 5000
 _HEADER: Final = (b"Content-Type", CONTENT_TYPE_PLAIN_0_0_4.encode())
 
-# Every second power of two of nanoseconds from 131 µs to 37 min. These are also bounds of the exponential histogram, so
-# the counts are exact.
+# The powers of two in nanoseconds from 131 µs to 37 min. They are also bounds of the exponential histogram, so the
+# counts are exact.
 _LATENCY_EXPONENTS: Final = range(17, 42)
 _LATENCY_BOUNDS: Final = [(bucket_of(1 << exponent), repr((1 << exponent) / 1e9)) for exponent in _LATENCY_EXPONENTS]
 
 
 class Series:
-    """A family of many samples, which are written as text: the library takes ten times as long for each.
+    """A family with many samples. They are formatted here, because the library takes ten times as long for each.
 
     The library writes the family's HELP and TYPE lines. Label values are NSQ names, which need no escapes.
     """
@@ -56,7 +56,7 @@ def labels_text(**labels: str) -> str:
 
 
 async def metrics_response(families: Iterable[Metric | Series]) -> Response:
-    """The families in Prometheus' text format. Written in portions, between which other clients are served."""
+    """The families in Prometheus' text format. They are written in portions; other clients are served in between."""
     parts: list[bytes] = []
     for family in families:
         if isinstance(family, Metric):
@@ -87,9 +87,9 @@ def process_metrics(product: str) -> list[Metric]:
 
 
 def latency_buckets(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:
-    """A latency histogram as Prometheus' classic one: ``(le in seconds, cumulative count)`` and the sum in seconds.
+    """Convert to a classic Prometheus histogram: ``(le in seconds, cumulative count)`` pairs, and the sum in seconds.
 
-    Buckets are exact. The sum uses the buckets' midpoints: it is within 1.1 % and never decreases.
+    The counts are exact. The sum is computed from the buckets' midpoints, so it is within 1.1 %; it never decreases.
     """
     counts = sorted(histogram.counts.items())
     seen, position = histogram.zero_count, 0

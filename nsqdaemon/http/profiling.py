@@ -1,4 +1,4 @@
-"""``/debug/pprof``: profiles of a Python process, at the paths at which Go programs have theirs.
+"""``/debug/pprof``: profiles of a Python process, at the paths that Go programs use.
 
 The responses are text for people. Long work is done in portions, so that the service continues, and every response has
 a limited size.
@@ -42,7 +42,7 @@ _PAGES: Final = {
 
 
 def add_profiling(router: Router, *, index: str) -> None:
-    """Add the endpoints; ``index`` is the path of their list, ``/debug/pprof`` with or without a slash."""
+    """Add the endpoints; ``index`` is the path of the list of them, ``/debug/pprof`` with or without a slash."""
     profiling = _Profiling()
     router.add("GET", index, _index, quiet=True)
     pages: dict[str, Handler] = {
@@ -200,8 +200,8 @@ def _allocations(seconds: float) -> str:
 class _Sampler:
     """Records the main thread's stack every 10 ms of processor time, as Go's profiler does.
 
-    A signal interrupts the thread between any two bytecodes. A second thread would mostly see the main thread where it
-    waits, because it runs only when the main thread is idle. A tracing profiler would slow down each call.
+    A signal interrupts the main thread between any two bytecodes. Samples of a second thread would mostly show the main
+    thread waiting, because the second one runs mostly then. A tracing profiler would slow down each call.
     """
 
     def __init__(self) -> None:

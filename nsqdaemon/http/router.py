@@ -1,7 +1,7 @@
 """Routes requests to handlers, and answers those without a handler as NSQ does.
 
-The rules are those of the router that nsqd uses: 404 and 405 with nsqd's error body, OPTIONS answered from the table,
-and a redirect to the registered path if only a trailing slash, a doubled slash or the case is wrong.
+The rules are those of the router that nsqd uses: 404 and 405 with nsqd's error body, OPTIONS answered with the methods
+of the path, and a redirect to the registered path if only a trailing slash, a doubled slash or the case is wrong.
 """
 
 from __future__ import annotations

@@ -68,9 +68,9 @@ class HTTPServer:
         body_limit: BodyLimit | None = None,
         plain_head: PlainHead = plain_head,
     ) -> None:
-        """``budget`` limits the memory of unfinished request bodies over all connections, ``slices`` the time of one
-        connection's turn; both are unlimited without them. ``body_limit`` (usually ``Router.body_limit``) and
-        ``plain_head`` are for each Connection."""
+        """``budget`` limits the memory of unfinished request bodies over all connections, and ``slices`` the time that
+        one connection takes in a turn of the event loop; None means no limit. ``body_limit`` (usually
+        ``Router.body_limit``) and ``plain_head`` are passed to each Connection."""
         self.answer = answer
         self.limits = limits or Limits()
         self.on_answered = on_answered
