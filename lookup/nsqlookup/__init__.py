@@ -1,1 +1,1 @@
-"""The registry: an nsqlookupd, with which nsqds register topics and which consumers query for the nsqds of a topic."""
+"""The registry (nsqlookupd): nsqds register their topics with it, and consumers query it for the nsqds of a topic."""

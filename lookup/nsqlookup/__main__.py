@@ -34,7 +34,7 @@ _NO_FULL_COLLECTION: Final = 1 << 30
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run until SIGINT or SIGTERM and return 0; 1 if an address cannot be bound. Exits with 2 for a bad flag."""
+    """Run until SIGINT or SIGTERM. Exits with status 1 if an address cannot be bound, and 2 for an invalid flag."""
     occupy_standard_descriptors()
     allow_many_descriptors()
     arguments = sys.argv[1:] if argv is None else argv
@@ -53,7 +53,7 @@ async def serve(settings: LookupSettings) -> None:
     """Serve TCP and HTTP until SIGINT or SIGTERM. Raises ListenFailed."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):  # before a supervisor can read the log line of listening
+    for number in (signal.SIGINT, signal.SIGTERM):  # before the log says that the registry listens
         loop.add_signal_handler(number, stop.set)
 
     log.info("%s", version_text(PROGRAM))
@@ -95,7 +95,7 @@ def _listen(face: str, address: str) -> Listener:
 
 
 def steady_unix_clock() -> Clock:
-    """A clock of Unix nanoseconds that ignores later steps of the wall clock, so that these expire no producer."""
+    """A clock of Unix nanoseconds that ignores later steps of the wall clock: a step makes no producer inactive."""
     offset = time.time_ns() - time.monotonic_ns()
     return lambda: offset + time.monotonic_ns()
 

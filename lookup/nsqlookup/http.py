@@ -31,7 +31,7 @@ _NEVER_TOMBSTONED_NS: Final = -6_795_364_578_871_345_152  # Go's zero time in na
 
 
 def make_router(registry: Registry, clock: Clock, turns: Turns | None = None) -> Router:
-    """The routes over one registry; ``clock`` returns Unix nanoseconds. Long responses are built in ``turns``."""
+    """Return the routes of one registry. ``clock`` returns Unix nanoseconds. Long responses are built in ``turns``."""
     handlers = _Handlers(registry, clock, turns or Turns())
     router = Router()
     router.add("GET", "/ping", lambda request: _PING)
@@ -65,7 +65,7 @@ class _Handlers:
 
     def _lookup(self, topic: str) -> Steps:
         channels = yield from _names(self._registry.channels(topic))
-        # Last, so that producers that disconnected meanwhile are left out.
+        # The producers are read last, so that those that disconnected meanwhile are left out.
         producers = b",".join([peer.wire for peer in self._registry.producers(topic, self._clock())])
         return _json([b'{"channels":[', *channels, b'],"producers":[', producers, b"]}"])
 
@@ -99,7 +99,7 @@ class _Handlers:
         return _json([*(parts or [b'{"producers":[']), b"]}"])
 
     def _topics_of(self, peer: Peer, now_ns: int) -> Generator[None, None, list[bytes]]:
-        """The rest of the peer's JSON object, from the comma on."""
+        """The rest of the peer's JSON object after the members of ``Peer.wire``: tombstones and topics."""
         revision, hidden = peer.revision, dict[str, bool]()
         for found in self._registry.node_topics(peer, now_ns):
             if found is not None:
@@ -114,7 +114,7 @@ class _Handlers:
         return wire
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus metrics. The library is imported by the first scrape, because that takes time."""
+        """Prometheus metrics. The first scrape imports the library, because the import would slow down the start."""
         await asyncio.to_thread(import_module, "nsqlookup.metrics")  # takes a tenth of a second
         from nsqdaemon.http.metrics import metrics_response, process_metrics
         from nsqlookup.metrics import registry_metrics
@@ -184,7 +184,7 @@ def _name(request: Request, parameter: str) -> str:
 
 
 def _one_topic(request: Request) -> str:
-    """The topic parameter, which need not be a valid name, as in nsqlookupd. ``*``, which deletes every topic there, is
+    """The topic parameter. As in nsqlookupd, it need not be a valid name; ``*``, which means every topic there, is
     refused."""
     topic = request.required("topic", "MISSING_ARG_TOPIC")
     if topic == EVERY:

@@ -12,7 +12,7 @@ from nsqlookup.turns import sorted_in_turns
 
 
 def registry_metrics(registry: Registry, now_ns: int) -> Generator[None, None, list[Metric | Series]]:
-    """The registry's metric families, built in short steps; ``now_ns`` is in Unix nanoseconds."""
+    """Return the registry's metric families, built in short steps. ``now_ns`` is Unix nanoseconds."""
     counts: dict[str, int] = {}
     for topic, count in registry.producer_counts(now_ns):
         counts[topic] = count

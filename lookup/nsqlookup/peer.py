@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, eq=False)
 class Peer:
-    """An nsqd as its IDENTIFY described it, known by its connection: ``id`` is the connection's ``ip:port``.
+    """One connection of an nsqd, with the fields of its IDENTIFY. ``id`` is the ``ip:port`` of the connection.
 
-    Two connections that announce the same address are two peers. ``last_update_ns``, in Unix nanoseconds, is set by
-    IDENTIFY and PING only; the rest does not change.
+    Two connections that announce the same address are two peers. ``last_update_ns``, in Unix nanoseconds, is the time
+    of the last IDENTIFY or PING. The fields of IDENTIFY do not change.
     """
 
     id: str
@@ -30,11 +30,11 @@ class Peer:
     topology_region: str = ""
     last_update_ns: int = 0
     is_gone: bool = False
-    """True after its connection ended. It is then in no response, although some producer sets still contain it."""
+    """True after its connection ended. It is then in no response, even while some producer sets still contain it."""
     producer_sets: set[ProducerSet] = field(default_factory=set, repr=False)
-    """The registrations that it is a producer of; changed by the registry only."""
+    """The producer sets that contain it. Only the registry changes this."""
     topics_wire: list[bytes] | None = field(default=None, repr=False)
-    """Its topics as last encoded for ``/nodes``; None if they have changed since."""
+    """Its topics as last encoded for ``/nodes``; None if they have to be encoded again."""
     revision: int = field(default=0, repr=False)
     """Number of changes of its registrations and tombstones."""
 
@@ -55,7 +55,7 @@ class Peer:
 
     @cached_property
     def wire(self) -> bytes:
-        """The peer as an object of ``/lookup``. Encoded once, because an answer may contain a thousand."""
+        """The peer as an object of ``/lookup``. Encoded once, because a response may contain a thousand peers."""
         return encode(
             {
                 "remote_address": self.id,

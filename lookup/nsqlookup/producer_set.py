@@ -12,8 +12,8 @@ class ProducerSet:
 
     ``peers`` may include disconnected ones that are not removed yet.
 
-    With a thousand nodes of a thousand topics there are a million memberships: each is a pointer here and one in the
-    peer, and nothing else.
+    A thousand nodes with a thousand topics are a million memberships, so each takes only a pointer here and one in the
+    peer.
     """
 
     __slots__ = ("_ordered", "peers", "registration", "tombstones")
@@ -26,7 +26,7 @@ class ProducerSet:
         self._ordered: list[Peer] | None = None
 
     def add(self, peer: Peer) -> bool:
-        """Add a peer; False if it is a producer already."""
+        """Add a peer. False if it is a producer already."""
         if peer in self.peers:
             return False
         self.peers.add(peer)
@@ -36,7 +36,7 @@ class ProducerSet:
         return True
 
     def remove(self, peer: Peer) -> bool:
-        """Remove a peer; False if it is not a producer."""
+        """Remove a peer. False if it is not a producer."""
         if peer not in self.peers:
             return False
         self.forget(peer)
@@ -45,7 +45,7 @@ class ProducerSet:
         return True
 
     def forget(self, peer: Peer) -> None:
-        """Remove a disconnected peer, whose own producer sets no longer matter."""
+        """Remove a peer, and leave its ``producer_sets`` as they are."""
         self.peers.discard(peer)
         self.tombstones.pop(peer, None)
         self._ordered = None
@@ -57,7 +57,7 @@ class ProducerSet:
 
     @property
     def ordered(self) -> list[Peer]:
-        """The peers by their announced addresses; not to be changed."""
+        """The peers, sorted by their announced addresses. Callers must not change the list."""
         if self._ordered is None:
             self._ordered = sorted(self.peers, key=lambda peer: peer.order)
         return self._ordered

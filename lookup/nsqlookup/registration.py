@@ -1,4 +1,4 @@
-"""What can be registered."""
+"""Registrations: the entries of the registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Category = Literal["client", "topic", "channel"]
 
 
 class Registration(NamedTuple):
-    """``("client", "", "")``, ``("topic", topic, "")`` or ``("channel", topic, channel)``."""
+    """The key of an entry: ``("client", "", "")``, ``("topic", topic, "")`` or ``("channel", topic, channel)``."""
 
     category: Category
     key: str = ""

@@ -17,12 +17,12 @@ EVERY = "*"
 class Registry:
     """The registrations and their producers.
 
-    A registration stays without producers until it is deleted; an ephemeral one is removed with its last producer.
+    A registration without producers remains until it is deleted; an ephemeral one is removed with its last producer.
     Times are Unix nanoseconds. Lists of peers are sorted by their announced addresses; names are in any order.
 
-    Operations that may change very many registrations return an iterator over the changed ones, with short steps. The
-    call itself takes effect at once: a disconnected peer is in no answer, a deleted topic is not listed. The steps only
-    free memory, except that ``unregister`` removes the peer from the channels of a topic step by step.
+    Operations that may change very many registrations return an iterator, which yields the changed ones in short steps.
+    The call itself takes effect at once: a disconnected peer is in no response, and a deleted topic is not listed. The
+    steps only free memory, except that those of ``unregister`` remove the peer from the channels of a topic.
     """
 
     def __init__(self, *, inactive_timeout: timedelta, tombstone_lifetime: timedelta) -> None:
@@ -34,7 +34,7 @@ class Registry:
         self._leaving: set[Peer] = set()
         """Disconnected peers that some producer sets still contain."""
 
-    # --- what a connected nsqd does; each returns the registrations that changed for it ---
+    # --- operations of a connected nsqd; each returns the registrations that changed ---
 
     def identify(self, peer: Peer) -> list[Registration]:
         """Add a peer."""
@@ -46,7 +46,7 @@ class Registry:
         return _entered([*producer_sets, self._topic(topic)], peer)
 
     def unregister(self, peer: Peer, topic: str, channel: str | None) -> Iterator[Registration]:
-        """Remove a peer from one channel, or from the topic and then, step by step, from all its channels."""
+        """Remove a peer from the channel; without a channel, from the topic and, step by step, from its channels."""
         channels = self._channels.get(topic, {})
         if channel:
             return iter(self._remove(peer, channels.get(channel)))
@@ -78,7 +78,7 @@ class Registry:
             yield producers.registration
         self._leaving.discard(peer)
 
-    # --- what an operator does ---
+    # --- operations of an operator ---
 
     def create_topic(self, topic: str) -> None:
         self._topic(topic)
@@ -88,7 +88,7 @@ class Registry:
         self._topic(topic)
 
     def delete_topic(self, topic: str) -> Iterator[Registration]:
-        """Delete a topic and its channels, whatever their producers. A live nsqd may register them again."""
+        """Delete a topic and its channels, even if they have producers. A connected nsqd may register them again."""
         doomed = list(self._channels.pop(topic, {}).values())
         producers = self._topics.pop(topic, None)
         if producers is not None:
@@ -97,7 +97,7 @@ class Registry:
         return _emptied(doomed)
 
     def delete_channel(self, topic: str, channel: str) -> bool:
-        """Delete a channel; False if there is none."""
+        """Delete a channel. False if it does not exist."""
         producers = self._settled(self._channels.get(topic, {}).get(channel))
         if producers is None:
             return False
@@ -105,7 +105,10 @@ class Registry:
         return True
 
     def tombstone(self, topic: str, node: str, now_ns: int) -> list[Peer]:
-        """Leave a node (``broadcast_address:http_port``) out of the topic's producers for the tombstone's lifetime."""
+        """Hide a node (``broadcast_address:http_port``) from the topic's producers for the tombstone's lifetime.
+
+        Returns the peers of that address.
+        """
         producers = self._topics.get(topic)
         marked = [peer for peer in producers.ordered if peer.node == node and not peer.is_gone] if producers else []
         for peer in marked:
@@ -114,7 +117,7 @@ class Registry:
             peer.changed()
         return marked
 
-    # --- what anyone may ask ---
+    # --- queries ---
 
     def topics(self) -> list[str]:
         return self._names(self._topics)
@@ -126,17 +129,17 @@ class Registry:
         return self._settled(self._topics.get(topic)) is not None
 
     def channels(self, topic: str) -> list[str]:
-        """The topic's channels; of every topic for ``*``."""
+        """The names of the topic's channels; those of all topics for ``*``."""
         if topic == EVERY:
             return list(set().union(*(self._names(channels) for channels in self._channels.values())))
         return self._names(self._channels.get(topic, {}))
 
     def channel_count(self) -> int:
-        """The channels of all topics."""
+        """The number of channels of all topics."""
         return sum(map(len, self._channels.values()))
 
     def producers(self, topic: str, now_ns: int) -> list[Peer]:
-        """The active producers of the topic without a tombstone; of every topic for ``*``."""
+        """The active producers of the topic that no tombstone hides; those of all topics for ``*``."""
         if topic == EVERY:
             return [peer for peer in self.nodes(now_ns) if self._is_shown(peer, now_ns)]
         producers = self._topics.get(topic)
@@ -151,7 +154,7 @@ class Registry:
         ]
 
     def producer_counts(self, now_ns: int) -> Iterator[tuple[str, int]]:
-        """The number of producers of each topic, as ``producers`` would list them; in any order, step by step."""
+        """Yield each topic and the number of peers that ``producers`` would return for it, in any order."""
         inactive = self._clients.peers.difference(self.nodes(now_ns))
         for topic, producers in list(self._topics.items()):
             if not self._has_only_leaving(producers):
@@ -161,19 +164,19 @@ class Registry:
                 yield topic, len(producers.peers) - len(producers.peers & hidden)
 
     def tombstone_count(self, now_ns: int) -> int:
-        """The number of topics of active peers that a tombstone hides."""
+        """The number of pairs of a topic and an active peer that a tombstone hides."""
         active = set(self.nodes(now_ns))
         return sum(
             len(active & self._hidden(producers, now_ns)) for producers in self._topics.values() if producers.tombstones
         )
 
     def nodes(self, now_ns: int) -> list[Peer]:
-        """Each active peer."""
+        """The active peers: those that sent PING or IDENTIFY within the inactive timeout."""
         since = now_ns - self._inactive_timeout_ns
         return [peer for peer in self._clients.ordered if peer.last_update_ns >= since]
 
     def node_topics(self, peer: Peer, now_ns: int) -> Iterator[tuple[str, bool] | None]:
-        """The topics of a peer, in any order, and whether a tombstone hides each; None for a step without a topic."""
+        """Yield each topic of a peer, in any order, and whether a tombstone hides it; None for a step without topic."""
         for producers in list(peer.producer_sets):
             if producers.registration.category == "topic":
                 yield producers.registration.key, peer in self._hidden(producers, now_ns)
@@ -220,11 +223,11 @@ class Registry:
         return bool(self._leaving and producers.is_ephemeral and producers.peers) and producers.peers <= self._leaving
 
     def _settled(self, producers: ProducerSet | None) -> ProducerSet | None:
-        """Return the producers; None if there are none, or only disconnected ones of an ephemeral registration."""
+        """Return the producers. An ephemeral registration with only disconnected producers is dropped first: None."""
         if producers is None or not self._has_only_leaving(producers):
             return producers
         for peer in list(producers.peers):
-            producers.forget(peer)  # it stays in the peer's producer_sets, which are still to be logged
+            producers.forget(peer)  # it stays in the peer's producer_sets, because its removal is still to be logged
         self._drop(producers)
         return None
 

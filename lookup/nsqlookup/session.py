@@ -53,11 +53,11 @@ Command = Ping | Identify | Register | Unregister
 
 
 class Session:
-    """One connection: bytes in, commands out; replies in, bytes out. Every error is answered and closes the session.
+    """One connection: parses received bytes into commands, and encodes replies. Every error closes the session.
 
-    A command is ``NAME param...\\n``, IDENTIFY's followed by ``length i32 | JSON``; a reply is ``length i32 | data``,
-    an error's data being ``<code> <text>``. Source: NSQ's nsqlookupd. Unlike there, a line is limited to 64 KiB
-    and a body to 1 MiB, and a negative length is answered with an error.
+    A command is ``NAME param...\\n``; IDENTIFY is followed by ``length i32 | JSON``. A reply is ``length i32 | data``;
+    the data of an error is ``<code> <text>``. Source: NSQ's nsqlookupd. In addition, a line is limited to 64 KiB and a
+    body to 1 MiB, and a negative length is answered with an error.
     """
 
     def __init__(self) -> None:
@@ -69,12 +69,12 @@ class Session:
         self._awaiting_body = False
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the client; nothing is read after an error."""
+        """Take bytes from the client. Input after an error is dropped."""
         if not self.closed:
             self._input += data
 
     def next_command(self) -> Command | None:
-        """The next whole command, or None: more bytes are needed, or an error has closed the session."""
+        """The next complete command; None if more bytes are needed or an error has closed the session."""
         if self.closed or not (self.greeted or self._greet()):
             return None
         try:
@@ -87,13 +87,13 @@ class Session:
         self._output.append(_LENGTH.pack(len(data)) + data)
 
     def refuse(self, error: NSQError) -> None:
-        """Answer with an error and close."""
+        """Queue an error reply and close the session."""
         text = f"{REPLIES[type(error)].tcp} {error}"
         self.respond(text.encode("utf-8", "surrogateescape"))
         self._close()
 
     def end(self) -> None:
-        """The client sends no more input: an incomplete body is answered with an error."""
+        """Close the session after the client's last input. An incomplete body is answered with an error."""
         if self._awaiting_body and not self.closed:
             missing = "body size" if len(self._input) < _LENGTH.size else "body"
             self.refuse(BadBody(f"IDENTIFY failed to read {missing}"))

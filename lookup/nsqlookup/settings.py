@@ -10,7 +10,7 @@ from nsqdaemon.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LookupSettings(Settings, env="LOOKUP_"):
-    """Flags, file keys and defaults are nsqlookupd 1.3.0's."""
+    """Flags, file keys and defaults are nsqlookupd 1.3.0's; ``log_format`` is in addition to these."""
 
     config: str = setting("", "Path to a TOML file with settings.", file=False)
     version: bool = setting(False, "Print the version and exit.", file=False)

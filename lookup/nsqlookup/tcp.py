@@ -25,7 +25,7 @@ _REPLIES_AT_ONCE: Final = 64
 
 
 class Conversation:
-    """The execution of a session's commands, without a socket. ``now_ns`` is Unix nanoseconds."""
+    """Executes the commands of a session, without a socket. ``now_ns`` is Unix nanoseconds."""
 
     def __init__(self, registry: Registry, address: str, identity: Mapping[str, Any]) -> None:
         self.session = Session()
@@ -60,7 +60,7 @@ class Conversation:
             yield
 
     def ended(self) -> Iterator[None]:
-        """Disconnect the peer. It is in no response from now on; the steps remove its registrations."""
+        """Disconnect the peer: it is in no response from now on. The returned steps remove its registrations."""
         peer, self._peer = self._peer, None
         return self._logged("UNREGISTER", self._registry.disconnect(peer)) if peer is not None else iter(())
 
@@ -113,8 +113,10 @@ class Conversation:
 
 
 class LookupServer:
-    """Creates the protocols of connections. ``identity`` is the reply to IDENTIFY; ``clock`` returns Unix nanoseconds;
-    commands are executed in ``turns``."""
+    """Creates the protocols of connections.
+
+    ``identity`` is the reply to IDENTIFY. ``clock`` returns Unix nanoseconds. Commands are executed in ``turns``.
+    """
 
     def __init__(self, registry: Registry, clock: Callable[[], int], identity: Mapping[str, Any], turns: Turns) -> None:
         self.registry = registry
@@ -127,14 +129,16 @@ class LookupServer:
         return LookupProtocol(self)
 
     def close(self) -> None:
-        """Close every connection, also those that have sent nothing."""
+        """Close all connections at once."""
         for connection in list(self.connections):
             connection.abort()
 
 
 class LookupProtocol(asyncio.Protocol):
-    """One connection. Reading is paused while the client does not read its replies; the commands of a client that sends
-    many are executed in steps, between those of others."""
+    """One connection. Reading is paused while the client does not read its replies, and while commands are executed.
+
+    Many commands are executed in steps, which alternate with those of other clients.
+    """
 
     def __init__(self, server: LookupServer) -> None:
         self._server = server
@@ -167,7 +171,7 @@ class LookupProtocol(asyncio.Protocol):
             self._adjust_reading()
 
     def _work(self) -> Iterator[None]:
-        """Execute the received commands, until all are done or the client does not read the replies."""
+        """Execute the received commands, until all are executed or the client does not read its replies."""
         if self._commands is None:
             self._commands = self._conversation.commands(self._server.clock)
         steps = 0
@@ -194,7 +198,7 @@ class LookupProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._ended = True
         self._proceed()
-        return True  # _flush closes, once everything has been answered
+        return True  # _flush closes the transport after the last reply
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -232,7 +236,7 @@ class LookupProtocol(asyncio.Protocol):
 
 
 def _keep_alive(sock: socket.socket) -> None:
-    """Enable TCP keep-alive, so that a machine that disappeared does not stay connected."""
+    """Enable TCP keep-alive, so that the connection of a machine that disappeared is closed."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)

@@ -20,8 +20,8 @@ TURN_S: Final = 0.002
 class Turns:
     """Runs iterators with short steps, for about TURN_S in total in each turn of the event loop.
 
-    New work does at least one step at once, so that short work does not wait for long work. The rest is queued, and
-    queued works take turns.
+    A new iterator runs at least one step at once, so that short work does not wait for long work. The rest is queued,
+    and queued iterators alternate.
     """
 
     def __init__(self) -> None:
@@ -81,13 +81,13 @@ def _run(work: Iterator[None], until: float) -> bool:
                 return False
     except StopIteration:
         return True
-    except Exception:  # the other works continue
+    except Exception:  # a bug; other work continues
         log.exception("work failed")
         return True
 
 
 def _fulfilled(work: Generator[None, None, T], future: asyncio.Future[T]) -> Iterator[None]:
-    """Run the work as steps that set its result in ``future``, until ``future`` is cancelled."""
+    """Run the work in steps, and set its result in ``future``. Ends early if ``future`` is cancelled."""
     while not future.done():
         try:
             next(work)
@@ -101,7 +101,7 @@ def _fulfilled(work: Generator[None, None, T], future: asyncio.Future[T]) -> Ite
 
 
 def sorted_in_turns(items: list[str]) -> Generator[None, None, list[str]]:
-    """Sort the items in steps. Sorting 100,000 names at once takes 30 ms; merging two sorted halves takes 4."""
+    """Sort the items in steps. Sorting 100,000 names at once takes 30 ms; merging two sorted halves takes 4 ms."""
     runs = []
     for start in range(0, len(items), _RUN):
         runs.append(sorted(items[start : start + _RUN]))
