@@ -49,14 +49,15 @@ FLAGS = (
 CHROMIUM_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 REPORTS_S = 1800
 HISTORY_MS = 60_000
-"""So long a browser looks at the overview, so that the small charts have a shape."""
+"""Time for which a browser shows the overview first, so that the small charts have data."""
 SETTLING_MS = 1500
-"""For a page's own requests, and the collector's next beat."""
+"""Time for the requests of a page, and for the next poll of the collector."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture of ``path`` once ``then`` was done there. ``{…}`` in a path are names that only a run knows."""
+    """A picture of ``path``, after ``then`` was done there. A ``{name}`` in a path is replaced by a value known at run
+    time."""
 
     name: str
     path: str
@@ -79,7 +80,7 @@ def find(page: Page) -> None:
 
 
 def cut(page: Page) -> None:
-    """The connection is lost and cannot be made again."""
+    """Break the websocket, and let no further one connect."""
     made: list[WebSocketRoute] = []
 
     def once(browser: WebSocketRoute) -> None:
@@ -97,7 +98,7 @@ def cut(page: Page) -> None:
 
 
 def never(page: Page) -> None:
-    """No connection is ever made."""
+    """Let no websocket connect."""
     page.route_web_socket(re.compile("/ws/cluster"), lambda browser: browser.close())
     page.reload()
     page.get_by_role("button", name="Try now").wait_for()
@@ -188,7 +189,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"name": "Falls behind", "scope": "channel", "metric": "depth", "threshold": 100, "hold_s": 86_400},
     {"name": "Node missing", "severity": "critical", "scope": "node", "metric": "down", "hold_s": 30},
 )
-"""Some of which the demo's slow consumers are beyond; one of them for a day, so that it is pending."""
+"""Rules of which several fire with the traffic of the demo. One has a hold time of a day, so that it is pending."""
 REPORTS: dict[str, dict[str, Any]] = {
     "latency": {"window": "1h", "period": "2d"},
     "throughput": {"window": "1h", "period": "2d"},
@@ -213,7 +214,7 @@ def shown() -> set[str]:
 
 
 def free_addresses() -> dict[str, str]:
-    """A free address for each of the platform's faces."""
+    """A free address for each of the flags."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in FLAGS]
         return {flag: f"127.0.0.1:{each.getsockname()[1]}" for flag, each in zip(FLAGS, sockets, strict=True)}
@@ -221,7 +222,7 @@ def free_addresses() -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(*words: str, log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``manage.py nsq WORDS`` for as long as the block lasts."""
+    """Run ``manage.py nsq WORDS`` for the duration of the block."""
     command = [sys.executable, ROOT / "manage.py", "nsq", *words]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | environment)
@@ -243,7 +244,8 @@ def signin_link(log: Path) -> str:
 
 
 def make_up_history(archive: Path, node: str) -> None:
-    """Two days of the demo's channels, a reading a minute: busy at noon, and slower the busier they are."""
+    """Write an archive of two days with a reading a minute of each of the demo's channels: more messages at noon, and
+    higher latencies with more messages."""
     rng = random.Random(4)
     until = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=5)
     began = until - timedelta(days=2)
@@ -294,7 +296,7 @@ def make_up_history(archive: Path, node: str) -> None:
 
 
 def furnish(call: Callable[..., Any]) -> None:
-    """People, a token, rules, a notifier that fails, a silence, and something for the audit trail."""
+    """Create accounts, a token, rules, a notifier that fails, a silence, and entries of the audit trail."""
     for person in (
         {"username": "mara", "role": "operator", "topic_patterns": ["orders*", "emails"]},
         {"username": "viktor", "role": "viewer"},
@@ -311,16 +313,16 @@ def furnish(call: Callable[..., Any]) -> None:
 
 
 def asked_for_reports(call: Callable[..., Any]) -> dict[str, str]:
-    """Have each report run, and one that fails; return the runs' ids."""
+    """Request a run of each report, and one that fails; return the ids of the runs."""
     for schedule in call("GET", "reports/schedules")["schedules"]:
-        call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})  # lest one of them comes in between
+        call("PATCH", f"reports/schedules/{schedule['id']}", {"enabled": False})  # so that none runs meanwhile
     bodies = {name: {"job": name, "parameters": parameters} for name, parameters in REPORTS.items()}
-    bodies["failed"] = {"job": "capacity", "time_limit_s": 10}  # which takes longer
+    bodies["failed"] = {"job": "capacity", "time_limit_s": 10}  # it takes longer, so the run fails
     return {name: str(call("POST", "reports/runs", body)["id"]) for name, body in bodies.items()}
 
 
 def wait_for_reports(call: Callable[..., Any]) -> None:
-    """Raises TimeoutError."""
+    """Wait until no run is queued or running. Raises TimeoutError."""
     deadline = time.monotonic() + REPORTS_S
     while any(run["state"] in ("queued", "running") for run in call("GET", "reports/runs")["runs"]):
         if time.monotonic() > deadline:
@@ -329,14 +331,15 @@ def wait_for_reports(call: Callable[..., Any]) -> None:
 
 
 class Camera:
-    """Takes those shots whose files are wanted into a folder; ``whole``: from a page's top to its bottom."""
+    """Takes pictures into a folder: those whose file names are ``wanted``. ``whole``: from the top to the bottom of a
+    page."""
 
     def __init__(self, browser: Browser, site: str, into: Path, wanted: Callable[[str], object], whole: bool) -> None:
         self._browser, self._site, self._into, self._wanted, self._whole = browser, site, into, wanted, whole
         self.missed: list[str] = []
 
     def due(self, shots: tuple[Shot, ...]) -> dict[tuple[str, str], dict[str, Shot]]:
-        """By size and scheme, what is to be taken: files and shots."""
+        """The wanted shots by file name, by size and scheme."""
         found = {
             (size, scheme): {file: shot for shot in shots if self._wanted(file := f"{shot.name}-{size}-{scheme}.png")}
             for size in SIZES
@@ -351,14 +354,14 @@ class Camera:
             )
             page = context.new_page()
             page.goto("/")
-            page.add_style_tag(content=".toasts { display: none !important }")  # news of the moment
+            page.add_style_tag(content=".toasts { display: none !important }")  # their messages differ from run to run
             page.wait_for_timeout(look_ms)
             for file, shot in files.items():
                 self._shoot(page, shot, names, file)
             context.close()
 
     def _shoot(self, page: Page, shot: Shot, names: Mapping[str, str], file: str) -> None:
-        # By a link in place of an address typed, so that the app keeps the history that its charts show.
+        # A link instead of a page load, so that the app keeps the history that its charts show.
         page.evaluate(
             """(path) => { const link = document.body.appendChild(document.createElement('a'));
                            link.href = path; link.click(); link.remove(); }""",
@@ -369,7 +372,7 @@ class Camera:
         if shot.then is not None:
             try:
                 shot.then(page)
-            except PlaywrightError as error:  # the others are taken nonetheless
+            except PlaywrightError as error:  # the other pictures are still taken
                 self.missed.append(file)
                 print(f"pictures: {file}: {error}", file=sys.stderr)
                 return

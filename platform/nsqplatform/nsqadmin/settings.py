@@ -122,7 +122,8 @@ class AdminSettings(Settings, env="NSQADMIN_"):
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:
-    """The settings of a web process or collector. Exits 2 for an invalid variable."""
+    """The settings of a web process or collector. Exits 2 for an invalid variable; raises ValueError for an invalid
+    network."""
     settings = load(AdminSettings, prog=PROGRAM, argv=[], environ=environ, version_text=version_text(PROGRAM))
     check_networks(settings)
     return settings

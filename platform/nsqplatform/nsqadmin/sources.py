@@ -22,7 +22,7 @@ async def cluster() -> Cluster:
 
 
 async def change_lookupd(addresses: list[str] | None) -> None:
-    """Make every process of this platform use these registries until its restart; None means none."""
+    """Make every process of this platform use these registries until ``nsqadmin`` starts again; None means none."""
     async with store.connect_async() as redis:
         await redis.set(store.LOOKUPD, json.dumps(addresses))
 

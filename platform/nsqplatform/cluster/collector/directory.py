@@ -49,7 +49,7 @@ class Directory:
 
     @property
     def registered(self) -> dict[str, list[str]]:
-        """Topics that are in the registries and on no node, with their channels."""
+        """Topics for which a registry lists no node, with the channels that it lists."""
         merged: dict[str, set[str]] = {}
         for registry in self.registries:
             for topic, channels in registry.topics.items():

@@ -149,7 +149,8 @@ class Pollers:
         await asyncio.gather(*(poller.ended() for poller in pollers))
 
     async def beat(self, client: Client, *, with_clients: bool, within: float) -> list[NodeView]:
-        """Poll every node, wait at most ``within`` seconds, and return the state of all nodes.
+        """Poll every node, wait at most ``within`` seconds, and return the state of the nodes that have answered or
+        failed so far.
 
         A node that does not answer is waited for once; later polls do not wait for it until it answers again.
         """

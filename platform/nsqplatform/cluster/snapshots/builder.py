@@ -44,7 +44,8 @@ class SnapshotBuilder:
     def build(
         self, views: Sequence[NodeView], registered: Mapping[str, Sequence[str]], *, version: int, taken_at_ms: int
     ) -> Snapshot:
-        """Build the snapshot of these nodes. ``registered``: the topics that registries know, with their channels."""
+        """Build the snapshot of these nodes. ``registered``: topics that registries list without a node, with their
+        channels."""
         views = sorted(views, key=lambda view: (view.node.hostname, view.node.id))
         answered = [(view, view.latest) for view in views if view.latest]
         topic_shares = [topic_share(view, latest) for view, latest in answered]
