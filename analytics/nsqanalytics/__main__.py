@@ -23,7 +23,7 @@ from nsqanalytics.session import spark_session
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one job. A failure is reported as one ``failed`` line, and as the same sentence on standard error."""
+    """Run one command. A failed job is reported as a ``failed`` line, and with the same text on standard error."""
     arguments = _parser().parse_args(argv)
     if arguments.command == "list":
         for job in JOBS.values():
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _sql(arguments: argparse.Namespace) -> int:
-    """Answer queries over the views, from the command line or from standard input, as tables or CSV."""
+    """Print the results of queries over the views, given as arguments or on standard input, as tables or CSV."""
     try:
         period = duration(arguments.period)
     except ValueError as error:
@@ -103,7 +103,7 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _exit_at_end_of_input() -> None:
-    """Exit, and with it the JVM, when the process at the other end of standard input has ended, even by kill -9."""
+    """Exit when the process at the other end of standard input has ended, even by kill -9. The JVM then exits too."""
     while os.read(0, 4096):
         pass
     os._exit(1)

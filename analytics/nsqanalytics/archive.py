@@ -24,11 +24,11 @@ from nsqanalytics.schema import Sample, as_table
 
 WRITING = "_writing"
 LEFTOVER_AGE_S = 15 * 60
-"""No write takes this long, so an older file in ``_writing`` has no writer any more."""
+"""Seconds. No write takes this long, so an older file in ``_writing`` was left by a killed writer."""
 
 
 def samples_path(root: str) -> str:
-    """The folder of an archive's samples; ``root`` may be any path or URI that Spark reads."""
+    """Return the folder of an archive's samples; ``root`` may be any path or URI that Spark reads."""
     return f"{root.rstrip('/')}/samples"
 
 
@@ -46,16 +46,16 @@ class ArchiveWriter:
         self._sweep(time.time())
 
     def write(self, samples: Sequence[Sample]) -> None:
-        """Add the samples, one file per UTC hour among them; no samples, no file.
+        """Add the samples, in one file per UTC hour that occurs. Without samples, no file is written.
 
-        On return they are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
-        written, and OSError if writing fails; each hour's file is then complete or absent.
+        On return the files are on disk. Raises ValueError for a sample that does not fit the schema, before anything is
+        written. Raises OSError if writing fails; the file of each hour is then complete or absent.
         """
         if samples:
             self.write_table(as_table(samples))
 
     def write_table(self, samples: pa.Table) -> None:
-        """Like :meth:`write`, for rows of ARROW_SCHEMA."""
+        """Like :meth:`write`, for a table of ARROW_SCHEMA."""
         taken_at = samples["taken_at"]
         hours = pc.floor_temporal(taken_at, unit="hour")
         for hour in sorted(pc.unique(hours).to_pylist()):
@@ -100,7 +100,7 @@ class ArchiveWriter:
             try:
                 if now - leftover.stat().st_mtime > LEFTOVER_AGE_S:
                     leftover.unlink()
-            except FileNotFoundError:  # another writer was quicker
+            except FileNotFoundError:  # another writer has removed it
                 continue
 
 

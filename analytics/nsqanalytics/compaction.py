@@ -1,9 +1,9 @@
 """Compaction merges the small files of an hour into one, and retention removes old files. Both use Arrow, not Spark.
 
-The metadata of a compacted file lists the files that it replaces (nsqanalytics/content.py). These are removed by a
-later run, at least GRACE later, because running reports may still read them. Meanwhile the readings are stored twice,
-which changes no figure: a repeated reading counts once (docs/analytics.md). Every file is complete or absent at any
-time. A file that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compacted without it.
+The metadata of a compacted file lists the files that it replaces (nsqanalytics/content.py). A run at least GRACE later
+removes these, because running reports may still read them. Meanwhile the readings are stored twice, which changes no
+figure, because a repeated reading counts once (docs/analytics.md). Every file is complete or absent at any time. A file
+that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compacted without it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from nsqanalytics.rollups import DAY, rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
 
 GRACE = timedelta(hours=2)
-"""The platform's limit on a run: what was listed by one that began before is not needed any more after it."""
+"""Longest duration of a run in the platform. This long after a compaction, no run reads the replaced files any more."""
 _SORTED = [(name, "ascending") for name in ("taken_at", "node", "topic", "channel", "boot_id")]
-"""In the order of time, and with an index of its pages: what asks for the last readings of a window then reads a few
-pages of histograms instead of all of them (nsqanalytics/transforms/activity.py)."""
+"""Compacted files are sorted by time and have a page index. A query for the last readings of a window then reads a few
+pages of histograms instead of all (nsqanalytics/transforms/activity.py)."""
 LAYOUT = {"compression": "zstd", "row_group_size": 1 << 17, "write_page_index": True}
 Done = tuple[datetime, str, int, int, int, int]
 """Hour, action, files before, files after, rows, bytes."""
 
 
 def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
-    """Remove the files that earlier runs replaced, then compact the hours that ended at least ``older_than`` ago."""
+    """Remove the files that earlier runs replaced, and compact the hours that ended at least ``older_than`` ago.
+
+    Yields what was done.
+    """
     folder = Folder(samples_path(root))
     sweep_unfinished(folder, now)
     for hour, files in folder.partitions().items():
-        # Compacted files are not opened again in every run.
+        # An hour's only file is opened only if it is too short for Parquet: runs do not open compacted files again.
         checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
         for damaged in set_aside(folder, [(hour, list(checked))], thorough=False):
             files.remove(damaged.file)
@@ -46,7 +49,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
         by, swept = _replaced_long_ago(folder, files, now)
         if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True):
             yield from map(set_aside_row, damaged_now)
-            continue  # only the files that it replaced are left: a later run compacts them again
+            continue  # the files that a damaged one replaced stay: a later run compacts them again
         folder.delete(swept)
         left = [file for file in files if file not in swept]
         if swept:
@@ -60,7 +63,7 @@ def set_aside_row(damaged: Damaged) -> Done:
 
 
 def sweep_unfinished(folder: Folder, now: datetime) -> None:
-    """Remove the files that killed writers left in ``_writing``; no write takes LEFTOVER_AGE_S."""
+    """Remove the files that killed writers left in ``_writing``: those older than LEFTOVER_AGE_S."""
     selector = pafs.FileSelector(f"{folder.root}/{WRITING}", allow_not_found=True)
     for info in folder.system.get_file_info(selector):
         if info.type == pafs.FileType.File and (now - info.mtime).total_seconds() > LEFTOVER_AGE_S:
@@ -68,7 +71,8 @@ def sweep_unfinished(folder: Folder, now: datetime) -> None:
 
 
 def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
-    """Remove the samples of hours, and rollups of days and their hours, that ended longer ago than they are kept."""
+    """Remove the samples of hours that ended at least ``samples`` ago, and the rollups of days, with those of their
+    hours, that ended at least ``rollups`` ago. Yields what was done."""
     for path, kept, length, action in (
         (samples_path(root), samples, HOUR, "samples removed"),
         (damaged_path(root), samples, HOUR, "damaged samples removed"),
@@ -77,7 +81,7 @@ def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> 
     ):
         folder = Folder(path)
         for start, files in folder.partitions().items():
-            # The rollups of hours are removed with that of their day, which covers all of them.
+            # The rollups of hours are removed together with the rollup of their day.
             began = start.replace(hour=0) if length == DAY else start
             if began + length + kept <= now:
                 folder.delete(files)
@@ -85,7 +89,7 @@ def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> 
 
 
 def _replaced_long_ago(folder: Folder, files: list[File], now: datetime) -> tuple[list[File], list[File]]:
-    """The compacted files older than GRACE, and the files that they replaced."""
+    """Return the compacted files older than GRACE, and the files that they replaced."""
     if len(files) == 1:
         return [], []
     by = [f for f in files if is_compacted(f) and f.changed_at is not None and now - f.changed_at >= GRACE]
@@ -112,7 +116,7 @@ def _compacted(folder: Folder, hour: datetime, files: list[File]) -> Iterator[Do
 def _rewrite(folder: Folder, files: list[File]) -> tuple[int, int]:
     tables = [_brought_up(pq.read_table(file.path, filesystem=folder.system, partitioning=None)) for file in files]
     table = pa.concat_tables(tables).sort_by(_SORTED)
-    # All files that it contains, directly or through another compacted file, which may be removed before them.
+    # The names of all files whose rows it contains, also through another compacted file, which may be removed earlier.
     older = frozenset[str]().union(*(replaced_by(folder, file) for file in files if is_compacted(file)))
     names = ",".join(sorted(older.union(file.name for file in files)))
     table = table.replace_schema_metadata({**(ARROW_SCHEMA.metadata or {}), REPLACES_KEY: names.encode()})

@@ -1,7 +1,7 @@
-"""Computes ACTIVITY from samples: applies the transforms in order, and reads what later steps depend on.
+"""Computes ACTIVITY from samples by applying the transforms in order.
 
-Transforms are lazy. Two steps depend on the data itself: which series have to be put in order reading by reading, and
-which seconds of the archive contain the histograms that are needed. This module runs those two queries.
+Transforms are lazy. Two steps depend on the data: which series must be ordered reading by reading, and which seconds of
+the archive contain the required histograms. This module runs these two queries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def activity(
     cuts: Sequence[datetime] = (),
     contexts: DataFrame | None = None,
 ) -> DataFrame:
-    """SAMPLE rows -> ACTIVITY, only of ``topic`` and ``channel`` where they are given.
+    """SAMPLE rows -> ACTIVITY, restricted to ``topic`` and ``channel`` if they are given.
 
     ``cuts`` are the ends of a report's period: each divides the window that it lies in into two.
     ``contexts`` has a row with ``hour`` and CONTEXT for each hour of samples that belongs to a context; for each

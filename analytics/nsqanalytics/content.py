@@ -2,9 +2,9 @@
 
 An hour's digest is the sum, modulo 2**64, of its files' digests. A file's digest is a hash of its name and size; names
 are random, so a new file has a new digest. A compacted file has the digest of the files that it replaces. Its name
-contains the digest, ``compact-<digest, 16 hex digits>-<random>.parquet``, and its metadata the names of these files,
-under REPLACES_KEY. Neither compaction nor the removal of replaced files therefore changes an hour's digest, and
-listing the names is nearly always enough to compute it.
+contains the digest, ``compact-<digest, 16 hex digits>-<random>.parquet``; its metadata contains the names of these
+files, under REPLACES_KEY. Therefore neither compaction nor the removal of replaced files changes an hour's digest, and
+a listing of the names is nearly always enough to compute it.
 """
 
 from __future__ import annotations
@@ -31,28 +31,31 @@ def is_compacted(file: File) -> bool:
 
 
 def compacted_name(files: Iterable[File]) -> str:
-    """A name for the file that replaces these."""
+    """Return a name for the file that replaces these."""
     return f"compact-{digest_of(files):016x}-{secrets.token_hex(4)}.parquet"
 
 
 def digest_of(files: Iterable[File]) -> int:
-    """The digest of all these files, none of which replaces another."""
+    """Return the digest of these files, none of which may replace another of them."""
     return sum(_digest(file) for file in files) % _MODULUS
 
 
 def replaced_by(folder: Folder, file: File) -> frozenset[str]:
-    """The names of the files that a compacted file replaces. Raises OSError or ArrowInvalid if it cannot be read."""
+    """Return the names of the files that a compacted file replaces.
+
+    Raises OSError or ArrowInvalid if it cannot be read.
+    """
     metadata = pq.read_metadata(file.path, filesystem=folder.system).metadata or {}
     return frozenset(filter(None, metadata.get(REPLACES_KEY, b"").decode().split(",")))
 
 
 def current(folder: Folder, files: Sequence[File]) -> list[File]:
-    """The files of an hour that no other of its files replaces."""
+    """Return the files of an hour that no other file of the hour replaces."""
     compacted = [file for file in files if is_compacted(file)]
     if not compacted or len(files) == 1:
         return list(files)
     if len(compacted) == 1 and digest_of(compacted) == digest_of(f for f in files if f is not compacted[0]):
-        return compacted  # all files that it replaced are still there: its footer need not be read
+        return compacted  # the other files are exactly those that it replaced: its footer need not be read
     replaced = frozenset[str]()
     for file in compacted:
         try:

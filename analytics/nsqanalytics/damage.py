@@ -22,7 +22,7 @@ from nsqanalytics.schema import ARROW_SCHEMA
 
 DAMAGED = "_damaged"
 SHORTEST = 12
-"""Bytes: the magic number at both ends, and the footer's length."""
+"""Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
 _MOST_ATTEMPTS = 20
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ def damaged_path(root: str) -> str:
 
 
 def names(root: str) -> list[str]:
-    """The files of an archive that are set aside, by hour and name, as paths relative to ``root``.
+    """Return the files of an archive that are set aside, sorted by hour and name, as paths relative to ``root``.
 
     Raises OSError if they cannot be listed.
     """
@@ -54,9 +54,10 @@ def names(root: str) -> list[str]:
 
 
 def reason(folder: Folder, file: File, *, thorough: bool) -> str:
-    """Why a file cannot be read as samples, or empty if it can; all its pages are read if ``thorough``.
+    """Return the reason why a file cannot be read as samples, or an empty text if it can.
 
-    Raises OSError if the file system cannot read it, which does not mean that the file is damaged.
+    If ``thorough``, all its pages are read. Raises OSError if the file system cannot read the file, which does not
+    prove that the file is damaged.
     """
     if file.size < SHORTEST:
         return "it is empty" if file.size == 0 else f"it has only {file.size} bytes"
@@ -79,7 +80,7 @@ def _lacking(columns: Iterable[str]) -> str:
 
 
 def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], *, thorough: bool) -> list[Damaged]:
-    """Check these files of the samples' ``folder``, and move those that cannot be read."""
+    """Check these files of the samples' ``folder``, move those that cannot be read, and return these."""
     found = []
     for hour, files in hours:
         for file in files:
@@ -89,7 +90,7 @@ def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], 
                     place = file.path.removeprefix(folder.root).strip("/")
                     folder.move(file.path, f"{folder.root}/{DAMAGED}/{place}")
                     found.append(Damaged(hour, file, why))
-            except FileNotFoundError:  # another run was quicker
+            except FileNotFoundError:  # another run has moved or removed it
                 continue
     return found
 
@@ -97,8 +98,8 @@ def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], 
 def going_on(run: Callable[[], Result], root: str, found: list[Damaged]) -> Result:
     """Call ``run`` and return its result.
 
-    If it raises an error that names a file of the archive, and files of that file's hour cannot be read, set these
-    aside, add them to ``found``, and call ``run`` again.
+    If it raises an error that names a file of the archive, set aside those files of that hour that cannot be read, add
+    them to ``found``, and call ``run`` again. If all can be read, raise the error.
     """
     for _ in range(_MOST_ATTEMPTS - 1):
         try:

@@ -1,4 +1,4 @@
-"""Explains the failure of a run in one sentence for the person who requested it."""
+"""Explains the failure of a run, in one sentence for the user who requested it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_place(place: Place) -> None:
 
 
 def check_archive(root: str) -> None:
-    """Raises ArchiveMissing or PermissionError if the archive is local and cannot be read."""
+    """Raise ArchiveMissing or PermissionError if the archive is local and cannot be read."""
     if is_local(root):
         archive = local_path(root)
         if not (archive / "samples").is_dir():
@@ -35,8 +35,10 @@ def check_archive(root: str) -> None:
 
 
 def explained(error: Exception) -> tuple[str, str]:
-    """The kind of an error (docs/architecture.md) and one line. Spark's errors contain pages of plans and stack traces;
-    the line is the part that a person can act on."""
+    """Return the kind of an error (docs/architecture.md) and one line of text.
+
+    Spark's errors contain pages of plans and stack traces; the line is the part that a user can act on.
+    """
     for type_, kind in _OURS.items():
         if isinstance(error, type_):
             return kind, str(error)
@@ -69,13 +71,13 @@ def explained(error: Exception) -> tuple[str, str]:
 
 
 def _first_line(text: str) -> str:
-    """The first cause with a useful message; Py4J's own message is only an object number."""
+    """Return the first useful line, shortened. Py4J's own line contains only an object number."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line and not line.startswith("An error occurred while calling ")), "")[:400]
 
 
 def _hadoop_aws() -> str:
-    """The package's coordinates, for the Hadoop version of the installed Spark."""
+    """Return the coordinates of the package ``hadoop-aws`` for the Hadoop version of the installed Spark."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
@@ -84,7 +86,7 @@ def _hadoop_aws() -> str:
 
 
 def _whole_text(error: BaseException) -> str:
-    """The message with those of all its causes, Python's and Java's."""
+    """Return the message of an error and those of its causes, in Python and Java."""
     parts = [str(error)]
     java = getattr(error, "java_exception", None)
     for _ in range(20):

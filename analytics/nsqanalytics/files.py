@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, order=True)
 class File:
-    """``path`` is in the form of its file system, ``name`` its last part."""
+    """One file. ``path`` is in the format of its file system; ``name`` is its last part."""
 
     path: str
     name: str
@@ -39,9 +39,9 @@ class Folder:
             self.system, self.root = pafs.FileSystem.from_uri(root.replace("s3a://", "s3://", 1))
 
     def partitions(self) -> dict[datetime, list[File]]:
-        """Start of hour (or day) -> its Parquet files, in the order of time and name; none if there is no folder.
+        """Return start of hour (or day) -> its Parquet files, sorted by time and name; empty if there is no folder.
 
-        Files with a leading ``_`` or ``.`` in their name or in that of a folder are ignored.
+        Files in other folders, and those whose name begins with ``_`` or ``.``, are ignored.
         """
         found: dict[datetime, list[File]] = {}
         selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
@@ -56,11 +56,11 @@ class Folder:
         for file in files:
             try:
                 self.system.delete_file(file.path)
-            except FileNotFoundError:  # another run was quicker
+            except FileNotFoundError:  # another run has removed it
                 continue
 
     def move(self, source: str, target: str) -> None:
-        """Rename. An object store copies the object, which appears when it is complete."""
+        """Rename a file. An object store copies the object instead; the copy appears when it is complete."""
         self.system.create_dir(target.rpartition("/")[0], recursive=True)
         self.system.move(source, target)
 
@@ -101,7 +101,7 @@ class Folder:
 
 
 def fingerprint(*parts: str) -> str:
-    """A digest of the parts in their order, 16 hex digits."""
+    """Return a digest of the parts in their order, 16 hex digits."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

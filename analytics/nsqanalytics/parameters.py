@@ -1,4 +1,4 @@
-"""A job's parameters, declared once: they are parsed, checked, listed by the API and drawn as a form from here."""
+"""Declarations of jobs' parameters, from which they are parsed and checked, and from which forms are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Kind = Literal["choice", "duration", "time", "text", "integer", "number"]
 
 
 class BadParameter(Exception):
-    """A parameter that does not fit. ``reason`` says why and what would fit; ``parameter`` is its name, or empty."""
+    """An invalid parameter.
+
+    ``reason`` says why it is invalid and what is valid; ``parameter`` is its name, or empty.
+    """
 
     def __init__(self, reason: str, parameter: str = "") -> None:
         super().__init__(f"{parameter}: {reason}" if parameter else reason)
@@ -24,7 +27,10 @@ class BadParameter(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """How a field of a parameters dataclass is written and explained. Its default is in the form that is written."""
+    """Declaration of a field of a parameters dataclass: its kind, range and texts.
+
+    ``default`` is as a user writes it.
+    """
 
     kind: Kind
     title: str
@@ -37,7 +43,7 @@ class Parameter:
 
 P = TypeVar("P")
 Given = Mapping[str, str | int | float | None]
-"""Values as a command line or JSON carries them."""
+"""Values of parameters by name, as given on a command line or in JSON."""
 
 _FORM_TYPES: dict[Kind, str] = {
     "choice": "string",
@@ -50,7 +56,7 @@ _FORM_TYPES: dict[Kind, str] = {
 
 
 def declared(parameters: type) -> dict[str, Parameter]:
-    """Name -> declaration, in the dataclass's order."""
+    """Return name -> declaration, in the dataclass's order."""
     found = {}
     for name, hint in get_type_hints(parameters, include_extras=True).items():
         if get_origin(hint) is Annotated:
@@ -59,7 +65,7 @@ def declared(parameters: type) -> dict[str, Parameter]:
 
 
 def described(parameters: type) -> dict[str, dict[str, Any]]:
-    """The declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
+    """Return the declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
     form: dict[str, dict[str, Any]] = {}
     for name, parameter in declared(parameters).items():
         form[name] = {
@@ -78,9 +84,9 @@ def described(parameters: type) -> dict[str, dict[str, Any]]:
 
 
 def parse(parameters: type[P], given: Given) -> P:
-    """The dataclass from values as a person or JSON writes them; a missing, null or empty one takes its default.
+    """Create the dataclass from the given values. A missing, null or empty value is replaced by the default.
 
-    Raises BadParameter for the first one that is unknown or does not fit.
+    Raises BadParameter for the first name that is unknown or value that is invalid.
     """
     known = declared(parameters)
     for name in given:
@@ -116,7 +122,7 @@ def _value(name: str, parameter: Parameter, text: str) -> Any:
 
 
 def duration(text: str) -> timedelta:
-    """Go's notation, and whole days (``7d``), which Go has not. Raises ValueError."""
+    """Parse a duration in Go's notation or in whole days (``7d``), which Go does not have. Raises ValueError."""
     days = text.removesuffix("d")
     length = timedelta(days=min(int(days), 100_000)) if text != days and days.isdecimal() else parse_duration(text)
     if length <= timedelta(0):
@@ -127,7 +133,7 @@ def duration(text: str) -> timedelta:
 
 
 def written(length: timedelta) -> str:
-    """A duration as :func:`duration` reads it: ``7d``, ``90m``."""
+    """Format a duration as :func:`duration` parses it: ``7d``, ``90m``."""
     if length % timedelta(days=1) == timedelta(0):
         return f"{length.days}d"
     return re.sub(r"(?<=[hm])0[ms](0s)?$", "", format_duration(nanoseconds(length)))

@@ -1,4 +1,4 @@
-"""Frames that are read more than once are computed once and planned once."""
+"""Caching of DataFrames that are read more than once: they are computed once and planned once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from nsqanalytics.session import is_connect
 
 
 def persisted(rows: DataFrame) -> DataFrame:
-    """The same rows, stored in memory or on disk when they are first used, until the session's cache is cleared.
+    """Return the same rows, stored in memory or on disk when they are first used, until the session's cache is cleared.
 
-    ``persist`` alone avoids computing them again, but not planning: the whole plan of the rows remains part of every
-    plan built on them, and each step analyses it again. Here the plan is replaced by one that reads the cache; rows
-    that are lost with a worker are still computed again. With Spark Connect only ``persist`` is possible, because its
-    client has no access to plans.
+    ``persist`` alone avoids computing the rows again, but not planning them again: their whole plan remains part of
+    every plan built on them, and each step analyses it again. This function replaces the plan by one that reads the
+    cache. Rows that are lost with a worker are still computed again. With Spark Connect only ``persist`` is possible,
+    because its client has no access to plans.
     """
     rows.persist(StorageLevel.MEMORY_AND_DISK)
     session: Any = rows.sparkSession

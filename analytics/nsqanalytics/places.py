@@ -1,4 +1,4 @@
-"""Where archives and results are: paths and URIs, and the folders in them."""
+"""Locations of archives and results: paths and URIs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 
 
 class ArchiveMissing(Exception):
-    """There is nothing to report on; the message says where we looked."""
+    """There is no archive; the message contains its expected path."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run reads and writes: paths or URIs that Spark knows."""
+    """The locations that a run reads and writes: paths, or URIs that Spark supports."""
 
     archive: str
     output: str
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is on this machine's file system, and not a URI for Spark alone."""
+    """Whether this is a path or a ``file://`` URI on this machine, not a URI of another file system."""
     return "://" not in path or path.startswith("file://")
 
 

@@ -1,4 +1,4 @@
-"""A run's progress as JSON lines on standard output, the form that the platform reads (docs/analytics.md)."""
+"""Progress of a run as JSON lines on standard output, which the platform reads (docs/analytics.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOB_GROUP = "nsq-report"
 
 
 class Progress:
-    """Prints events, one line each. The fraction never goes back, whatever is reported."""
+    """Prints events, one line each. The printed fraction never decreases."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -27,7 +27,7 @@ class Progress:
         self._stage = ""
 
     def at(self, fraction: float, stage: str) -> None:
-        """``fraction`` 0..1 of the run is done and ``stage`` is being worked on; said only if something is new."""
+        """Report that ``fraction`` (0..1) of the run is done and that ``stage`` is running. Prints only changes."""
         with self._lock:
             fraction = max(round(fraction, 3), self._fraction)
             if (fraction, stage) == (self._fraction, self._stage):
@@ -51,10 +51,10 @@ class Progress:
     def following(
         self, spark: SparkSession, stage: str, expected_stages: int, start: float, end: float
     ) -> Iterator[None]:
-        """Report Spark's own task counts between ``start`` and ``end`` while the body runs Spark jobs.
+        """While the body runs Spark jobs, report a fraction between ``start`` and ``end`` from Spark's task counts.
 
-        Spark plans as it goes, so how many stages will come is not known: ``expected_stages`` is what the job usually
-        has. More of them leave the fraction at ``end``. Of a Spark Connect server no task counts are to be had.
+        Spark plans while it runs, so the number of stages is unknown: ``expected_stages`` is the usual number. If there
+        are more, the fraction stays at ``end``. A Spark Connect server provides no task counts.
         """
         self.at(start, stage)
         if is_connect(spark):
@@ -70,7 +70,7 @@ class Progress:
         done: dict[int, int] = {}
 
         def report() -> None:
-            # Each question is a round trip to the JVM: what cannot change any more is asked once.
+            # Each query is a round trip to the JVM: results that cannot change any more are kept.
             for job_id in tracker.getJobIdsForGroup(_JOB_GROUP):
                 if job_id not in stages_of and (job := tracker.getJobInfo(job_id)):
                     stages_of[job_id] = list(job.stageIds)
@@ -91,7 +91,7 @@ class Progress:
             while not finished.wait(_POLL_S):
                 try:
                     report()
-                except Exception:  # Spark is going down: the body's own exception says why
+                except Exception:  # Spark is shutting down: the body's own exception has the reason
                     return
 
         follower = threading.Thread(target=poll, name="progress", daemon=True)

@@ -1,4 +1,4 @@
-"""Writes the result of a job as a folder of Parquet that is complete or absent, and reads its pages without Spark."""
+"""Writes the result of a job as a folder of Parquet files, complete or absent, and reads pages of it without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def conforming(rows: DataFrame, schema: StructType) -> DataFrame:
-    """``rows`` with exactly the schema's columns, types and units. Raises ValueError if a column is missing."""
+    """Return ``rows`` with exactly the schema's columns, types and units. Raises ValueError if a column is missing."""
     missing = set(schema.fieldNames()) - set(rows.columns)
     if missing:
         raise ValueError(f"the result lacks {', '.join(sorted(missing))}")
@@ -47,7 +47,7 @@ def conforming(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
-    """Write ``rows`` to the folder ``output`` (a path or URI), replacing its contents; return their number.
+    """Write ``rows`` to the folder ``output`` (a path or URI), replacing its contents; return the number of rows.
 
     Rows are sorted by ``order``; a leading ``-`` means descending. They are written to another folder, which is then
     renamed, so a killed run leaves the old result or none, but never a partial one.
@@ -56,7 +56,7 @@ def replace_result(rows: DataFrame, output: str, order: list[str]) -> int:
     from pyspark.sql import functions as F
 
     written = Observation()
-    # One file: results are small, and the order of the rows is then kept.
+    # One file, which keeps the order of the rows. Results are small.
     ordered = rows.repartition(1).sortWithinPartitions(*(F.desc(n[1:]) if n[0] == "-" else F.asc(n) for n in order))
     with _aside(output) as aside:
         ordered.observe(written, F.count(F.lit(1)).alias("rows")).write.parquet(aside)
@@ -78,7 +78,7 @@ def replace_table(rows: Sequence[tuple[Any, ...]], figures: Sequence[Figure], ou
 
 
 UNFINISHED_AGE = timedelta(hours=2)
-"""A temporary result that was not written to for this time has no writer any more."""
+"""A temporary result that has not been written to for this long was left by a killed run."""
 
 
 @contextmanager
@@ -162,10 +162,10 @@ class Result:
 
     @property
     def covered(self) -> dict[str, int]:
-        """What the result covers, in unix milliseconds, until-times exclusive.
+        """The periods that the result covers, in unix milliseconds; the ends are exclusive.
 
-        ``covered_since`` and ``covered_until`` for the period, ``before_since`` and ``before_until`` for the one it is
-        compared with; none for a maintenance job.
+        ``covered_since`` and ``covered_until`` are the period, ``before_since`` and ``before_until`` the period it is
+        compared with. Empty for a maintenance job.
         """
         declared = _declared(self.dataset.schema)[self.dataset.schema.names[0]]
         return {
@@ -176,7 +176,7 @@ class Result:
 
     @property
     def time(self) -> str | None:
-        """The name of the time column, if there is one."""
+        """The name of the time column; None if there is none."""
         return next((name for name in TIMES if name in self.dataset.schema.names), None)
 
     def count(self, selection: Selection = EVERYTHING) -> int:
@@ -184,7 +184,7 @@ class Result:
         return int(self.dataset.count_rows(filter=self.matching(selection)))
 
     def matching(self, selection: Selection) -> ds.Expression | None:
-        """The selection as a filter; None for all rows.
+        """Return the selection as a filter; None for all rows.
 
         Raises BadParameter for a topic, channel or time of a result that has no such column.
         """
@@ -207,7 +207,7 @@ class Result:
         return reduce(and_, conditions) if conditions else None
 
     def named(self, parameter: str, column: str) -> str:
-        """``column``, if the result has it. Raises BadParameter, naming ``parameter``, if not."""
+        """Return ``column`` if the result has it. Otherwise raise BadParameter for ``parameter``."""
         names = self.dataset.schema.names
         if column not in names:
             raise BadParameter(f"there is no column {column!r}; there are {', '.join(names)}", parameter)
@@ -222,10 +222,10 @@ class Result:
         sort: str = "",
         columns: Sequence[str] = (),
     ) -> list[list[Any]]:
-        """Rows ``offset`` to ``offset + limit`` of those that match, each a list in the order of ``columns``.
+        """Return rows ``offset`` to ``offset + limit`` of those that match, each a list in the order of ``columns``.
 
         ``sort`` is a column's name, with a leading ``-`` for descending; empty keeps the order of the result. Rows
-        without a value come last either way, and equal ones keep the result's order. Texts sort naturally:
+        without a value come last in both directions, and equal rows keep the result's order. Texts sort naturally:
         ``node-2`` before ``node-10``. Raises BadParameter for a column that the result does not have.
         """
         wanted = [self.named("columns", name) for name in columns] or self.dataset.schema.names
@@ -251,7 +251,7 @@ class Result:
         return rows
 
     def _sorted(self, matching: ds.Expression | None, column: str, descending: bool) -> pa.Array:
-        """The numbers of the rows that match, in order. Only the columns that are needed for it are read."""
+        """Return the numbers of the rows that match, sorted. Reads only the columns needed for this."""
         kept = ds.scalar(True) if matching is None else matching
         read = self.dataset.to_table(columns={"key": ds.field(column), "kept": kept})
         numbers = pc.indices_nonzero(read["kept"])
@@ -260,7 +260,7 @@ class Result:
         return numbers.take(pc.sort_indices(pa.table({"key": key.take(numbers)}), sort_keys=by))
 
     def csv(self) -> Iterator[str]:
-        """The whole result as CSV text, in pieces: a heading with units, times in ISO 8601, nulls empty."""
+        """Yield the whole result as CSV text, in pieces: a heading with units, times in ISO 8601, nulls empty."""
         yield _csv_text([[_heading(column) for column in self.columns]])
         for batch in self.dataset.to_batches(batch_size=_BATCH_ROWS, use_threads=False):
             yield _csv_text([self._csv_row(row) for row in _plain(batch)])
@@ -283,7 +283,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[list[Any]]:
 
 
 def _natural_ranks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A number per text, for natural order. A result has few different texts, so Python sorts these."""
+    """Return each text's rank in natural order. A result has few different texts, so sorting them in Python is fast."""
     encoded = texts.dictionary_encode()
     if not encoded.num_chunks:
         return pa.chunked_array([], pa.int64())
@@ -295,7 +295,7 @@ def _natural_ranks(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def natural_key(text: str) -> str:
-    """A key for natural order, ignoring case: ``node-2`` before ``node-10``."""
+    """Return a sort key for natural order without case: ``node-2`` before ``node-10``."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(12), text.lower())
 
 
@@ -303,7 +303,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 def _heading(column: ResultColumn) -> str:
-    """``in_rate (messages/s)``; without the unit if the name ends in it (``p99_ms``)."""
+    """Return a heading such as ``in_rate (messages/s)``; without the unit if the name ends in it (``p99_ms``)."""
     is_said = column.name.endswith((f"_{column.unit}", "_percent")) or not column.unit
     return column.name if is_said else f"{column.name} ({column.unit})"
 

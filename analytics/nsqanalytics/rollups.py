@@ -49,7 +49,7 @@ def rollups_path(root: str, grain: str) -> str:
 
 @dataclass(frozen=True)
 class Hour:
-    """An hour, the two hours with samples before it, newest first, and its valid rollup, if there is one.
+    """An hour, the last two hours with samples before it, newest first, and its valid rollup, if there is one.
 
     If retention has removed an hour's samples, it has its rollup and no hours before it.
     """
@@ -88,29 +88,29 @@ class Rollups:
             self.hours[start] = Hour(start, before, "-".join(marks), rollup)
 
     def files_of(self, hours: Iterable[Hour]) -> list[tuple[datetime, list[File]]]:
-        """The sample files that these hours are computed from, by hour, without those that compaction replaced."""
+        """Return the sample files from which these hours are computed, by hour, without replaced ones (compaction)."""
         seen = {near for hour in hours for near in (hour.start, *hour.before)}
         return [(near, self._current[near]) for near in sorted(seen)]
 
     def size_of(self, hours: Iterable[Hour]) -> int:
-        """Bytes of the sample files that these hours are computed from."""
+        """Return the size in bytes of the sample files from which these hours are computed."""
         return sum(file.size for _, files in self.files_of(hours) for file in files)
 
     def size_between(self, since: datetime, until: datetime) -> int:
-        """Bytes of the files that a report of these hours reads: their rollups, or their samples."""
+        """Return the size in bytes of the files that a report of these hours reads: their rollups, or their samples."""
         hours = self.between(since - HOUR, until)
         rolled_up = sum(hour.rollup.size for hour in hours if hour.rollup is not None)
         return rolled_up + self.size_of(hour for hour in hours if hour.rollup is None)
 
     def misplaced(self) -> list[File]:
-        """Rollups of hours without samples, although an earlier hour has some: their samples were removed by hand."""
+        """Return rollups of hours whose samples were removed by hand: an earlier hour still has samples."""
         first = min(self.samples, default=None)
         return [
             f for at, files in self._rolled.items() if first and at > first and at not in self.samples for f in files
         ]
 
     def discard(self, files: Iterable[File]) -> None:
-        """Delete rollups of hours."""
+        """Delete these rollups of hours."""
         self._hourly.delete(files)
 
     def sweep_unfinished(self, now: datetime) -> None:
@@ -130,7 +130,7 @@ class Rollups:
         return [self.hours[s] for s in starts[bisect_left(starts, since) : bisect_left(starts, until)]]
 
     def day(self, start: datetime) -> tuple[str, File | None]:
-        """A day's mark and its valid rollup, if any; the mark is empty if one of its hours is not rolled up."""
+        """Return a day's mark (empty if an hour of it is not rolled up) and its valid rollup, if there is one."""
         hours = self.between(start, start + DAY)
         if not hours or any(hour.rollup is None for hour in hours):
             return "", None
@@ -138,17 +138,20 @@ class Rollups:
         return mark, next((file for file in self._days.get(start, []) if file.name == f"{mark}.parquet"), None)
 
     def countable(self, span: Span) -> Span:
-        """The part of the span that can be counted: an hour without samples can only be counted as a whole."""
+        """Return the part of the span that can be counted.
+
+        An hour whose samples were removed can only be counted as a whole.
+        """
         since, until = (end.replace(minute=0, second=0, microsecond=0) for end in (span.since, span.until))
         first = since + HOUR if self._is_summed(since) and since < span.since else span.since
         return Span(first, max(first, until if self._is_summed(until) else span.until))
 
     def _is_summed(self, start: datetime) -> bool:
-        """Whether an hour has a rollup and no samples any more."""
+        """Whether an hour has a rollup and its samples were removed."""
         return start in self.hours and start not in self.samples
 
     def read(self, spark: SparkSession, span: Span, *, daily: bool = False) -> DataFrame:
-        """ACTIVITY of a countable span, from rollups of days (if ``daily``) and hours where possible.
+        """Return ACTIVITY of a countable span, from rollups of days (if ``daily``) and hours where possible.
 
         Hours that are not rolled up, and those that the span begins or ends in, are computed from samples. Each row's
         window is a day, an hour, or the part of an hour that lies in the span; such a part begins where the span does.
@@ -212,9 +215,9 @@ class Rollups:
         return made
 
     def _made(self, spark: SparkSession, hours: list[Hour], cuts: Sequence[datetime] = ()) -> DataFrame:
-        """ACTIVITY of these hours from the samples; each hour is computed from itself and the hours before it alone.
+        """Return ACTIVITY of these hours from samples: each hour from its own and those of its ``before`` hours only.
 
-        An hour that contains one of ``cuts`` gives rows for both of its parts.
+        An hour that contains one of ``cuts`` has rows for both of its parts.
         """
         from pyspark.sql import functions as F
 
@@ -222,25 +225,26 @@ class Rollups:
         from nsqanalytics.transforms.readings import CONTEXT
 
         seen = [(near, hour.start) for hour in hours for near in (hour.start, *hour.before)]
-        # Literals, because a frame made of Python's rows costs a process of Python's in Spark.
+        # Literals, because Spark starts a Python process for a DataFrame made of Python rows.
         pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
         contexts = spark.range(1).select(F.inline(F.array(*pairs)))
         root = samples_path(self._root)
-        # Opening a file costs more than reading it: of an hour that is compacted, only the compacted file is opened.
+        # Opening a file takes longer than reading it: of a compacted hour, only the compacted file is opened.
         paths = [path for start, files in self.files_of(hours) for path in self._paths(start, files)]
         reader = spark.read.schema(spark_schema()).option("basePath", root).option("pathGlobFilter", "*.parquet")
         return activity(reader.parquet(*paths), HOUR, cuts=cuts, contexts=contexts)
 
     def _paths(self, start: datetime, files: list[File]) -> list[str]:
-        """What Spark is given to read these files of an hour: their folder if it contains no others, else each file."""
+        """Return the paths for Spark to read these files of an hour: the folder if it has no others, else each file."""
         if len(files) == len(self.samples[start]):
             return [self._uri(files[0].path.rpartition("/")[0])]
         return [self._uri(file.path) for file in files]
 
     def _put(self, rows: DataFrame, by: list[str], folder: Folder, grain: str, marks: dict[datetime, str]) -> int:
-        """Write one file per partition to a folder of its own, and rename each to its place and mark.
+        """Write one file per partition to a temporary folder, and rename each to its place and mark.
 
-        An hour without a reading gets a rollup without rows. Without one, it would be computed again in every run.
+        An hour without rows gets an empty rollup; otherwise every run would compute it again. Returns the number of
+        rows.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -269,13 +273,13 @@ class Rollups:
         return File(path, path.rpartition("/")[2], 0, None)
 
     def _uri(self, path: str) -> str:
-        """The path or URI by which Spark reads a file that Arrow listed."""
+        """Return the path or URI by which Spark reads a file that Arrow listed."""
         scheme, separator, _ = self._root.partition("://")
         return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path
 
 
 def _valid(rollups: list[File], marks: list[str]) -> File | None:
-    """The rollup with these digests; digests of hours that no longer have samples match any."""
+    """Return the rollup with these digests. The digest of an hour that no longer has samples matches any."""
     for file in rollups:
         named = file.name.removesuffix(".parquet").split("-")
         if len(named) == len(marks) and all(mark in (name, _UNSEEN) for name, mark in zip(named, marks, strict=True)):
@@ -284,12 +288,13 @@ def _valid(rollups: list[File], marks: list[str]) -> File | None:
 
 
 def stale_hours(rollups: Rollups, since: datetime, until: datetime) -> list[Hour]:
-    """The hours that have ended by ``until`` and have no valid rollup."""
+    """Return the hours that have ended by ``until`` and have no valid rollup."""
     return [hour for hour in rollups.between(since, until) if hour.rollup is None and hour.start + HOUR <= until]
 
 
 def stale_days(rollups: Rollups, since: datetime, until: datetime) -> dict[datetime, str]:
-    """The days that have ended, whose hours are all rolled up, and that have no valid rollup; with their marks."""
+    """Return day -> mark, for the days that have ended by ``until``, whose hours are all rolled up, and that have no
+    valid rollup."""
     stale: dict[datetime, str] = {}
     for start in sorted({hour.start.replace(hour=0) for hour in rollups.between(since, until)}):
         mark, rollup = rollups.day(start)

@@ -1,11 +1,10 @@
-"""The archive's row, declared once: the dataclass the collector fills, its Arrow schema and its Spark schema.
+"""The archive's row, declared once: the dataclass that the collector creates, its Arrow schema and its Spark schema.
 
-The columns of whole numbers that nsqd reports are those of :mod:`nsqwire.figures`.
+A row is one reading of one node's counters for one topic (``channel`` is null) or one channel. The columns with whole
+numbers that nsqd reports are those of :mod:`nsqwire.figures`.
 
-A row is one reading of one node's counters for one topic (``channel`` null) or one channel.
-Changes to the row are additive: a column a file lacks reads as null. Anything else is a new SCHEMA_VERSION, which
-is stored in each file's metadata under VERSION_KEY. Version 2 added ``finish_count``. The guide to
-the columns: docs/analytics.md.
+New versions only add columns; a column that a file lacks reads as null. SCHEMA_VERSION is stored in each file's
+metadata under VERSION_KEY. Version 2 added ``finish_count``. docs/analytics.md explains the columns.
 """
 
 from __future__ import annotations
@@ -36,7 +35,10 @@ class Column(NamedTuple):
 
 
 class Percentile(NamedTuple):
-    """A percentile of a Go node. Percentiles cannot be merged, so jobs count the node's readings as left out."""
+    """A percentile of a Go node.
+
+    Percentiles cannot be merged, so reports count such readings in ``samples_left_out``.
+    """
 
     quantile: float
     value_ns: int
@@ -62,7 +64,7 @@ class _Origin:
 
 
 def _figure_field(figure: Figure) -> tuple[str, Any, Any]:
-    """Name, type and default of a declared figure. A column that older files lack may be null."""
+    """Return name, type and default of a figure's field. A column that older files lack may be null."""
     column = Column(pa.int64(), figure.unit, f"{figure.kind.title}: {figure.meaning}")
     if figure.archived_since == 1:
         return figure.name, Annotated[int, column], field(default=0)
@@ -79,9 +81,10 @@ else:  # a field for each of nsqwire.figures.archived()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample(_Figures):
-    """One row of the archive. Times are aware datetimes; a field that may be null has None as its default.
+    """One row of the archive. Times are aware datetimes; a field that may be null has the default None.
 
-    Counters count since ``boot_id``; a channel deleted and created again starts them again within the same boot.
+    Counters start at 0 with the process, which ``boot_id`` identifies. If a channel is deleted and created again, its
+    counters start at 0 within the same boot.
     """
 
     finish_count: Annotated[
@@ -104,7 +107,7 @@ class Sample(_Figures):
 
 
 def _declared() -> dict[str, tuple[Column, bool]]:
-    """Field name -> its Column and whether it may be null."""
+    """Return field name -> its Column, and whether it may be null."""
     declared = {}
     for name, hint in get_type_hints(Sample, include_extras=True).items():
         if get_origin(hint) is Annotated:
@@ -125,9 +128,9 @@ ARROW_SCHEMA = pa.schema(
 
 
 def as_table(samples: Sequence[Sample]) -> pa.Table:
-    """The samples as one Arrow table of ARROW_SCHEMA.
+    """Return the samples as an Arrow table of ARROW_SCHEMA.
 
-    Raises ValueError naming the column that does not fit, or a time without its zone.
+    Raises ValueError for a value that does not fit its column, with the column's name, and for a time without a zone.
     """
     for sample in samples:
         for moment in (sample.taken_at, sample.started_at):
@@ -150,8 +153,10 @@ def as_table(samples: Sequence[Sample]) -> pa.Table:
 
 @cache
 def spark_schema() -> StructType:
-    """ARROW_SCHEMA and the partition columns as a Spark schema. Only this function imports Spark: the collector does
-    not need it."""
+    """Return ARROW_SCHEMA with the partition columns as a Spark schema.
+
+    Spark is imported only here, because the collector does not need it.
+    """
     from pyspark.sql.types import DateType, IntegerType, StructField, StructType
 
     fields = [StructField(field.name, _spark_type(field.type), nullable=True) for field in ARROW_SCHEMA]

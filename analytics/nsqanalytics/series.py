@@ -1,7 +1,7 @@
-"""A result's figures over time, for charts: the whole result in a bounded number of points, the newest included.
+"""A result's figures over time, for charts: the whole result in a bounded number of points.
 
-If a result has more windows than a chart has points, neighbouring windows are combined to one point. AGGREGATES
-declares how. Percentiles cannot be averaged, so a point shows the highest percentile of its windows.
+If a result has more windows than a chart has points, neighbouring windows are combined into one point, as AGGREGATES
+declares. Percentiles cannot be averaged, so a point has the highest percentile of its windows.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ AGGREGATES: dict[str, Aggregate] = {
     **dict.fromkeys(("in_rate", "out_rate", "byte_rate", "depth_mean"), "mean"),
     "depth_last": "last",
 }
-"""``mean`` is weighted by the observed time (``observed_s``), as the figures themselves are."""
+"""``mean`` is weighted by the observed time (``observed_s``), like the figures themselves."""
 STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)
-"""Lengths of a point. Up to a day, each divides a UTC day; a quarter of an hour divides every time zone's offset."""
+"""Lengths of a point in seconds. Up to a day, each divides a UTC day."""
 MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True)
 class Series:
-    """``points`` are rows of a time in unix milliseconds, then the figures in the order asked for; oldest first.
+    """``points`` are rows, oldest first: a time in unix milliseconds, then the figures in the requested order.
 
     A point begins at its time and is ``step_ms`` long. ``window_count`` is the number of windows in all points.
     """
@@ -46,10 +46,10 @@ class Series:
 
 
 def series(result: Result, selection: Selection, figures: Sequence[str], most: int = 1_000) -> Series:
-    """The figures of the selected rows, which should be of one topic and channel, in at most ``most`` points.
+    """Return the figures of the selected rows, which should be of one topic and channel, in at most ``most`` points.
 
-    Raises BadParameter for a result without times, and for a figure that it does not have or that cannot be put
-    together over windows.
+    Raises BadParameter for a result without times, for ``most`` out of range, and for a figure that the result does not
+    have or that cannot be combined over windows.
     """
     if result.time is None:
         raise BadParameter("the rows of this result have no time", "figures")
@@ -80,7 +80,7 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
 
 
 def groups(result: Result, words: str = "") -> list[tuple[str, str | None]]:
-    """Each topic and channel that has rows; the channel is None for a topic's own. In no order."""
+    """Return each topic and channel that has rows, unordered. The channel is None for a topic's own rows."""
     result.named("topic", "topic")
     result.named("channel", "channel")
     found = result.dataset.to_table(columns=["topic", "channel"], filter=result.matching(Selection(words=words)))
@@ -89,8 +89,11 @@ def groups(result: Result, words: str = "") -> list[tuple[str, str | None]]:
 
 
 def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) -> list[list[Any]]:
-    """Of an ``objectives`` result: rows of a UTC day in unix milliseconds and, over all the topics and channels
-    selected, the messages of windows that met the target and of all windows. Oldest first."""
+    """Return the days of an ``objectives`` result, oldest first.
+
+    A row is a UTC day in unix milliseconds, the number of messages of windows that met the target, and that of all
+    windows, over all selected topics and channels.
+    """
     columns = [
         result.named("calendar", name) for name in ("span", "objective", "span_start", "held_count", "message_count")
     ]
@@ -107,7 +110,7 @@ def calendar(result: Result, objective: str, selection: Selection = EVERYTHING) 
 
 
 def _step_s(times: Sequence[int], most: int) -> int:
-    """The length of a window, or the shortest step that needs no more than ``most`` points."""
+    """Return the length of a window, or else the shortest step that needs at most ``most`` points."""
     if len(times) <= most:
         return min((after - before for before, after in pairwise(times)), default=0)
     steps = iter(STEPS_S)
@@ -118,12 +121,12 @@ def _step_s(times: Sequence[int], most: int) -> int:
 
 
 def _floored(seconds: pa.ChunkedArray, step: int) -> pa.ChunkedArray:
-    # Arrow divides towards zero: times are after 1970.
+    # Arrow's division rounds towards zero, which is downwards for times after 1970.
     return pc.multiply(pc.divide(seconds, step), step) if step else seconds
 
 
 def _asked(figure: str) -> list[tuple[str, str]]:
-    """The aggregations by which Arrow combines the figure."""
+    """Return the aggregations by which Arrow combines the figure."""
     aggregate = AGGREGATES[figure]
     return [(f"{figure}*", "sum"), (f"{figure}/", "sum")] if aggregate == "mean" else [(figure, aggregate)]
 

@@ -26,27 +26,28 @@ _CONNECT_PORT = 15002
 """The default port of a Spark Connect server (Spark's documentation)."""
 _PARTITIONS, _SPARKS_PARTITIONS, _PARTITIONS_OF_A_REPORT = "spark.sql.shuffle.partitions", "200", "32"
 _FEW_BYTES, _MANY_BYTES = 8_000_000, 64_000_000
-"""Of samples: some hours, and a day, of 150 channels."""
+"""Sizes of the samples of 150 channels: of some hours, and of a day."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     # The default of 200 is for a cluster. Each empty partition is a task.
     _PARTITIONS: "8",
-    # Otherwise Spark runs a task for each file, to look it up.
+    # Otherwise Spark runs a task for each file to list it.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-# Java's optimising compiler does not pay for a report over a laptop's archive; over a day of a thousand channels, it
-# halves the time.
+# For a report on a small archive, Java's optimising compiler costs more time than it saves. For a day of a thousand
+# channels, it halves the time.
 _QUICK_TO_START = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-# Adaptive execution plans again after each shuffle, and every partition is a task: both take longer than few rows do.
+# Adaptive execution plans again after each shuffle, and each partition is a task. For few rows, both take longer than
+# the work itself.
 _FOR_FEW_ROWS = _QUICK_TO_START | {
     "spark.sql.adaptive.enabled": "false",
     _PARTITIONS: "2",
 }
 _QUICK_TO_RUN = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-    # A day of a thousand channels is then gathered in pieces that fit the memory above.
+    # So that a day of a thousand channels is grouped in pieces that fit into the memory above.
     "spark.sql.files.maxPartitionBytes": "32m",
     _PARTITIONS: "32",
 }
@@ -55,8 +56,9 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Readings are gathered by series and hour, and a file has as many of those as an hour has channels: with more than
-    # these, all readings would be sorted first. What a task holds is bounded by the bytes that it reads.
+    # Readings are grouped by series and hour. If a task has more groups than this, Spark sorts all readings first,
+    # which
+    # is slow. The memory of a task is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
@@ -65,7 +67,8 @@ _SETTINGS = {
 _MASTERS = re.compile(r"local(-cluster)?(\[[\w*, ]+\])?|spark://.+|yarn|k8s://.+")
 """The forms of a master that Spark's documentation lists."""
 _REGISTERED_WITHIN_S = 50
-"""From the start of Java to the answer of the master. Spark itself gives up after a minute, with an unrelated error."""
+"""Longest time from the start of Java to the master's answer. Spark itself fails after a minute, with an unrelated
+error."""
 _EXECUTORS_WITHIN_S = 35
 """How long a cluster may take to provide the first executor. Spark itself waits without limit."""
 
@@ -80,10 +83,11 @@ class JavaDied(Exception):
 
 @contextmanager
 def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: int = 0) -> Iterator[SparkSession]:
-    """A session for one job that reads ``size`` bytes of the archive; it is stopped at the end.
+    """Yield a session for one job that reads ``size`` bytes of the archive, and stop it at the end.
 
-    SPARK_MASTER unset: ``local[*]``. Under ``spark-submit``, its master and its Java are used; with SPARK_REMOTE, a
-    server's, and no Java here. Raises JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
+    The session is on the master in SPARK_MASTER, by default ``local[*]``. Under ``spark-submit``, it uses the master
+    and the Java of that. With SPARK_REMOTE, it is on a Spark Connect server and needs no Java here. Raises
+    JavaNotFound, MasterUnreachable or JavaDied, each with one line for the user.
     """
     if remote := environ.get("SPARK_REMOTE"):
         session = _at_server(remote, name)
@@ -102,7 +106,7 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
 
-        # It logs each of its connections, the last time while Python is shutting down.
+        # py4j logs each of its connections, even while Python is shutting down.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         builder = SparkSession.builder.appName(name)
         settings = dict(_SETTINGS)
@@ -118,7 +122,7 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
             try:
                 if standalone:
                     _await_executor(session, master)
-                # Most of Spark's 200 would be empty, and each costs a task. A configured number is not changed.
+                # Most of Spark's 200 partitions would be empty, and each costs a task. A configured number is kept.
                 if not session.sparkContext.getConf().contains(_PARTITIONS):
                     session.conf.set(_PARTITIONS, _PARTITIONS_OF_A_REPORT)
                 yield session
@@ -127,19 +131,19 @@ def spark_session(name: str, environ: Mapping[str, str] = os.environ, *, size: i
 
 
 def _settings_for(size: int) -> dict[str, str]:
-    """The settings of a local session that depend on how many bytes it reads."""
+    """Return the settings of a local session that depend on the number of bytes it reads."""
     if size > _MANY_BYTES:
         return _QUICK_TO_RUN
     return _QUICK_TO_START if size > _FEW_BYTES else _FOR_FEW_ROWS
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether the session is a client of a Spark Connect server, which has no JVM here to ask."""
+    """Whether the session is a client of a Spark Connect server, so that this process has no JVM."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def _at_server(remote: str, name: str) -> SparkSession:
-    """A session at ``sc://host:port/;…``. Raises MasterUnreachable."""
+    """Return a session on the server ``sc://host:port/;…``. Raises MasterUnreachable."""
     found = re.match(r"sc://(\[[^\[\]]+\]|[^/:]+)(?::(\d+))?(?:/|$)", remote)
     if found is None:
         raise MasterUnreachable(f"SPARK_REMOTE={remote} is not of the form sc://host:port")
@@ -165,9 +169,9 @@ def _at_server(remote: str, name: str) -> SparkSession:
 
 
 def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
-    """The session, once the master has answered. Raises MasterUnreachable.
+    """Return the session once the master has answered. Raises MasterUnreachable.
 
-    A port that accepts connections may be another program's. Spark then tries for a minute and fails elsewhere.
+    The port may be that of another program. Spark would then try for a minute and raise an unrelated error.
     """
     gave_up = threading.Event()
     answered = threading.Event()
@@ -195,7 +199,7 @@ def _registered(builder: SparkSession.Builder, master: str) -> SparkSession:
 
 
 def _await_executor(session: SparkSession, master: str) -> None:
-    """Raises MasterUnreachable if no worker runs a task in time."""
+    """Wait until a worker has run a task. Raises MasterUnreachable if none does in time."""
     context, group = session.sparkContext, "nsq-first-task"
     context.setJobGroup(group, "wait for an executor")
     gave_up = threading.Event()
@@ -223,7 +227,7 @@ def _await_executor(session: SparkSession, master: str) -> None:
 
 @contextmanager
 def _java_watched() -> Iterator[None]:
-    """Raises JavaDied instead of the errors of Spark's Python side when the Java process has ended."""
+    """If the Java process has ended, raise JavaDied instead of the errors of Spark's Python code."""
     try:
         yield
     except MasterUnreachable:
@@ -232,7 +236,7 @@ def _java_watched() -> Iterator[None]:
         if (java := _java()) is None:
             raise
         try:
-            status = java.wait(1)  # the connection is lost shortly before the process has ended
+            status = java.wait(1)  # the connection is lost shortly before the process ends
         except subprocess.TimeoutExpired:
             raise error from error.__cause__
         raise JavaDied(
@@ -255,7 +259,7 @@ def _java() -> subprocess.Popen[bytes] | None:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop the session. A JVM that has ended has stopped it already, and would only hide why."""
+    """Stop the session. Ignores errors if the JVM has ended, because they would hide the reason for its end."""
     try:
         session.stop()
     except Exception:
@@ -265,7 +269,7 @@ def _stop(session: SparkSession) -> None:
 
 
 def _check_master(master: str, environ: Mapping[str, str]) -> None:
-    """Raises MasterUnreachable if the master's form is not one of Spark's, or if none of the hosts in
+    """Raise MasterUnreachable if the address is not in a format of Spark, or if none of the hosts in
     ``spark://host:port,host:port`` accepts a connection."""
     if _MASTERS.fullmatch(master) is None:
         raise MasterUnreachable(

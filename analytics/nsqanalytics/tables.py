@@ -1,4 +1,4 @@
-"""The columns of every job's result, in their order: name, type, unit. The guide to them: docs/analytics.md."""
+"""The columns of every job's result, in order: name, type, unit. docs/analytics.md explains them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Figure(NamedTuple):
-    """``type`` is one of timestamp, string, integer, number; ``unit`` is empty where the figure has none."""
+    """A column. ``type`` is timestamp, string, integer or number; ``unit`` is empty if the figure has none."""
 
     name: str
     type: str
@@ -30,7 +30,7 @@ def _of(type_: str, unit: str, *names: str, nullable: bool = True) -> list[Figur
 COVERED = _of("timestamp", "", "covered_since", "covered_until", nullable=False)
 """The part of the row's window or span that lies in the report's period."""
 BEFORE = _of("timestamp", "", "before_since", "before_until", nullable=False)
-"""The period that the report's is compared with."""
+"""The earlier period, with which the report's period is compared."""
 PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_ms": 999}
 
 LATENCY = [
@@ -109,7 +109,7 @@ MAINTENANCE = [
 
 
 def spark_table(figures: Sequence[Figure], covered: Mapping[str, datetime] | None = None) -> StructType:
-    """The table as Spark's schema; each column has its unit as metadata, and the times that the result covers."""
+    """Return the table as a Spark schema. The metadata of each column are its unit and the times of ``covered``."""
     from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
     types: dict[str, DataType] = {

@@ -23,7 +23,7 @@ _SUMS = (
 )
 BUCKET_S = 10
 MOST_RANGES = 100
-"""More would generate a method that is too long for Java's compiler."""
+"""Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
 KEY = ("window_start", "node", "topic", "channel")
 
 ACTIVITY = StructType(
@@ -44,8 +44,8 @@ ACTIVITY = StructType(
 def rolled_up(rows: DataFrame, window: timedelta, since: datetime) -> DataFrame:
     """ACTIVITY of shorter windows -> ACTIVITY of ``window``, a multiple of them. ``since`` is the start of the period.
 
-    Messages carried from one of its shorter windows to the next are not carried into ``window``. A rollup of an older
-    version has no ``carried_since``; all its carried messages are then counted as carried.
+    Messages that were carried from one of the shorter windows to the next within ``window`` are not counted as carried.
+    If a rollup of an older version has no ``carried_since``, all its carried messages are.
     """
     rows = rows.withColumn("window_start", window_start("window_start", window))
     # Of the first window, only the part in the period is counted.
@@ -76,7 +76,7 @@ def over_nodes(rows: DataFrame) -> DataFrame:
         observed_s=F.max("observed_s"),
         client_area=F.sum(F.col("client_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
         depth_area=F.sum(F.col("depth_area") / F.nullif("observed_s", F.lit(0.0))) * F.max("observed_s"),
-        # A node has one row in each. Counting distinct nodes would shuffle every histogram three more times.
+        # Each node has one row per group. Counting distinct nodes would shuffle every histogram three more times.
         node_count=F.count("node"),
         merged_node_count=F.count("histogram"),
     )
@@ -99,24 +99,24 @@ def _merged(rows: DataFrame, key: tuple[str, ...], **others: Column) -> DataFram
 
 
 def histograms_needed(ends: DataFrame) -> DataFrame:
-    """The readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
+    """Return the readings whose histograms ``with_histograms`` needs: SERIES and ``at``, the time of the reading."""
     merging = ends.where("merged_count > 0")
     return merging.select(*SERIES, F.col("last_at").alias("at")).union(
-        # Usually the last reading of another window, but the hour before a rollup's is not one of the windows.
+        # A base is usually the last reading of another window, but not if it lies before the windows, as for a rollup.
         merging.where("base_at is not null").select(*SERIES, F.col("base_at").alias("at"))
     )
 
 
 def time_buckets(needed: DataFrame) -> DataFrame:
-    """The distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, that the needed readings lie in."""
+    """Return the distinct ``bucket`` numbers, in units of BUCKET_S since the epoch, of the needed readings."""
     return needed.select(F.floor(F.unix_seconds("at") / BUCKET_S).alias("bucket")).distinct()
 
 
 def taken_within(buckets: Iterable[int]) -> Column:
-    """A condition on ``taken_at`` that is true within these time buckets, and may be true between them.
+    """Return a condition on ``taken_at`` that is true within these time buckets, and may be true between them.
 
-    It consists of literals, which Spark passes on to Parquet: row groups and pages outside the buckets are not read. An
-    archive is mostly histograms, and a window needs only those of its last seconds.
+    It consists of literals, which Spark passes to Parquet, so that row groups and pages outside the buckets are not
+    read. Most of an archive is histograms, and a window needs only those of its last seconds.
     """
     within = []
     for first, last in covering(buckets, MOST_RANGES):
@@ -126,9 +126,8 @@ def taken_within(buckets: Iterable[int]) -> Column:
 
 
 def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFrame:
-    """The ``histogram`` of each needed reading, by SERIES and ``taken_at``, from samples for which ``within`` is true.
-
-    A few readings that are not needed may be among them.
+    """Return the ``histogram`` of each needed reading, by SERIES and ``taken_at``, from samples for which ``within`` is
+    true. The result may contain a few readings that are not needed.
     """
     histogram = F.struct(
         "finish_count",
@@ -145,7 +144,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
         # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
         .join(F.broadcast(hashed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
         .groupBy(*SERIES, "taken_at")
-        # If two readings have the same time, readings.py uses the lower one.
+        # If two readings have the same time, readings.py uses the one with the lower counters.
         .agg(F.min(histogram).alias("read"))
         .withColumn("read", checked_histogram(F.col("read"), F.col("read.file")))
         .select(*SERIES, "taken_at", F.struct("read.zero", "read.offset", "read.counts").alias("histogram"))
@@ -153,7 +152,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
 
 
 def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
-    """The ``histogram`` of each row: that of its last reading minus that of its base, from the ``read`` histograms."""
+    """Add the ``histogram`` of each row: that of its last reading minus that of its base, both from ``read``."""
     lasts = read.withColumnsRenamed({"taken_at": "last_at", "histogram": "reading"})
     bases = read.withColumnsRenamed({"taken_at": "base_at", "histogram": "base"})
     return (
@@ -165,7 +164,7 @@ def with_histograms(ends: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _any_of(conditions: list[Column]) -> Column:
-    """True where one of the conditions is true.
+    """Return a condition that is true if one of the conditions is.
 
     They are combined as a balanced tree: a Spark Connect server refuses plans of more than 100 levels, and each OR in
     a chain adds three.
@@ -179,20 +178,20 @@ def _any_of(conditions: list[Column]) -> Column:
 
 
 def in_contexts(sampled: DataFrame, contexts: DataFrame | None) -> DataFrame:
-    """The sampling times of nodes, once for each CONTEXT of their hour; without contexts, all in one."""
+    """Return the sampling times of nodes, once for each CONTEXT of their hour; without contexts, all in one context."""
     if contexts is None:
         return sampled.withColumn(CONTEXT, _everything())
     return sampled.join(F.broadcast(contexts), "hour")
 
 
 def of_own_hour(ends: DataFrame) -> DataFrame:
-    """The rows of each context whose window lies in its own hour; without contexts, all rows."""
+    """Return the rows whose window lies in their context's own hour; without contexts, all rows."""
     is_own = F.col(CONTEXT) == window_start("window_start", HOUR)
     return ends.where((F.col(CONTEXT) == _everything()) | is_own)
 
 
 def _everything() -> Column:
-    """The context of samples without contexts: the epoch, an hour that no archive contains."""
+    """Return the context that is used without contexts: the epoch, an hour that no archive contains."""
     return F.timestamp_seconds(F.lit(0))
 
 
@@ -201,7 +200,7 @@ def _hash(at: Column) -> Column:
 
 
 def by_node(ends: DataFrame) -> DataFrame:
-    """Window ends with histograms -> ACTIVITY: boots and epochs are added up."""
+    """Window ends with histograms -> ACTIVITY: the sums over boots and epochs."""
     rows = ends.select(
         *KEY,
         "sample_count",

@@ -19,11 +19,11 @@ def capacity(rows: DataFrame, span: Span, *, horizon: timedelta, utilisation_per
     """Hourly ACTIVITY of the span -> one CAPACITY row per topic and channel.
 
     Growth is the slope of the least-squares line through the hourly rates, divided by their mean. It is null for less
-    than two days, where the time of day would determine it. The service rate is the number of messages that one
+    than two days, because it would then depend on the time of day. The service rate is the number of messages that one
     consumer finished per second, in the hour in which it was highest: a lower bound if consumers were never fully busy.
 
     Growth, the busiest hour and the service rate use the whole hours in the span, because a burst in one minute is not
-    the rate of an hour. For a channel without a whole hour they use the parts of hours that there are.
+    the rate of an hour. For a channel without a whole hour they use the parts of hours that it has.
     """
     is_whole = (F.col("window_start") >= F.lit(span.since)) & (F.col("window_start") <= F.lit(span.until - HOUR))
     hours = with_rates(over_nodes(rows.where("channel <> ''"))).withColumns(

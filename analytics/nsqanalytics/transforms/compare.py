@@ -1,4 +1,4 @@
-"""Compares two periods. Changes that concern most messages are first (``score``)."""
+"""Compares two periods. Rows are ranked by ``score``, the number of messages that a change concerns."""
 
 from __future__ import annotations
 

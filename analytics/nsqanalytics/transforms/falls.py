@@ -22,10 +22,10 @@ _FINDINGS = ("is_created_again", "is_set_back", "is_unproven")
 
 
 def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
-    """Plain columns of all series, and those that need it -> one row per reading at which one of these fell.
+    """Plain columns of all series, and the uneasy series -> one row per reading at which an uneasy series fell.
 
-    ``is_created_again`` and ``is_set_back`` are never both true; ``is_unproven`` is true if no other topic supports
-    either.
+    ``is_created_again`` and ``is_set_back`` are never both true. ``is_unproven`` is true if no other series rose and no
+    other topic's series fell.
     """
     boots = uneasy.where("lacks_uptime").select("node", "boot_id").distinct()
     beat = Window.partitionBy("node", "boot_id", "taken_at")
@@ -64,7 +64,7 @@ def with_evidence(plain: DataFrame, evidence: DataFrame | None) -> DataFrame:
 
 
 def _alternating(compared: DataFrame) -> DataFrame:
-    """Series and hours, and whether the series fell more often than time goes back in the order of its counters."""
+    """Return per series and hour whether it fell more often than time goes back in the order of its counters."""
     earlier = F.lag("taken_at").over(Window.partitionBy(*SERIES, "hour").orderBy("progress", "taken_at"))
     fell = F.col("progress") < F.lag("progress").over(_in_time(*SERIES, "hour"))
     return (

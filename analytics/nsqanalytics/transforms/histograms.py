@@ -15,19 +15,19 @@ from nsqwire.histogram import BUCKETS_PER_OCTAVE, MAX_BUCKETS, ZERO_THRESHOLD_NS
 
 HISTOGRAM = "struct<zero: bigint, offset: int, counts: array<bigint>>"
 ZERO_BUCKET = -1
-"""Stands for ``zero`` among bucket indexes; real ones begin at 318."""
+"""Index that stands for ``zero``. The indexes of buckets begin at 318."""
 _STEP_BITS = MAX_BUCKETS.bit_length()
 _STEPS = (1 << _STEP_BITS) - 1
 """At least the number of buckets of a histogram; in binary, all ones."""
 
 
 _HIGHEST_RANK = 1 << (61 - _STEP_BITS)
-"""From here on, a rank, or the count of a bucket, may not fit one number together with the steps. No bucket has more
-than twice the rank, as none below the median is asked for."""
+"""From this rank on, a rank or a bucket's count may not fit into one number together with the steps. A bucket has at
+most twice the rank, because no percentile below the median is requested."""
 
 
 def difference(reading: str, base: str) -> Column:
-    """``reading`` minus ``base``, an earlier one or null; all of ``reading`` if any bucket fell."""
+    """Return ``reading`` minus the earlier ``base``; all of ``reading`` if ``base`` is null or any bucket fell."""
 
     def at(histogram: str, index: Column) -> Column:
         return F.coalesce(F.get(f"{histogram}.counts", (index - F.col(f"{histogram}.offset")).cast("int")), F.lit(0))
@@ -55,7 +55,7 @@ def difference(reading: str, base: str) -> Column:
 
 
 def merged(histograms: Column) -> Column:
-    """The sum of an array of histograms, in any order; null for an empty array."""
+    """Return the sum of an array of histograms; null for an empty array."""
     occupied = F.filter(histograms, lambda h: F.size(h["counts"]) > 0)
     offset = F.array_min(F.transform(occupied, lambda h: h["offset"]))
     end = F.array_max(F.transform(occupied, lambda h: h["offset"] + F.size(h["counts"])))
@@ -83,18 +83,18 @@ def merged(histograms: Column) -> Column:
 
 
 def count(histogram: str) -> Column:
-    """The number of values in it; 0 for null."""
+    """Return the number of values in a histogram; 0 for null."""
     held = F.aggregate(f"{histogram}.counts", F.lit(0).cast("bigint"), lambda total, n: total + n)
     return F.coalesce(F.col(f"{histogram}.zero") + held, F.lit(0).cast("bigint"))
 
 
 def indexes_at(histogram: str, total: str, permilles: Iterable[int]) -> Column:
-    """A struct of buckets: ``i0``, ``i1``, … of the value of rank ``ceil(q · total)`` for each permille, ZERO_BUCKET
-    for the zeros, and ``highest``; null where ``total`` is 0.
+    """Return a struct of bucket indexes: ``i0``, ``i1``, … of the value of rank ``ceil(q · total)`` for each permille,
+    and ``highest``. The index is ZERO_BUCKET for a value in ``zero``. The struct is null if ``total`` is 0.
 
     Ranks are computed in integers: in floating point, 0.07 · 100 is more than 7, which would select the eighth value.
     """
-    # In two parts, as a thousand times a total may not fit 64 bits.
+    # In two parts, because a thousand times a total may not fit into 64 bits.
     rank = "{total} div 1000 * {permille} + ({total} % 1000 * {permille} + 999) div 1000"
     at = [_index_of(histogram, F.expr(rank.format(total=total, permille=permille))) for permille in permilles]
     found = F.struct(
@@ -104,10 +104,10 @@ def indexes_at(histogram: str, total: str, permilles: Iterable[int]) -> Column:
 
 
 def _index_of(histogram: str, rank: Column) -> Column:
-    """The bucket of the value of that rank.
+    """Return the bucket index of the value with that rank.
 
-    The state of the walk is one number: the rest of the rank in its upper bits, and the number of ``_STEPS`` buckets
-    that were not passed in its lower eleven. A struct would cost ten times as much, because Spark creates a new one
+    The state of the walk is one number. Its upper bits are the rest of the rank; its lower eleven are ``_STEPS`` minus
+    the number of buckets passed. A struct would cost ten times as much, because Spark creates a new one
     with boxed fields for each bucket. One number holds ranks below 2^50; higher ranks use a struct.
     """
     zero = F.col(f"{histogram}.zero")
@@ -130,7 +130,7 @@ def _index_of(histogram: str, rank: Column) -> Column:
 
 
 def middle_ms(index: Column) -> Column:
-    """The value that represents a bucket: within 1.09 % of every value in it."""
+    """Return the value that represents a bucket: within 1.09 % of every value in it."""
     low, high = _bound_ns(index), _bound_ns(index + 1)
     return F.when(index == ZERO_BUCKET, 0.0).otherwise(2 * low * high / (low + high) / 1e6)
 

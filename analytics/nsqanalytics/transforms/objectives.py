@@ -29,7 +29,7 @@ def objectives(
     backlog: float | None,
     objective_percent: float,
 ) -> DataFrame:
-    """ACTIVITY -> OBJECTIVES rows: per UTC day and for the period, topic, channel and target that was given.
+    """ACTIVITY -> OBJECTIVES rows: one per topic, channel and given target, for each UTC day and for the period.
 
     ``percentile`` is a name of tables.PERMILLES. For latency, a window's messages are those finished in it; a window
     without finished messages has no latency and is not counted. For the backlog, they are the larger of two numbers:

@@ -7,11 +7,12 @@ start belongs to the window of its later reading, and is its ``carried_count``.
 Where counters start again:
 
 - A new ``boot_id`` is a new series and counts from zero.
-- After a silence longer than an hour of the archive (the last hour before in which any node was sampled), a series is
-  treated as new. A rollup's hour reads no earlier readings, and a report must give the same figures.
+- A reading is compared with readings of its own hour and of the last hour before it in which any node was sampled. A
+  series without an earlier reading in these hours is treated as new. A rollup of an hour compares no further back, and
+  a report must give the same figures.
 - Each reading contains the node's uptime. A reading whose uptime is not above that of all earlier ones was taken while
-  a collector's clock was wrong, and is left out; a reading with higher counters contains its messages. After that, a
-  fall of the counters within a boot is a channel that was deleted and created again, and counts from zero.
+  a collector's clock was wrong, and is left out; a reading with higher counters contains its messages. In the remaining
+  readings, a fall of the counters within a boot is a channel that was deleted and created again: it counts from zero.
 - Readings without an uptime (Go nodes', and those of older archives) are ordered by their counters, as
   nsqanalytics/transforms/falls.py says. If counters do not decide, a fall that the next reading confirms is a channel
   created again. It counts in the window of the reading that confirms it, so no window depends on a later one. A reading
@@ -45,7 +46,7 @@ from nsqanalytics.transforms.windows import window_start
 HOUR = timedelta(hours=1)
 START_GRACE = timedelta(seconds=60)
 LONGEST_HOLD_S = 60.0
-"""A depth counts for the time since the reading before it, but not for longer than this."""
+"""A reading's depth counts for the time since the reading before it, but for at most this long."""
 COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
 SERIES = falls.SERIES
 AREAS = ("observed_s", "depth_area", "client_area")
@@ -56,7 +57,7 @@ SPAN = (
     *AREAS,
     *(f"{end}_{name}" for name in COUNTERS for end in ("first", "last")),
 )
-"""The columns, after CONTEXT and SERIES, of what one series did within one window and epoch."""
+"""The columns, after CONTEXT and SERIES, of a span: the readings of one series within one window and epoch."""
 CONTEXT = "context"
 """Identifies the hours of the archive that are computed together. A rollup's hour is computed from itself and the hours
 before it only, so that its result is independent of the run; an hour may belong to several contexts."""
@@ -65,7 +66,7 @@ before it only, so that its result is independent of the run; an hour may belong
 def plain(samples: DataFrame) -> DataFrame:
     """SAMPLE rows -> the columns for all figures but histograms; a topic's ``channel`` is empty.
 
-    ``progress`` grows with every counter of the node.
+    ``progress`` is the sum of the counters, which grows with each of them.
     """
     left = F.col("message_count") - F.col("depth") - F.col("in_flight_count") - F.col("deferred_count")
     return samples.select(
@@ -98,9 +99,10 @@ def with_finish_count(samples: DataFrame) -> DataFrame:
 
 
 def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()) -> DataFrame:
-    """A row per series, hour and window, from its own readings alone; ``is_calm`` if they never fell nor disagreed.
+    """Plain columns -> a row per series, hour and window, from its own readings alone.
 
-    The areas exclude the time before the first reading: the reading before it is not known yet.
+    ``is_calm``: neither counters nor uptime fell, and repeated readings were equal. The areas exclude the time before
+    the first reading, because the reading before it is not known yet.
     """
     reading = F.struct(
         *("taken_at", "progress", "uptime_ns", "depth", "client_count"),
@@ -130,9 +132,10 @@ def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()
 
 
 def uneasy(stretches: DataFrame) -> DataFrame:
-    """The series that are not calm, and whether any of their readings ``lacks_uptime``.
+    """Stretches -> the series that are not calm, and whether any of their readings ``lacks_uptime``.
 
-    Also those of which a reading ``lacks_count``: it has a histogram and, being older than the column, no total.
+    Series with a reading that ``lacks_count`` are included: it has a histogram and no ``finish_count``, because it is
+    older than that column.
     """
     series = Window.partitionBy(*SERIES)
     before = F.lag(F.struct("last_progress", "last_uptime_ns")).over(series.orderBy("first_at"))
@@ -153,7 +156,7 @@ def uneasy(stretches: DataFrame) -> DataFrame:
 
 
 def calm_spans(stretches: DataFrame, hours: DataFrame) -> DataFrame:
-    """The stretches of calm series -> their spans, the same as ``ordered_spans`` computes."""
+    """Stretches of calm series -> their spans, equal to those that ``ordered_spans`` computes."""
     series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
     held_s = _held_s("earlier", "first_at")
     return (
@@ -182,14 +185,14 @@ def ordered_spans(
 ) -> DataFrame:
     """Plain columns -> a row per series, epoch and window, of any series: repeated and misplaced readings are removed.
 
-    ``epoch`` counts how often the series began again within its boot, or came back from a silence. ``evidence`` says
-    more of the readings at which a series fell; None if all readings have an uptime.
+    ``epoch`` counts how often the series began within its boot: at first, when it was created again, and after a
+    silence. ``evidence`` has findings about the readings at which a series fell; None if all readings have an uptime.
     """
     so_far = _series().rowsBetween(Window.unboundedPreceding, -1)
     once = (
         falls.with_evidence(plain, evidence)
         .join(F.broadcast(hours), "hour")
-        # Eight bytes to sort by, which is faster than comparing four texts.
+        # Sorting by eight bytes is faster than comparing four texts.
         .withColumn("series", F.xxhash64(CONTEXT, *SERIES))
         .withColumn("earlier", F.lag("taken_at").over(_series()))
         .where("earlier is null or earlier <> taken_at")
@@ -225,9 +228,10 @@ def ordered_spans(
 
 
 def _beginnings() -> dict[str, Column]:
-    """For each reading: whether its series began again with it, when that counts, and whether that is uncertain.
+    """Return columns for each reading.
 
-    ``began_again`` and ``is_uncertain`` are 0 or 1.
+    ``began_again``: 1 if its series began again with it, else 0. ``counted_at``: the time at which the reading counts.
+    ``is_uncertain``: 1 if it is undecided whether the series began again, else 0.
     """
     before, following = F.lag("progress").over(_series()), F.lead(F.struct("progress", "seen_since", "taken_at"))
     following = following.over(_series())
@@ -246,10 +250,11 @@ def _beginnings() -> dict[str, Column]:
 
 
 def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
-    """A row per span: gauges, and for each counter its change (``d_…``) over the window.
+    """Spans -> a row per span: gauges, and the change of each counter (``d_…``) over the window.
 
-    ``last_at`` and ``base_at`` are the readings between which the change lies; ``base_at`` is null for from zero.
-    ``carried_since`` is the time since which the messages of ``carried_count`` may have been finished; null if none is.
+    The change is from the reading at ``base_at`` to the one at ``last_at``; ``base_at`` is null if it is from zero.
+    ``carried_since`` is the time since which the messages of ``carried_count`` may have been finished; null if no
+    message is carried.
     """
     before = F.lag(F.struct("epoch", "last_at", *(f"last_{name}" for name in COUNTERS)))
     spans = (
@@ -282,7 +287,7 @@ def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
 
 
 def beats(sampled: DataFrame) -> DataFrame:
-    """The times at which a node was sampled, and ``previous_beat``, the time before; null for the first."""
+    """Return the times at which a node was sampled, and ``previous_beat``, the time before each; null for the first."""
     node = Window.partitionBy(CONTEXT, "node").orderBy("taken_at")
     return sampled.select(
         CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_beat")
@@ -290,7 +295,8 @@ def beats(sampled: DataFrame) -> DataFrame:
 
 
 def hours(sampled: DataFrame) -> DataFrame:
-    """Each hour in which any node was sampled, and ``seen_since``: the start of the last one before it, if any."""
+    """Return each hour in which any node was sampled, and ``seen_since``: the start of the last such hour before it, or
+    of the hour itself if there is none."""
     found = sampled.select(CONTEXT, "hour").distinct()
     last = F.lag("hour").over(Window.partitionBy(CONTEXT).orderBy("hour"))
     return found.withColumn("seen_since", F.coalesce(last, F.col("hour")))
@@ -302,7 +308,7 @@ def sampled(samples: DataFrame) -> DataFrame:
 
 
 def _extremes() -> list[Column]:
-    """The columns of a span that need no order: within an epoch counters never fall, so the lowest is the first."""
+    """Return a span's columns that need no order: counters never fall in an epoch, so the lowest is the first."""
     return [
         F.min("started_at").alias("started_at"),
         F.min("taken_at").alias("first_at"),
@@ -316,7 +322,7 @@ def _extremes() -> list[Column]:
 
 
 def _walked(readings: Column) -> Column:
-    """The sums over the readings of one stretch, in their order, each counted once."""
+    """Return the sums over the sorted readings of one stretch, in which repeated readings count once."""
     first = readings[0]
 
     def step(so_far: Column, reading: Column) -> Column:
@@ -344,17 +350,17 @@ def _walked(readings: Column) -> Column:
         *(F.lit(0.0).alias(name) for name in AREAS),
         F.lit(True).alias("is_calm"),
     )
-    # The first reading is included: it is not new.
+    # ``step`` sees the first reading again, as one that is not new.
     return F.aggregate(readings, start, step)
 
 
 def _series() -> WindowSpec:
-    """One order for every step, so that Spark distributes and sorts the readings once."""
+    """Return the order that every step uses, so that Spark distributes and sorts the readings once."""
     return Window.partitionBy("series", CONTEXT, *SERIES).orderBy("taken_at", "progress")
 
 
 def _held_s(earlier: str | Column, later: str | Column) -> Column:
-    """The time for which a reading's gauges count: since the reading before it, if there is one."""
+    """Return the seconds for which a reading's gauges count: since the reading before it, at most LONGEST_HOLD_S."""
     micros = F.unix_micros(later) - F.unix_micros(earlier)
     # Spark's least and greatest ignore nulls.
     return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))

@@ -1,6 +1,6 @@
-"""Checks readings. An invalid reading fails the report, with the name of its file, instead of giving wrong figures.
+"""Checks readings. An invalid reading fails the report, with the name of its file, instead of causing wrong figures.
 
-The checks are part of columns that every figure needs, so they cost no extra pass. Histograms are checked when they
+The checks are part of a column that every figure needs, so they need no extra pass. Histograms are checked when they
 are read.
 """
 
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from nsqwire.histogram import MAX_BUCKETS
 
 HIGHEST_COUNT = 10**18
-"""Counts up to this one are exact: sums of four of them fit 64 bits."""
+"""Largest valid count. Sums of four such counts fit into 64 bits."""
 PREFIX = "a reading is not sound"
 _COUNTERS = ("message_count", "message_bytes", "requeue_count", "timeout_count")
 _NAMES = ("node", "boot_id", "topic", "taken_at")
@@ -20,7 +20,10 @@ _GAUGES = ("depth", "in_flight_count", "deferred_count", "client_count")
 
 
 def checked(samples: DataFrame) -> DataFrame:
-    """The same rows. Computing the ``message_count`` of one that is not sound raises an error naming its file."""
+    """Return the same rows.
+
+    For an invalid row, computing ``message_count`` raises an error with the name of its file.
+    """
     complaints = [
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
         *(_unless_count(name) for name in (*_COUNTERS, "finish_count", "hist_zero_count")),
@@ -36,8 +39,8 @@ def checked(samples: DataFrame) -> DataFrame:
 
 
 def checked_histogram(histogram: Column, file: Column) -> Column:
-    """A struct of ``finish_count``, ``zero``, ``offset`` and ``counts``, as it is; computing it raises an error naming
-    ``file`` if it is none."""
+    """Return ``histogram``, a struct of ``finish_count``, ``zero``, ``offset`` and ``counts``, unchanged. Computing it
+    raises an error with ``file`` if it is invalid."""
     counts, offset = histogram["counts"], histogram["offset"]
     counted = F.aggregate(counts, F.lit(0).cast("bigint"), lambda total, n: total + n)
     is_count = F.forall(counts, lambda n: F.coalesce(n.between(0, HIGHEST_COUNT), F.lit(False)))

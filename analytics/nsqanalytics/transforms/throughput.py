@@ -46,7 +46,8 @@ def throughput(rows: DataFrame, window: timedelta) -> DataFrame:
 
 
 def with_rates(rows: DataFrame) -> DataFrame:
-    """Merged ACTIVITY -> the same with ``in_rate out_rate depth_mean requeue_percent timeout_percent``; null unseen."""
+    """ACTIVITY merged over nodes -> the same with ``looked_s`` (``observed_s``, null for 0), ``in_rate``, ``out_rate``,
+    ``depth_mean``, ``requeue_percent`` and ``timeout_percent``; null if the divisor is 0."""
     ended = F.col("out_count") + F.col("requeue_count") + F.col("timeout_count")
     return rows.withColumn("looked_s", F.nullif("observed_s", F.lit(0.0))).withColumns(
         {
@@ -60,7 +61,7 @@ def with_rates(rows: DataFrame) -> DataFrame:
 
 
 def _drain_s() -> Column:
-    """The time to drain the depth at the end at this window's rates."""
+    """Return the seconds to drain the depth at the window's end, at the window's rates; null if it does not shrink."""
     shrinks = F.col("out_rate") > F.col("in_rate")
     return F.when(F.col("depth_last") == 0, 0.0).when(
         shrinks, F.col("depth_last") / (F.col("out_rate") - F.col("in_rate"))

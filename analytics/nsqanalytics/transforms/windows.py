@@ -1,4 +1,4 @@
-"""Windows of time: whole multiples of a length since the epoch, so 1h and 1d are aligned to UTC hours and days."""
+"""Windows of time. They begin at multiples of their length since the epoch, so 1h and 1d are UTC hours and days."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 def window_start(taken_at: str, window: timedelta, cuts: Sequence[datetime] = ()) -> Column:
-    """The start of the window that the time in column ``taken_at`` lies in; ``window`` is in whole seconds.
+    """Return the start of the window that contains the time in column ``taken_at``; ``window`` is in whole seconds.
 
-    Each of ``cuts`` divides the window that it lies in: times at or after it are in a window that begins there.
+    Each of ``cuts`` divides the window that contains it: times from the cut on are in a window that begins there.
     """
     seconds = int(window.total_seconds())
     start = F.timestamp_seconds(F.floor(F.unix_seconds(taken_at) / seconds) * seconds)
@@ -27,8 +27,9 @@ def window_start(taken_at: str, window: timedelta, cuts: Sequence[datetime] = ()
 
 
 def covered(rows: DataFrame, span: Span, start: str = "window_start", length: timedelta | None = None) -> DataFrame:
-    """Rows with ``covered_since`` and ``covered_until``: the part of ``span`` that the window has which begins in the
-    column ``start``. Without ``length``, a row is about all of the span.
+    """Add ``covered_since`` and ``covered_until``: the part of the row's window that lies in ``span``.
+
+    The window begins at the time in column ``start`` and lasts ``length``. Without ``length``, it is the whole span.
     """
     since, until = F.lit(span.since), F.lit(span.until)
     if length is not None:
@@ -38,17 +39,17 @@ def covered(rows: DataFrame, span: Span, start: str = "window_start", length: ti
 
 
 def floor_to_window(moment: datetime, window: timedelta) -> datetime:
-    """The start of the window that a moment lies in."""
+    """Return the start of the window that contains a moment."""
     return moment - (moment - EPOCH) % window
 
 
 def cuts(span: Span, window: timedelta) -> list[datetime]:
-    """The ends of the span that lie within a window, not between two."""
+    """Return the ends of the span that lie inside a window, not on the boundary of two."""
     return [end for end in (span.since, span.until) if floor_to_window(end, window) != end]
 
 
 def covering(buckets: Iterable[int], most: int) -> list[tuple[int, int]]:
-    """At most ``most`` ranges (first and last bucket) that contain all buckets and leave out the widest gaps."""
+    """Return at most ``most`` ranges (first and last bucket) that contain all buckets and omit the widest gaps."""
     ordered = sorted(buckets)
     gaps = sorted(((after - before, before, after) for before, after in pairwise(ordered)), reverse=True)[: most - 1]
     edges = sorted((before, after) for _, before, after in gaps)
