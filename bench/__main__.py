@@ -23,7 +23,7 @@ from bench.table import table, waits_table
 
 RATES = (5_000, 20_000, 100_000, 250_000)
 FASTEST = 8_000_000
-"""Messages per second assumed in the check for free disk space."""
+"""Messages per second that the check for free disk space assumes."""
 
 
 class Parser(argparse.ArgumentParser):

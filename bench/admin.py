@@ -1,4 +1,4 @@
-"""The rows about nsqadmin's API for scripts: ``/api/topics`` and ``/api/counter``."""
+"""The rows for nsqadmin's HTTP API: ``/api/topics`` and ``/api/counter``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READY_SECONDS = 60.0
 
 
 def admin(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A broker with ``--topics`` topics of five channels, a registry, and ``nsqadmin`` with four clients."""
+    """Measure ``nsqadmin`` with four clients, a registry, and a broker with ``--topics`` topics of five channels."""
     registry_tcp, registry_http = free_ports(2)
     lookup = Server(
         ["-m", "nsqlookup", f"--tcp-address=127.0.0.1:{registry_tcp}", f"--http-address=127.0.0.1:{registry_http}"],
@@ -111,6 +111,6 @@ def wait_for_snapshot(address: Address, topics: int) -> None:
 
 
 def family_seconds(pid: int) -> float:
-    """Processor time of a process and all its descendants."""
+    """Return the processor time of a process and all its descendants."""
     parent = psutil.Process(pid)
     return sum(sum(each.cpu_times()[:2]) for each in [parent, *parent.children(recursive=True)])

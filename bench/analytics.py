@@ -31,7 +31,7 @@ from nsqanalytics.session import spark_session
 with spark_session("scan", size=10**9) as spark:
     spark.read.parquet(sys.argv[1] + "/samples").write.format("noop").mode("overwrite").save()
 """
-# The hour before the day is a real one of its own, for the first hour of the day is made of it too.
+# The hour before the day is a file with shifted times, not a link: the first hour of the day is computed from it too.
 LINKS = """
 import os, sys
 from datetime import timedelta
@@ -91,7 +91,7 @@ class Cost(NamedTuple):
 
 
 def measured(command: list[str]) -> Cost:
-    """Run a command to its end; the peak is the resident memory of all its processes together. Raises SystemExit."""
+    """Run a command to its end. The peak is the resident memory of all its processes together. Raises SystemExit."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as log:
         process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def run_command(job: str, archive: Path, folder: str, until: datetime, **parameters: str) -> list[str]:
-    """The command that runs a job as of ``until``; its result is in ``folder``."""
+    """Return the command that runs a job with the period's end ``until`` and its result in ``folder``."""
     parameters["until"] = until.astimezone(UTC).isoformat()
     pairs = [part for name, value in parameters.items() for part in ("--parameter", f"{name}={value}")]
     output = str(Path(folder) / "result")

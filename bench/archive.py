@@ -17,7 +17,7 @@ BUCKETS = 120
 FIRST_BUCKET = 640
 HOUR_S = 3600
 WEIGHTS, DRAWS = 16, 256
-"""How busy a channel may be, and how many different ten seconds there are of each in an hour."""
+"""Number of different channel loads, and of different sample intervals drawn for each load and hour."""
 _TIME = pa.timestamp("us", tz="UTC")
 _SHAPE = np.exp(-0.5 * ((np.arange(BUCKETS) - 40) / 18.0) ** 2)
 
@@ -38,7 +38,7 @@ def write_day(root: Path, day: datetime, channels: int, every_s: int, seed: int 
         np.cumsum(counts, axis=0, out=counts)
         finished = counts[-1].copy()
         waiting = rng.poisson(20, (steps, channels))
-        # The number of received messages never decreases: a smaller backlog than before adds to it.
+        # The number of received messages must not decrease when the backlog shrinks.
         arrived = np.maximum.accumulate(np.vstack([received[None], counts.sum(axis=2) + waiting]), axis=0)[1:]
         received = arrived[-1]
         rows += _write_hour(root, day + timedelta(hours=hour), day, counts, arrived.reshape(-1), every_s)

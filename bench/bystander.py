@@ -1,4 +1,4 @@
-"""The rows about a client's response times while a broker or the registry is busy with other clients."""
+"""The rows for a client's response times while other clients keep a broker or the registry busy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bench.processes import LoadProcesses, started_on
 from bench.server import Server
 
 RATE = 500
-"""Commands a second of the bystander. A stall of 10 ms delays five of them."""
+"""Commands per second of the bystander. A stall of 10 ms delays five of them."""
 SETTLE_SECONDS = 1.0
-"""How long the bystander continues after a disturbance, which may be answered before its work is done."""
+"""How long the bystander continues after a disturbance: the server may answer before it has done all the work."""
 CONSUMERS = 50
 SET_ASIDE = 1_000_000
 TOPICS_OF_A_PEER = 100_000
@@ -35,7 +35,7 @@ Scene = Callable[[Options, LoadProcesses, Server, ExitStack], Disturbance]
 
 @dataclass(frozen=True)
 class Seen:
-    """One bystander's response times, and the cost of the disturbance."""
+    """The bystander's response times, and the duration and processor time of the disturbance."""
 
     waits: list[Waits]
     seconds: float
@@ -43,7 +43,7 @@ class Seen:
 
 
 def holding(options: Options, processes: LoadProcesses, server: Server, stack: ExitStack) -> disturbances.Holders:
-    """Consumers of one channel, each with as many messages in flight as RDY allows."""
+    """Open consumers of one channel, each with as many messages in flight as RDY allows."""
     create_work(server)
     consumers = min(CONSUMERS, options.connections)
     commands = -(-consumers * disturbances.HELD // options.batch)
@@ -106,7 +106,7 @@ SCENES: dict[str, tuple[str, Scene]] = {
 
 
 def bystander(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A PUB every 2 ms, first alone, then during each disturbance; for the registry, a PING."""
+    """Send a PUB (to the registry, a PING) every 2 ms, first alone, then during each disturbance."""
     for name, (what, scene) in SCENES.items():
         shown = what.format(
             consumers=min(CONSUMERS, options.connections),
@@ -153,7 +153,7 @@ def disturbed(
         bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
         accept()
         before, begun = server.processor_seconds(), time.perf_counter()
-        with started_on(options.cores.load):  # disturbances are load, too
+        with started_on(options.cores.load):  # a disturbance is load, too
             disturbance()
         seconds = time.perf_counter() - begun
         time.sleep(SETTLE_SECONDS)

@@ -1,4 +1,4 @@
-"""Throughput of aionsq, used as its documentation shows. Runs in its own process, whose processor time is measured."""
+"""Loads for aionsq, used as its documentation shows. Each runs in its own process, whose processor time is measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _run(work: Coroutine[Any, Any, Load], *, on_uvloop: bool) -> Load:
 
 
 def publish(address: str, topic: str, bodies: list[bytes], seconds: float, window: int, on_uvloop: bool = True) -> Load:
-    """PUB for one body, MPUB for several, with up to ``window`` of them unanswered."""
+    """Publish for ``seconds``, with up to ``window`` unanswered commands: PUB for one body, MPUB for several."""
 
     async def work() -> Load:
         async with Producer(address) as producer:
@@ -48,7 +48,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float, on_uvloop: bool = True) -> Load:
-    """A coroutine handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
+    """Consume with a coroutine handler and a FIN for each message, until all are consumed or ``seconds`` are over."""
 
     async def work() -> Load:
         options = ConsumerOptions(max_in_flight=READY_COUNT)
@@ -69,7 +69,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float, on_uvloop: bool = True) -> Load:
-    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
+    """Publish a message, wait until the handler has it, and repeat. The time between is the latency."""
 
     async def work() -> Load:
         latencies = array("q")

@@ -1,4 +1,4 @@
-"""Throughput of gnsq, used as its documentation shows: blocking code in gevent's greenlets."""
+"""Loads for gnsq, used as its documentation shows: blocking code in gevent's greenlets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY_COUNT = 2500
 
 
 def publish(address: str, topic: str, bodies: list[bytes], seconds: float, window: int) -> Load:
-    """PUB for one body, MPUB for several, with up to ``window`` of them unanswered."""
+    """Publish for ``seconds``, with up to ``window`` unanswered commands: PUB for one body, MPUB for several."""
     producer = gnsq.Producer(address)
     producer.start()
     under_way: deque[Any] = deque()
@@ -40,7 +40,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float) -> Load:
-    """A handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
+    """Consume with a handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
     consumer, done, count = _consumer(address, topic, channel, READY_COUNT), Event(), 0
     clock, until = Clock(), time.perf_counter() + seconds
 
@@ -57,7 +57,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float) -> Load:
-    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
+    """Publish a message, wait until the handler has it, and repeat. The time between is the latency."""
     producer, consumer = gnsq.Producer(address), _consumer(address, topic, channel, 10)
     latencies, arrived, sent_at = array("q"), Event(), time.perf_counter_ns()
 

@@ -1,4 +1,4 @@
-"""Throughput of pynsq, used as its documentation shows: callbacks on tornado's loop, which is asyncio's."""
+"""Loads for pynsq, used as its documentation shows: callbacks on tornado's loop, which is asyncio's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _run_when_connected(loop: IOLoop, conns: dict[str, Any], begin: Any) -> None
 
 
 def publish(address: str, topic: str, bodies: list[bytes], seconds: float, window: int) -> Load:
-    """PUB for one body, MPUB for several, with up to ``window`` of them unanswered."""
+    """Publish for ``seconds``, with up to ``window`` unanswered commands: PUB for one body, MPUB for several."""
     loop = IOLoop.current()
     writer = nsq.Writer([address])
     answered = outstanding = 0
@@ -76,7 +76,7 @@ def publish(address: str, topic: str, bodies: list[bytes], seconds: float, windo
 
 
 def consume(address: str, topic: str, channel: str, expected: int, seconds: float) -> Load:
-    """A plain handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
+    """Consume with a plain handler and a FIN for each message, until all are consumed or ``seconds`` have passed."""
     loop = IOLoop.current()
     logging.getLogger("nsq").setLevel(logging.CRITICAL)
     count = 0
@@ -95,7 +95,7 @@ def consume(address: str, topic: str, channel: str, expected: int, seconds: floa
 
 
 def ping(address: str, topic: str, channel: str, size: int, seconds: float) -> Load:
-    """Publish a message, wait for it in the handler, and repeat; the time between is the latency."""
+    """Publish a message, wait until the handler has it, and repeat. The time between is the latency."""
     loop = IOLoop.current()
     latencies = array("q")
     writer = nsq.Writer([address])

@@ -38,12 +38,12 @@ WORKS = ("pub", "mpub", "sub", "ping")
 BASELINE = "pynsq"
 PUB_WINDOW, MPUB_WINDOW = 1000, 16
 BACKLOG_PER_SECOND = 400_000
-"""Messages prepared for each second of ``sub``; no client is faster."""
+"""Messages prepared for each second of ``sub``: more than any client consumes."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The result of one client in one work; latencies are in µs, and measured by ``ping`` only."""
+    """The result of one client in one work. Latencies are in µs; only ``ping`` measures them."""
 
     client: str
     work: str
@@ -119,7 +119,7 @@ def address(server: Server) -> str:
 
 
 def table(figures: Sequence[Figure], seconds: float, size: int, batch: int) -> Table:
-    """The figures for a terminal."""
+    """Return the figures as a table for a terminal."""
     grid = Table(title=f"clients, {seconds:g} s each, {size} B messages, MPUB of {batch}", title_justify="left")
     for heading in ("work", "client"):
         grid.add_column(heading)

@@ -1,4 +1,4 @@
-"""Our servers and the reference implementation's, each started on the same core with an empty data path."""
+"""Our servers and the reference's (``--reference``), each started on the same core with an empty data path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Contenders = dict[str, Callable[[], AbstractContextManager[Server]]]
 
 
 def contenders(options: Options) -> Contenders:
-    """brokerd, and nsqd if available."""
+    """Return brokerd, and nsqd with ``--reference``."""
     found: Contenders = {"brokerd": partial(brokerd, options.cores, options.data_path, twin=options.twin)}
     if options.reference is not None:
         found["nsqd"] = partial(reference, options.reference / "nsqd", options.cores, options.data_path)
@@ -22,7 +22,7 @@ def contenders(options: Options) -> Contenders:
 
 
 def registries(options: Options) -> Contenders:
-    """lookup, and nsqlookupd if available."""
+    """Return lookup, and nsqlookupd with ``--reference``."""
     found: Contenders = {"lookup": partial(registry, options)}
     if options.reference is not None:
         found["nsqlookupd"] = partial(reference, options.reference / "nsqlookupd", options.cores, options.data_path)
@@ -30,7 +30,7 @@ def registries(options: Options) -> Contenders:
 
 
 def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
-    """The reference's figures in the same run, and the ratio of ours to them."""
+    """Return the reference's figures in the same run, and the ratio of ours to them."""
     figures: dict[str, float] = {}
     for name, other in others.items():
         figures[f"{name}, messages/s"] = other.per_second
@@ -42,5 +42,5 @@ def compared(ours: Measured, others: dict[str, Measured]) -> dict[str, float]:
 
 
 def not_compared(options: Options) -> str:
-    """The note of a row without a reference."""
+    """Return a note for a row without a reference, otherwise an empty text."""
     return "" if options.reference else "; no --reference"

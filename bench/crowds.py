@@ -1,4 +1,4 @@
-"""The rows about large numbers: of idle connections, and of channels with pending timers."""
+"""The rows with many idle connections, and with many channels that have pending timers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def crowd(address: Address, size: int) -> Iterator[None]:
 
 
 def idle(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A producer and a consumer, first alone, then beside many idle connections. Both runs do the same work."""
+    """Run a producer and a consumer, first alone, then beside many idle connections. Both runs do the same work."""
     messages = trial(options, processes)
     alone: float | None = None
     for size in (0, options.connections):
@@ -84,9 +84,9 @@ def idle(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def timers(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Deferred messages on many channels; on some channels, a consumer lets each message time out once.
+    """Publish deferred messages to many channels; on some of these, a consumer lets each message time out once.
 
-    The consumer measures how late messages arrive, with the wall clock that their timestamps come from.
+    The consumer measures how late messages arrive, by the wall clock, which their timestamps come from.
     """
     topics = [f"timers{i}" for i in range(math.ceil(options.channels / CHANNELS_PER_TOPIC))]
     per_topic = min(CHANNELS_PER_TOPIC, options.channels)
@@ -116,7 +116,7 @@ def timers(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def deferrals(options: Options, topics: list[str]) -> list[bytes]:
-    """DPUB commands whose delays spread over ``options.seconds``; each body begins with its delay."""
+    """Return DPUB commands whose delays are spread over ``options.seconds``; each body begins with its delay."""
     dice = random.Random(1)
     commands = []
     for topic in topics * MESSAGES_PER_TOPIC:

@@ -1,4 +1,4 @@
-"""The row about many deferred messages of one channel, which come due over half a minute."""
+"""The row for many deferred messages of one channel, which become due over half a minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.processes import LoadProcesses
 
 COUNT = 200_000
 EARLIEST_MS = 2000
-"""The shortest delay. All messages are published by then, so that publishing and delivery do not overlap."""
+"""The shortest delay. Publishing should take less, so that publishing and delivery do not overlap."""
 SECONDS = 10
 """The delays are spread over this many times ``--seconds``."""
 BURST = 500
@@ -36,7 +36,7 @@ class Fired:
 
 
 def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """DPUBs with random delays, and a consumer that finishes each; the cost covers publishing and delivery."""
+    """Publish with random delays, and finish each message. The processor time includes publishing and delivery."""
     count, spread_ms = min(COUNT, options.backlog), int(SECONDS * options.seconds * 1000)
     measured: dict[str, Measured] = {}
     waits = []
@@ -56,7 +56,10 @@ def deferred(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def defer(address: tuple[str, int], count: int, spread_ms: int, size: int) -> Fired:
-    """Publish ``count`` messages of ``size`` bytes and receive them all; each body begins with its delay, ``int32``."""
+    """Publish ``count`` messages of ``size`` bytes and receive them all.
+
+    Each body begins with its delay in ms, ``int64``, little-endian.
+    """
     dice = random.Random(1)
     delays = [EARLIEST_MS + dice.randrange(spread_ms) for _ in range(count)]
     bodies = (struct.pack("<q", defer_ms).ljust(size, b"\0") for defer_ms in delays)

@@ -21,9 +21,9 @@ from bench.paced import answered
 HELD = 2500
 """Messages in flight with each consumer: the largest RDY that a broker allows by default."""
 UNKNOWN_FIN = b"FIN 0000000000000000\n"
-"""A command that gets an error frame, after all commands before it."""
+"""A command that is answered with an error frame, by which time all commands before it have been processed."""
 LONGEST_SECONDS = 10.0
-"""After this time the connections that sent the NOPs disconnect, whether processed or not."""
+"""After this time, the connections that sent the NOPs disconnect even if the NOPs have not been processed."""
 DEFER_MS = 3_600_000
 DEFERRALS_PER_BURST = 100
 BURST_SECONDS = 0.001
@@ -38,7 +38,7 @@ class Holders:
         self._ids = ids
 
     def _lines(self, before: bytes, behind: bytes) -> list[bytes]:
-        """For each consumer, one command line for each of its messages."""
+        """Return, for each consumer, a command line for each of its messages."""
         line = np.frombuffer(before + bytes(16) + behind, np.uint8)
         return [
             np.concatenate(
@@ -48,7 +48,7 @@ class Holders:
         ]
 
     def requeue(self) -> None:
-        """Requeue all messages at once, and receive as many: they are redelivered immediately."""
+        """Requeue all messages at once, and wait until all are redelivered."""
         for sock, lines in zip(self._sockets, self._lines(b"REQ ", b" 0\n"), strict=True):
             sock.sendall(lines)
         missing = len(self._sockets) * HELD * self._stride
@@ -100,7 +100,7 @@ def holders(address: tuple[str, int], consumers: int, size: int) -> Iterator[Hol
 
 
 class Nops:
-    """Deflated connections, and the NOPs that each sends, deflated to a thousandth of their size."""
+    """Deflated connections that each send NOPs, compressed to a thousandth of their size."""
 
     def __init__(self, links: list[Deflated], nbytes: int) -> None:
         self._links = links
@@ -139,7 +139,7 @@ def publisher(address: tuple[str, int]) -> Iterator[tuple[socket.socket, load.Re
 
 
 class Deferrals:
-    """Deferred publishes. Each adds records to the journal, so that checkpoints come due."""
+    """Deferred publishes. Each adds records to the journal, so that the broker writes checkpoints."""
 
     def __init__(self, publisher: tuple[socket.socket, load.Replies], data_path: Path | None) -> None:
         self._sock, self._replies = publisher
@@ -152,7 +152,7 @@ class Deferrals:
             self._replies.wait(DEFERRALS_PER_BURST)
 
     def publish_until_checkpoint(self, most: int) -> None:
-        """Publish at 100,000 a second until a checkpoint has been written since, or ``most``; without one, ``most``."""
+        """Publish 100,000 messages per second until the broker has written a checkpoint, but at most ``most``."""
         before = self._written()
         due = time.perf_counter()
         for _ in range(most // DEFERRALS_PER_BURST):

@@ -22,7 +22,7 @@ from bench.links import SILENCE_SECONDS, connect
 from bench.load import Clock, Load
 
 RING = 4096
-"""Most messages of one connection that are built but not sent."""
+"""Largest number of messages of one connection that are built but not sent."""
 RECEIVE_BYTES = 1 << 20
 READY_COUNT = 2500
 _PR_SET_TIMERSLACK = 29
@@ -30,7 +30,7 @@ _PR_SET_TIMERSLACK = 29
 
 @dataclass(frozen=True)
 class Flow:
-    """The result of a flow: times of each message in ns, counted from when it was due."""
+    """The result of a flow: times of each message in ns, measured from when it was due."""
 
     load: Load
     to_ok_ns: array[int]
@@ -62,7 +62,7 @@ class Publisher:
         return self._sent_bytes < self._built * self._bytes
 
     def build(self, due: int) -> None:
-        """Build its messages below number ``due``, up to the limit."""
+        """Build its messages with numbers below ``due``, as far as RING allows."""
         target = min(max(0, -(-(due - self._first) // self._step)), self._sent_bytes // self._bytes + RING)
         while self._built < target:
             at = self._built % RING
@@ -117,7 +117,7 @@ class Consumer:
         return self.receive_stamped()[0]
 
     def receive_stamped(self) -> tuple[np.ndarray, np.ndarray]:
-        """As ``receive``; also returns the timestamps."""
+        """Like ``receive``; also returns the timestamps."""
         nbytes = self.sock.recv_into(memoryview(self._data)[self._filled :])
         if not nbytes:
             raise BenchError("the server closed the connection")

@@ -1,4 +1,4 @@
-"""The rows about stored data: a long backlog, many topics, and the time from start to first response."""
+"""The rows for stored data: a long backlog, many topics, and the time from start to first response."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def data_directory(options: Options) -> Iterator[Path]:
 
 @contextmanager
 def started(options: Options, data_path: Path) -> Iterator[tuple[Server, float]]:
-    """Start a broker on ``data_path``, which the block must stop; also yields the seconds until ``/ping`` answers."""
+    """Start a broker on ``data_path``; also yield the seconds until ``/ping`` answers.
+
+    The block must stop the broker.
+    """
     begun = time.perf_counter()
     server = start_brokerd(data_path, twin=options.twin)
     try:
@@ -79,7 +82,7 @@ def first_message(address: Address) -> None:
 
 
 def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A channel with many messages: filled, restarted after SIGTERM and after a kill, then drained."""
+    """Fill a channel with many messages, restart the broker after SIGTERM and after a kill, then drain the channel."""
     commands = max(1, options.backlog // options.batch)
     messages = commands * options.batch
     what = f"{messages:,} messages of {options.size} B"
@@ -116,7 +119,7 @@ def backlog(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def topics(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Many topics without traffic: their memory, and the time of ``/stats``."""
+    """Measure the memory of many topics without traffic, and the time of ``/stats``."""
     names = [f"topic{i:05}" for i in range(options.topics)]
     channels = [f"channel{i}" for i in range(CHANNELS_PER_TOPIC)]
     with data_directory(options) as data_path, started(options, data_path) as (server, _):
@@ -148,7 +151,7 @@ def ask_stats(server: Server) -> tuple[Measured, int]:
 
 
 def start(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Time from the start of the process to the response to ``/ping``, on an empty data path."""
+    """Measure the time from the start of the process to the response to ``/ping``, on an empty data path."""
     also: dict[str, float] = {}
     anonymous: float | None = None
     for name, begin in contenders(options).items():

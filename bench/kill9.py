@@ -1,8 +1,8 @@
 """``python -m bench.kill9``: kill a brokerd while it is publishing and delivering, restart it, and repeat.
 
-Producers (PUB, MPUB, DPUB) and consumers (FIN, REQ with and without delay, or no answer at all) keep a ledger of what
-the broker guaranteed. After the last round everything is drained. Violations are printed, and the exit status is then
-1:
+Producers (PUB, MPUB, DPUB) and consumers (FIN, REQ with and without delay, or no answer) record in a ledger what the
+broker has guaranteed. After the last round, all channels are drained. The violations found are printed, and the exit
+status is 1 if there are any. These are violations:
 
 - an acknowledged publish that a channel never delivers,
 - a message redelivered although its FIN was processed well before the kill,
@@ -37,7 +37,7 @@ TOPICS = ("orders", "reminders")
 CHANNELS = ("work", "archive")
 FLAGS = ("--msg-timeout=2s",)
 MARKER = b"FIN zzzzzzzzzzzzzzzz\n"
-"""Id that is never in flight: its error shows that every command sent before it has been processed."""
+"""FIN of an id that is never in flight: its error shows that every command sent before it has been processed."""
 MARKER_ANSWER = b"E_FIN_FAILED FIN zzzzzzzzzzzzzzzz "
 LOST = (ConnectionError, asyncio.IncompleteReadError)
 ROUND_SECONDS = 30.0
@@ -181,7 +181,7 @@ class Consumer:
         answer = self._seen[message_id]
         if code == b"E_FIN_FAILED":
             self._fins[message_id] -= 1
-            if self._fins[message_id]:  # delivered here again after a timeout: the first delivery's FIN counts
+            if self._fins[message_id]:  # redelivered here after a timeout: its other FIN counts
                 return
         self._ledger.refused(self._channel, *answer)
         for given in (self._given, *self._awaiting):
@@ -241,7 +241,7 @@ def producers(ledger: Ledger, address: Address, chance: random.Random) -> list[a
 
 
 async def one_round(server: Server, ledger: Ledger, chance: random.Random, publishes: int, *, gently: bool) -> None:
-    """Load the broker until it has acknowledged up to ``publishes`` more messages, then kill or stop it under load."""
+    """Load the broker until it has acknowledged up to ``publishes`` more messages; then kill or stop it under load."""
     target = ledger.acknowledged_count + chance.randint(min(100, publishes), publishes)
     tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, moody=True)
     try:
@@ -281,7 +281,8 @@ async def kill_again_and_again(
 ) -> Outcome:
     """Run ``rounds`` of load and kill over one data path, then drain it.
 
-    A round ends after at most ``publishes`` acknowledgements; ``gently`` ends it by SIGTERM, with the same guarantees.
+    A round ends after about ``publishes`` acknowledgements or fewer. ``gently``: the broker is stopped by SIGTERM
+    instead; the guarantees are the same.
     Raises BenchError if the broker fails.
     """
     chance = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The row about latency at a given rate: from PUB to OK, and to delivery."""
+"""The rows for latency at given rates: from PUB to OK, and to delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = (16, 256, 1024)
 
 
 def latency(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """PUBs of one message each on a schedule, on several connections, and a consumer that finishes each."""
+    """Send PUBs on a schedule, on several connections, and finish each message with one consumer."""
     for size in SIZES:
         for rate in options.rates:
             yield at(rate, replace(options, size=size), processes)

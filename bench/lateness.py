@@ -20,7 +20,7 @@ from bench.links import SILENCE_SECONDS, connect
 from bench.measure import Row
 
 EARLIEST_MS = 1000
-"""The shortest delay. All messages are published by then, so that publishing and delivery do not overlap."""
+"""The shortest delay. Publishing should take less, so that publishing and delivery do not overlap."""
 TIMEOUT_NS = 1_000_000_000
 TOLERANCE_NS = 2_000_000
 """How early an event may appear to be, measured by another process's clock."""
@@ -106,7 +106,7 @@ def check(what: str, lateness_ns: int) -> None:
 
 
 def shown(row: Row, lateness_ns: array[int], anonymous_mb: float | None) -> Row:
-    """``row`` with the lateness as its p50, p99 and maximum."""
+    """Return ``row`` with the lateness as its p50, p99 and maximum."""
     values = np.frombuffer(lateness_ns, np.int64) / 1e3
     p50, p99 = np.percentile(values, [50, 99])
     also = {"max ms": float(values.max()) / 1e3, "seen": float(len(values))}

@@ -1,4 +1,4 @@
-"""The rows through TLS and deflate."""
+"""The rows for connections with TLS and with deflate."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def certificate() -> Iterator[tuple[str, str]]:
 
 
 def text_command(options: Options) -> bytes:
-    """A batch of digits, which deflate compresses to about half, as it does most payloads."""
+    """Return an MPUB of hex digits, which deflate compresses to about half their size, like most payloads."""
     dice = random.Random(1)
     bodies = [dice.randbytes(-(-options.size // 2)).hex().encode()[: options.size] for _ in range(options.batch)]
     return wire.mpub(TOPIC, bodies)
 
 
 def layers(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Like pub and sub, through each layer; sub drains the messages that pub published."""
+    """Measure ``pub`` and ``sub`` through each layer; ``sub`` drains the messages that ``pub`` published."""
     command = text_command(options)
     with certificate() as flags:
         for layer in Layer:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 EARLY_NS = 20_000_000
 """How early a message may appear to arrive, because two clocks are compared."""
 LAST_INSTANT_NS = 100_000_000
-"""A FIN younger than this at the kill may be lost; an older one may not."""
+"""A FIN sent less than this before the kill may be lost; an older one must not."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Ledger:
         return body_of(serial)
 
     def acknowledged(self, bodies: list[bytes]) -> None:
-        """The broker answered OK: every channel must deliver each of these messages."""
+        """Record that the broker answered OK: every channel must deliver each of these messages."""
         for body in bodies:
             serial = serial_of(body)
             self.published[serial].acknowledged = True
@@ -126,27 +126,27 @@ class Ledger:
             self.counts["redelivered while their finish was under way"] += 1
 
     def finishing(self, channel: str, serial: int, now_ns: int) -> None:
-        """A FIN is being sent."""
+        """Record that a FIN is being sent."""
         self.progress[channel, serial].finished_ns = now_ns
         self.unfinished.discard((channel, serial))
         self.counts["finishes"] += 1
 
     def requeueing(self, channel: str, serial: int, due_ns: int) -> None:
-        """A REQ is being sent; ``due_ns`` is now plus its delay."""
+        """Record that a REQ is being sent; ``due_ns`` is now plus its delay."""
         self.progress[channel, serial].requeue_due_ns = due_ns
         self.counts["requeues"] += 1
 
     def refused(self, channel: str, serial: int, attempts: int) -> None:
-        """The broker answered that the message is no longer in flight: it timed out and will be redelivered."""
+        """Record that the broker refused an answer, because the message has timed out and will be redelivered."""
         progress = self.progress[channel, serial]
         if progress.attempts != attempts:
-            return  # it was redelivered already, and that delivery's answer counts
+            return  # it has been redelivered already, and the answer to that delivery counts
         progress.finished_ns, progress.requeue_due_ns = None, 0
         if self.published[serial].acknowledged:
             self.unfinished.add((channel, serial))
 
     def confirmed(self, channel: str, answers: Iterable[tuple[int, int]]) -> None:
-        """The broker has processed the answers to these (serial, attempts)."""
+        """Record that the broker has processed the answers to these (serial, attempts)."""
         for serial, attempts in answers:
             progress = self.progress[channel, serial]
             if progress.attempts == attempts:
@@ -154,12 +154,12 @@ class Ledger:
                 progress.not_before_ns = progress.requeue_due_ns
 
     def killed(self, now_ns: int) -> None:
-        """The broker was killed; later deliveries are from its next start."""
+        """Record that the broker was killed at this time; later deliveries are from its next start."""
         self.killed_ns.append(now_ns)
         self.life += 1
 
     def close(self) -> None:
-        """Everything was delivered and finished: messages that are still missing are lost."""
+        """End the ledger after the drain: acknowledged messages that are not finished are lost."""
         for channel, serial in sorted(self.unfinished):
             publish = self.published[serial]
             was = "never came back to be finished" if (channel, serial) in self.progress else "never came"
@@ -169,11 +169,11 @@ class Ledger:
 
 
 def body_of(serial: int) -> bytes:
-    """A body with its serial and a checksum, of 10 to about 700 bytes."""
+    """Return the body of a message: its serial and bytes derived from it, together 11 to about 720 bytes."""
     return b"%d:" % serial + random.Random(serial).randbytes(serial * 7919 % 701 + 9)
 
 
 def serial_of(body: bytes) -> int:
-    """The serial of a body, or -1 if the body is invalid."""
+    """Return the serial of a body, or -1 if the body is invalid."""
     number, colon, _ = body.partition(b":")
     return int(number) if colon and number.isdigit() and len(number) < 18 else -1

@@ -1,4 +1,4 @@
-"""A generator's connection: plain, or upgraded to TLS or deflate by IDENTIFY."""
+"""Connections of load generators: plain, or upgraded to TLS or deflate by IDENTIFY."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Layer(enum.StrEnum):
     DEFLATE = "deflate"
 
     def packed(self, command: bytes) -> bytes:
-        """``command`` in the form in which it is repeatedly sent."""
+        """Return the bytes with which ``command`` is sent, repeatedly."""
         if self is Layer.TLS:
             return command
         deflate = zlib.compressobj(DEFLATE_LEVEL, wbits=-15)
@@ -40,7 +40,7 @@ def connect(address: tuple[str, int]) -> socket.socket:
 
 
 class Deflated:
-    """A socket through deflate. ``send_packed`` sends the result of Layer.packed."""
+    """A socket with deflate. ``send_packed`` sends the result of Layer.packed."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -76,7 +76,7 @@ class Deflated:
 
 
 class Secured(ssl.SSLSocket):
-    """A socket through TLS."""
+    """A socket with TLS."""
 
     send_packed = ssl.SSLSocket.sendall
 
@@ -105,7 +105,7 @@ def upgraded(address: tuple[str, int], layer: Layer) -> Deflated | Secured:
 def secured(sock: socket.socket) -> Secured:
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the broker is our own child, and what is measured is the bulk
+    context.verify_mode = ssl.CERT_NONE  # the broker is our own child process
     context.sslsocket_class = Secured
     wrapped = context.wrap_socket(sock)
     assert isinstance(wrapped, Secured)

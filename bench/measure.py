@@ -1,4 +1,4 @@
-"""The parts of every row: options, the row's figures, and requests and checks of the server."""
+"""Common parts of the rows: options, figures, requests to the server, and checks of its counts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.server import Address, Server
 TOPIC, CHANNEL = "bench", "work"
 READY_COUNT = 2500
 PATIENCE_SECONDS = 600.0
-"""How long a consumer may take for the published messages before the row fails."""
+"""Longest time for consuming the published messages. After it, the row fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Durations, sizes, counts and locations."""
+    """Options of all rows: durations, sizes, counts and locations."""
 
     seconds: float
     rounds: int
@@ -77,14 +77,14 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the table. The ``floor_`` figures and those of the generator are of the same run."""
+    """One line of the table. The ``floor_`` figures are from the same run."""
 
     name: str
     what: str
     twin: bool
     size: int
     messages: int = 0
-    """The number of messages, for ``topics`` of requests; 0 if the row counts nothing."""
+    """Number of messages; in rows about HTTP responses, of requests; 0 if the row counts nothing."""
     seconds: float = math.nan
     broker_us: float | None = None
     """Processor time of the broker per message, in µs; ``floor_us`` is the floor's."""
@@ -97,14 +97,14 @@ class Row:
     floor_us: float | None = None
     kept_per_second: float | None = None
     kept_us: float | None = None
-    """Rate of the floor that stores the bytes in files, or sends them from files."""
+    """Processor time, and above it the rate, of the floor that stores the bytes in files or sends them from files."""
     cost_ratio: float | None = None
     """``broker_us`` relative to the row's first variant: fan-out to one channel, a pair without idle connections."""
     p50_us: float | None = None
     p99_us: float | None = None
     anonymous_mb: float | None = None
     also: Mapping[str, float] = field(default_factory=dict)
-    """Figures that only this row has, by name and unit."""
+    """Figures that only this row has; the key contains name and unit."""
     waits: Sequence[Waits] = ()
 
     @property
@@ -113,7 +113,7 @@ class Row:
 
     @property
     def mb_per_second(self) -> float | None:
-        """MiB of bodies per second, as measured by bench_writer and bench_reader."""
+        """MiB of bodies per second, the figure that NSQ's bench_writer and bench_reader print."""
         return self.per_second * self.size / (1 << 20) if self.per_second and self.size else None
 
     @property
@@ -194,7 +194,7 @@ def measure(server: Server, run: Callable[[], Load]) -> Measured:
 
 
 def alternating(options: Options, *runs: Callable[[Options], Measured]) -> list[list[Measured]]:
-    """Run each of ``runs`` for its share of the time, one after the other, ``options.rounds`` times.
+    """Run all of ``runs`` one after the other, and repeat this ``options.rounds`` times, with shares of ``seconds``.
 
     Other load on the machine then affects all of them equally. Returns the rounds of each.
     """
@@ -204,7 +204,7 @@ def alternating(options: Options, *runs: Callable[[Options], Measured]) -> list[
 
 
 def middle(rounds: Sequence[Measured]) -> Measured:
-    """The round with the median rate, with the spread of all rounds."""
+    """Return the round with the median rate, with the spread of all rounds."""
     ordered = sorted(rounds, key=lambda each: each.per_second)
     median = ordered[len(ordered) // 2]
     spread = (ordered[-1].per_second - ordered[0].per_second) / median.per_second
@@ -259,7 +259,7 @@ def check_counts(server: Server, published: int, finished: int) -> None:
 
 
 def counts(server: Server) -> tuple[int, int]:
-    """The number of messages published since the broker's start, and of unfinished ones in the work channel."""
+    """Return the number of messages published since the broker's start, and of unfinished ones in the work channel."""
     stats = json.loads(ask(server.http, "GET", f"/stats?format=json&topic={TOPIC}"))
     topic = stats["topics"][0]
     [channel] = [each for each in topic["channels"] if each["channel_name"] == CHANNEL]

@@ -19,7 +19,7 @@ RECEIVE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Talk:
-    """A client's commands and the expected responses: one at the start, the other repeatedly."""
+    """A client's commands and the expected responses: ``greeting`` once at the start, ``command`` repeatedly."""
 
     greeting: bytes
     greeted: bytes

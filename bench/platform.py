@@ -1,4 +1,4 @@
-"""The row about the platform on a large cluster: the duration of a poll, and the age of figures in browsers."""
+"""The rows for the platform on a large cluster: the duration of a poll, and the age of figures in browsers."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ NODES, CHANNELS, CLIENTS = 20, 5, 50_000
 BROWSERS = 200
 READY_SECONDS = 90.0
 SETTLING_SECONDS = 5.0
-"""Seconds for the whole snapshots sent to all browsers at the start, which are not part of a poll's cost."""
+"""Waiting time for the whole snapshots sent to all browsers at the start, which are not part of a poll's cost."""
 SETTLED_POLLS = 12
 LEAST_SECONDS = 15.0
 LEAST_POLLS = 4.0
-"""Seconds of a run that is smaller, and only shows that all of it works."""
+"""Seconds. Shortest duration of a run with fewer browsers, which only shows that everything works."""
 SIGN_IN = re.compile(r"sign in, once, as \S+: http://[^/]+(\S+)")
 BEAT = "nsq_collector_beat_seconds"
 
 
 def platform(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """``nsqadmin`` (Redis, collector, one web process) on a simulated cluster, and 200 browsers: first most of them on
-    one topic's page each, then all of them on a page of everything."""
+    """Measure ``nsqadmin`` (Redis, collector, one web process) on a simulated cluster with 200 browsers.
+
+    First most browsers show the page of one topic each; then all show a page of everything.
+    """
     size = {"nodes": NODES, "topics": options.topics, "channels": CHANNELS, "clients": CLIENTS}
     cluster = Server(["-m", "bench.simulated", *(f"--{name}={value}" for name, value in size.items())], ["HTTP"])
     try:
@@ -117,12 +119,12 @@ def measured(
 
 
 def ask_sometimes(address: Address, path: str, seconds: float) -> Load:
-    """GET ten times a second. Raises BenchError for an answer that is not 200."""
+    """GET ten times a second. Raises BenchError for a response that is not 200."""
     return ask_often(address, path, seconds, pause=0.1)
 
 
 class Processor:
-    """Processor time, from now on, and memory of the platform's processes."""
+    """Processor time from now on, and memory, of the platform's processes and the simulated cluster."""
 
     def __init__(self, server: Server, cluster: Server) -> None:
         found = {"cluster": psutil.Process(cluster.pid)}
@@ -137,7 +139,7 @@ class Processor:
         self._before = {part: family_seconds(process.pid) for part, process in found.items()}
 
     def spent(self) -> dict[str, tuple[float, float]]:
-        """Processor seconds and resident MiB of each."""
+        """Return processor seconds and resident MiB of each."""
         return {
             part: (family_seconds(process.pid) - self._before[part], process.memory_info().rss / (1 << 20))
             for part, process in self._processes.items()
@@ -173,7 +175,7 @@ def use_link(address: Address, path: str) -> str:
 
 
 def figures(address: Address) -> dict[str, float]:
-    """``/metrics``: each sample by its name and, for buckets, its bound."""
+    """Return the samples of ``/metrics`` by name and, for buckets, bound."""
     text = ask(address, "GET", "/metrics").decode()
     return {
         sample.name + (f" {sample.labels['le']}" if "le" in sample.labels else ""): sample.value

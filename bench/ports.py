@@ -1,7 +1,7 @@
-"""Free ports of 127.0.0.1 for servers that listen on a given port, also after a restart.
+"""Free ports of 127.0.0.1 for servers that must listen on the same port after a restart.
 
 The ports are below the range of ephemeral ports (from 32768 on Linux, 49152 elsewhere), so that no outgoing connection
-uses one while its server is down.
+takes one while its server is down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on which nothing listens, and which this process has not returned before."""
+    """Return a port on which nothing listens, and which this process has not returned before."""
     while True:
         port = random.SystemRandom().randint(_FIRST, _LAST)
         if port in _given:
@@ -29,5 +29,5 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different free ports."""
+    """Return ``count`` different free ports."""
     return [free_port() for _ in range(count)]

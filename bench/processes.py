@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Cores:
-    """The server gets the first core we may use, the load generators the rest; with one core they share it."""
+    """The server runs on the first available core, the load generators on the others. A single core is shared."""
 
     server: frozenset[int]
     load: frozenset[int]
@@ -53,13 +53,13 @@ def started_on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def processor_seconds(pid: int) -> float:
-    """User and system time of a process and all its threads so far."""
+    """Return user and system time of a process and all its threads so far."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
 def anonymous_bytes(pid: int) -> int | None:
-    """Anonymous memory of a process (``RssAnon``); ``None`` if the system does not report it."""
+    """Return the anonymous memory of a process in bytes (``RssAnon``); None if the system does not report it."""
     try:
         with open(f"/proc/{pid}/status") as status:
             for line in status:
@@ -71,7 +71,7 @@ def anonymous_bytes(pid: int) -> int | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process, including mapped files."""
+    """Return the resident memory of a process in bytes, including mapped files."""
     return int(psutil.Process(pid).memory_info().rss)
 
 
@@ -81,7 +81,7 @@ def raise_descriptor_limit() -> None:
         import resource
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with suppress(OSError, ValueError):  # macOS says "unlimited" and takes less
+        with suppress(OSError, ValueError):  # macOS reports "unlimited" and accepts less
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -90,7 +90,7 @@ class Terminated(BaseException):
 
 
 def raise_on_sigterm() -> None:
-    """Have the first SIGTERM raise Terminated in the main thread; later ones do not interrupt the cleanup."""
+    """Make the first SIGTERM raise Terminated in the main thread. Later ones do not interrupt the cleanup."""
 
     def raise_terminated(number: int, frame: object) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -107,7 +107,7 @@ class LoadProcesses:
         self._starter = starter
 
     def start(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        # In another thread, which no signal interrupts: a process that is started halfway prints a traceback.
+        # In another thread, which signals do not interrupt: a process whose start is interrupted prints a traceback.
         return self._starter.submit(self._pool.submit, load, *args, **kwargs).result()
 
     def run(self, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -116,7 +116,7 @@ class LoadProcesses:
 
 @contextmanager
 def load_processes(cores: Cores, count: int) -> Iterator[LoadProcesses]:
-    """``count`` fresh interpreters pinned to the load's cores; they end with the block."""
+    """Yield ``count`` fresh interpreters, pinned to the load's cores. They end with the block."""
     spawn = multiprocessing.get_context("spawn")  # forked ones would inherit the parent's sockets and buffers
     with (
         ProcessPoolExecutor(count, spawn, initializer=_begin, initargs=(cores.load,)) as pool,

@@ -24,8 +24,8 @@ from bench.server import Address, Server, floor
 MAGIC = b"  V1"
 OK = struct.pack(">i", 2) + b"OK"
 TICK_SECONDS = 0.01
-"""Seconds between steps: in each, one node pings, and another unregisters and registers a topic. With 1,000 nodes, each
-pings every ten seconds; nsqd pings every fifteen."""
+"""Pause between steps. In each step, one node pings, and another unregisters and registers a topic. With 1,000 nodes,
+each pings every ten seconds; nsqd pings every fifteen."""
 NODES_ASKED = 20
 RECEIVE_BYTES = 1 << 20
 
@@ -60,7 +60,10 @@ class Fleet:
 
     @contextmanager
     def talking(self) -> Iterator[list[int]]:
-        """Ping, unregister and register topics in turn during the block; yields a list with the number of commands."""
+        """Ping, unregister and register in a thread during the block.
+
+        Yields a list whose item is the number of commands.
+        """
         leaving = threading.Event()
         commands, failures = [0], []
 
@@ -145,7 +148,7 @@ def ask_in_turn(address: Address, paths: list[str], seconds: float) -> tuple[Loa
 
 @contextmanager
 def registry(options: Options) -> Iterator[Server]:
-    """A lookup on free loopback ports."""
+    """Run a lookup on free loopback ports."""
     flags = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
     server = Server(["-m", "nsqlookup", *flags], ["TCP", "HTTP"])
     try:
@@ -158,7 +161,7 @@ def registry(options: Options) -> Iterator[Server]:
 
 
 def lookup(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """Every node registers every topic; then the topics are looked up while the nodes ping, unregister and register."""
+    """Register every topic from every node; then look topics up while the nodes ping, unregister and register."""
     names = [f"topic{i:05}" for i in range(options.topics)]
     paths = [f"/lookup?topic={name}" for name in names]
     size = f"{options.connections:,} nodes × {options.topics:,} topics"
@@ -201,12 +204,12 @@ def bare(
     *,
     also: dict[str, float],
 ) -> Row:
-    """A row about messages without bodies."""
+    """Return a row without a message size."""
     return dataclasses.replace(measured.row(name, what, options, least, also=also), size=0, twin=False)
 
 
 def nodes_ms(server: Server) -> float:
-    """The mean time of ``/nodes``, whose response has every registration."""
+    """Return the mean time of ``/nodes``, whose response contains every registration."""
     begun = time.perf_counter()
     ask_all(server.http, "GET", ["/nodes"] * NODES_ASKED)
     return (time.perf_counter() - begun) / NODES_ASKED * 1000

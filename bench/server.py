@@ -1,4 +1,4 @@
-"""The servers under load: a brokerd with its own data path, or one of the floors."""
+"""The servers under load: ours, the reference's, and the floors, each as a process."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def start_brokerd(data_path: Path, *flags: str, twin: bool = False) -> Server:
 
 @contextmanager
 def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Server]:
-    """The reference's ``nsqd`` or ``nsqlookupd``, on the core that our server uses."""
+    """Run the reference's ``nsqd`` or ``nsqlookupd``, on the core that our server uses."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         flags = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1"]
         if program.name == "nsqd":
@@ -158,7 +158,7 @@ def reference(program: Path, cores: Cores, below: Path | None) -> Iterator[Serve
 
 @contextmanager
 def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -> Iterator[Server]:
-    """A brokerd with ``flags`` and its own data path below ``below`` (default: the system's temporary directory)."""
+    """Run a brokerd with its own data path below ``below`` (default: the system's temporary directory)."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=below) as data_path:
         server = start_brokerd(Path(data_path), *flags, twin=twin)
         try:
@@ -172,7 +172,7 @@ def brokerd(cores: Cores, below: Path | None, *flags: str, twin: bool = False) -
 
 @contextmanager
 def floor(cores: Cores, *arguments: str) -> Iterator[Server]:
-    """One of the servers of ``bench.floor``, on the core that brokerd uses."""
+    """Run one of the servers of ``bench.floor``, on the core that brokerd uses."""
     server = Server(["-m", "bench.floor", *arguments], ["TCP"])
     try:
         pin(server.pid, cores.server)

@@ -42,10 +42,10 @@ STAMP, COUNTER, BUCKET, GAUGE = 13, 10, 7, 4
 
 
 class Numbers:
-    """The numbers of a response, by width: offset and current value of each."""
+    """The numbers of a response, by width: offsets and current values."""
 
     def __init__(self, body: bytearray) -> None:
-        """In ``body``, numbers are runs of nines with one of the widths."""
+        """``body`` contains each number as a run of nines with one of the widths."""
         self.body = np.frombuffer(body, np.uint8)
         self.groups: dict[int, tuple[Any, Any]] = {}
         starts: dict[int, list[int]] = {width: [] for width in (STAMP, COUNTER, BUCKET, GAUGE)}
@@ -79,7 +79,7 @@ class Node:
         self._random = np.random.default_rng(number)
 
     def stats(self) -> bytearray:
-        """The current response; all its numbers have changed."""
+        """Return the response after changing its numbers; of each histogram, only some buckets change."""
         for width, (_, values) in self.numbers.groups.items():
             if width == STAMP:
                 values[:] = time.time_ns() // 1_000_000
@@ -185,7 +185,7 @@ class Node:
 
 
 def number_of(width: int) -> int:
-    """What stands for a number of so many digits until the first answer."""
+    """Return the placeholder for a number of this width: a run of nines."""
     return 10**width - 1
 
 
@@ -206,7 +206,7 @@ class Registry:
 
 
 class Connection(asyncio.Protocol):
-    """Keep-alive HTTP for GETs without bodies, which is all the collector sends."""
+    """Keep-alive HTTP for GETs without bodies, the only requests that the collector sends."""
 
     def __init__(self, face: Node | Registry) -> None:
         self.face = face

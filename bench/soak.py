@@ -39,7 +39,7 @@ SETTLE_MESSAGES = 40
 """Messages to each topic between two checks of RDY."""
 SETTLING = b"settling."
 FAILS, SLEEPS = 0.002, 0.02
-"""Fractions of the messages that a handler fails on, and processes slowly."""
+"""Fraction of the messages on which a handler fails, and fraction that it processes slowly."""
 
 _S, _MS = timedelta(seconds=1), timedelta(milliseconds=1)
 _QUICK: dict[str, Any] = {
@@ -47,7 +47,7 @@ _QUICK: dict[str, Any] = {
     "read_timeout": 3 * _S,
     "max_reconnect_delay": _S,
 }
-"""Intervals that are a minute in a real deployment are seconds here."""
+"""Intervals of seconds instead of up to a minute, so that faults have effects within the run."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Ledger:
 
     acknowledged: set[bytes] = field(default_factory=set)
     in_doubt: int = 0
-    """Number of publishes that ended with an error; such a message may or may not be stored."""
+    """Number of publishes that ended with an error, whose messages may or may not be stored."""
     refused: Counter[str] = field(default_factory=Counter)
     """Number of these errors by name."""
     seen: set[bytes] = field(default_factory=set)
@@ -264,7 +264,7 @@ async def report_each_second(ledgers: dict[str, Ledger], cluster: Cluster, repor
 
 
 def told(outcome: Outcome, seconds: float, seed: int) -> str:
-    """The outcome as readable text."""
+    """Return the outcome as text for a user."""
     blows = ", ".join(f"{count} {what}" for what, count in sorted(outcome.blows.items()))
     lines = [f"{seconds:g} s, {BROKERS} brokers, {REGISTRIES} registries, seed {seed}", f"blows: {blows}"]
     for topic, ledger in outcome.ledgers.items():

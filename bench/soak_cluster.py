@@ -19,7 +19,7 @@ DOWN_SECONDS = (0.0, 2.0)
 
 
 class Broker:
-    """A brokerd with one data path and two addresses, of which it uses one at a time."""
+    """A brokerd with one data path and two TCP addresses, of which it uses one at a time."""
 
     def __init__(self, data_path: Path, registries: Sequence[str]) -> None:
         data_path.mkdir()
@@ -158,5 +158,5 @@ class Cluster:
 
 
 def free_address() -> str:
-    """A loopback address that no other process uses, also while its server is down."""
+    """Return a loopback address that no other process takes, even while its server is down."""
     return f"127.0.0.1:{free_port()}"

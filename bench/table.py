@@ -16,7 +16,7 @@ def percent(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """Three significant digits, or a whole number from 100 on."""
+    """Format with three significant digits, from 100 on as a whole number."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -49,7 +49,7 @@ def table(rows: list[Row], options: Options, kernel: str) -> Table:
 
 
 def waits_table(rows: list[Row]) -> Table | None:
-    """The second table, with the percentiles of some rows; None if no row has any."""
+    """Return the second table, with the ``waits`` of the rows that have any; None if no row has."""
     grid = Table(title="waits", title_justify="left")
     for heading in ("row", "wait", "server"):
         grid.add_column(heading)

@@ -1,4 +1,4 @@
-"""The rows about throughput: messages per second in and out, and the processor time of each."""
+"""The rows for throughput: messages per second in and out, and the processor time per message."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ Started = Callable[[], AbstractContextManager[Server]]
 
 
 def swallowed(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
+    """Measure the load on the floor that drops its input."""
     arguments = ["swallow", f"--first={len(load.GREETING)}", f"--every={len(command)}"]
     with floor(options.cores, *arguments) as server:
         return measure(server, lambda: run(server.tcp))
 
 
 def stored(options: Options, command: bytes, run: Callable[[Address], Load]) -> Measured:
-    """Where the broker would have its data."""
+    """Measure the load on the floor that writes its input to files, in the broker's directory for data paths."""
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as directory:
         arguments = ["store", f"--first={len(load.GREETING)}", f"--every={len(command)}", f"--directory={directory}"]
         with floor(options.cores, *arguments) as server:
@@ -101,7 +102,7 @@ def pub1(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def pub64(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A client with many concurrent publishers on one connection, each of which waits for its own response."""
+    """Measure many concurrent publishers on one connection, each of which waits for its own response."""
     command = wire.pub(TOPIC, options.body)
     burst = command * PIPELINED
 
@@ -127,7 +128,7 @@ def blasted(options: Options, processes: LoadProcesses) -> Measured:
 
 
 def sent_from_files(options: Options, processes: LoadProcesses) -> Measured:
-    """Where the broker would have its data."""
+    """Measure the floor that sends messages from files, in the broker's directory for data paths."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.data_path) as directory,
         floor(options.cores, "send", f"--size={options.size}", f"--directory={directory}") as server,
@@ -147,7 +148,7 @@ def sub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def sync(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """pub, pub1 and sub, with every acknowledgement after a sync."""
+    """Measure pub, pub1 and sub with a broker that acknowledges only after a sync."""
     batch, single = options.batch_command, wire.pub(TOPIC, options.body)
     synced = partial(brokerd, options.cores, options.data_path, SYNC, twin=options.twin)
     batches = publishing(
@@ -192,7 +193,7 @@ def over_http(
 
 
 def http_pub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A client with a unique id in each request, and one with identical requests, which a broker may cache."""
+    """Measure requests with unique ids, and identical requests, which a broker may cache."""
     path, what = f"/pub?topic={TOPIC}", f"POST /pub, {CONNECTIONS} keep-alive connections"
     varied, constant = wire.post(path, options.body, numbered=True), wire.post(path, options.body)
     yield from over_http("http", f"{what}, an id in each head", options, processes, varied, 1, CONNECTIONS)
@@ -206,7 +207,7 @@ def http_mpub(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def trial(options: Options, processes: LoadProcesses) -> int:
-    """The number of batches that one connection publishes in half the given time: fixed work for comparing rows."""
+    """Return the number of messages that one connection publishes in half the given time: the work of later rows."""
     with brokerd(options.cores, options.data_path, twin=options.twin) as server:
         create_work(server)
         seconds = options.seconds / 2
@@ -230,9 +231,9 @@ def busy_pair(options: Options, processes: LoadProcesses, server: Server, messag
 
 
 def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A producer and a consumer on one channel, with other channels idle. Every row does the same work.
+    """Run a producer and a consumer of one channel, beside idle channels. Every row does the same work.
 
-    Compares the broker's processor time per message with the first row of the same round.
+    ``cost_ratio`` is the broker's processor time per message relative to the first row of the same round.
     """
 
     def to(channels: int, short: Options) -> Measured:
@@ -249,7 +250,7 @@ def fanout(options: Options, processes: LoadProcesses) -> Iterator[Row]:
 
 
 def mixed(options: Options, processes: LoadProcesses) -> Iterator[Row]:
-    """A producer and a consumer with messages of each size: publishing, delivery and FIN at once, on one core."""
+    """Run a producer and a consumer at once, with messages of each size; the broker has one core."""
     for size in MIXED_SIZES:
         sized = replace(options, size=size)
         messages = trial(sized, processes)

@@ -30,13 +30,13 @@ SETTLE_SECONDS = 60.0
 
 @dataclass
 class Seen:
-    """What the WebSockets received within the measured time."""
+    """Totals of what the WebSockets received within the measured time."""
 
     deltas: int = 0
     snapshots: int = 0
     nbytes: int = 0
     missed: int = 0
-    """Versions that a WebSocket did not receive."""
+    """Number of versions that a WebSocket did not receive."""
     closed: int = 0
     ages_ms: list[float] = field(default_factory=list)
     """Time from a node's response to the WebSocket frame with its figures, of watchers that parse them."""
@@ -45,7 +45,8 @@ class Seen:
 
 
 class Watcher(asyncio.Protocol):
-    """One WebSocket, whose view is a topic or everything; ``reads``: whether it parses what it receives."""
+    """One WebSocket, whose view is a topic or everything. ``reads``: it measures the age of figures. ``tells_time``: it
+    records the times of snapshots."""
 
     def __init__(self, request: bytes, topic: str | None, seen: Seen, *, reads: bool, tells_time: bool) -> None:
         self.request = request
@@ -55,7 +56,7 @@ class Watcher(asyncio.Protocol):
         self.tells_time = tells_time
         self.opened = False
         self.shown = asyncio.Event()
-        """Whether the whole snapshot of its view has arrived."""
+        """Set when the whole snapshot of its view has arrived."""
         self.version = 0
         self._received = bytearray()
         self._frame: list[bytes] = []
@@ -85,7 +86,7 @@ class Watcher(asyncio.Protocol):
             begin, place, opcode = frame
             if opcode == CLOSE:
                 raise BenchError(f"the web process closed a websocket: {bytes(held[begin:place])!r}")
-            if opcode == PING:  # a web process hangs up on who does not answer
+            if opcode == PING:  # the web process closes a WebSocket that does not answer
                 self.write(PONG, bytes(held[begin:place]))
             else:
                 self.take(bytes(held[begin:place]))
@@ -122,10 +123,10 @@ class Watcher(asyncio.Protocol):
 
 
 def first_bytes(delta: bytes) -> int | None:
-    """The first of the topics' ``message_bytes`` that changed; None if none did.
+    """Return the first changed ``message_bytes`` of a topic in a delta; None if there is none.
 
-    It is searched for in the text, because parsing the deltas of twenty watchers of everything would take a quarter of
-    a second, during which the next frames would wait for their time stamp.
+    It is searched for in the text. Parsing the deltas of twenty watchers of everything would take a quarter of a
+    second, during which the arrival of the next frames could not be measured.
     """
     place = delta.find(b'"message_bytes":[', delta.find(b'"set":', delta.find(b'"topics":')))
     found = None if place < 0 else FIRST.match(delta, place + len(b'"message_bytes":['))
@@ -133,7 +134,7 @@ def first_bytes(delta: bytes) -> int | None:
 
 
 def frame_at(held: bytearray, place: int) -> tuple[int, int, int] | None:
-    """Start and end of the payload of the frame at ``place``, and its opcode; None if it is incomplete."""
+    """Return start and end of the payload of the frame at ``place``, and its opcode; None if it is incomplete."""
     if len(held) < place + 2:
         return None
     opcode, length, begin = held[place] & 0x0F, held[place + 1] & 0x7F, place + 2
@@ -151,8 +152,8 @@ def itself(watcher: Watcher) -> Watcher:
 
 
 def watch(address: Address, cookie: str, topics: list[str | None], seconds: float) -> tuple[Seen, float]:
-    """Open a websocket for each of ``topics`` (None looks at everything), wait until each has its snapshot, and watch
-    for ``seconds``. Returns what was seen, and the processor seconds it took to see it."""
+    """Open a WebSocket for each of ``topics`` (None: everything), wait until each has its snapshot, and watch for
+    ``seconds``. Returns the totals, and the processor seconds of this process meanwhile."""
     return uvloop.run(_watch(address, cookie, topics, seconds))
 
 

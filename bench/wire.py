@@ -20,7 +20,7 @@ FIN_LENGTH: Final = len(b"FIN 0123456789abcdef\n")
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """One frame as sent by a server: ``int32 size | int32 type | data``; the size includes the type."""
+    """Return a frame as a server sends it: ``int32 size | int32 type | data``; the size includes the type."""
     return struct.pack(">ii", len(data) + 4, kind) + data
 
 
@@ -30,18 +30,18 @@ HEARTBEAT: Final = frame(RESPONSE, b"_heartbeat_")
 
 
 def identify(**fields: object) -> bytes:
-    """IDENTIFY without feature negotiation, unless ``fields`` request it; the response is then a plain ``OK``."""
+    """Return IDENTIFY. Without feature negotiation in ``fields``, the response is a plain ``OK``."""
     body = json.dumps(fields, separators=(",", ":")).encode()
     return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
 
 
 def sized(body: bytes) -> bytes:
-    """A body after its ``int32`` length."""
+    """Return a body after its ``int32`` length."""
     return struct.pack(">i", len(body)) + body
 
 
 def batch(bodies: Sequence[bytes]) -> bytes:
-    """``int32 count``, then each message after its length: the body of MPUB and of ``/mpub?binary=true``."""
+    """Return the body of MPUB and of ``/mpub?binary=true``: ``int32 count``, then each message after its length."""
     return struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies))
 
 
@@ -58,14 +58,14 @@ def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
 
 
 def message_frame(message_id: int, body: bytes) -> bytes:
-    """A first delivery as a consumer receives it."""
+    """Return the frame of a message's first delivery."""
     head = struct.pack(">qH", time.time_ns(), 1) + b"%016x" % message_id
     return frame(MESSAGE, head + body)
 
 
 class Request(NamedTuple):
-    """A keep-alive HTTP/1.1 request. A numbered one has its number between ``before`` and ``behind``, which makes it
-    unique."""
+    """A keep-alive HTTP/1.1 request. If ``numbered``, it contains a number between ``before`` and ``behind``, which
+    makes it unique."""
 
     before: bytes
     behind: bytes
@@ -76,7 +76,7 @@ class Request(NamedTuple):
 
 
 def post(path: str, body: bytes, *, numbered: bool = False) -> Request:
-    """A POST, with a unique ``X-Request-Id`` if numbered."""
+    """Return a POST; if ``numbered``, each has a unique ``X-Request-Id``."""
     before = f"POST {path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench/1\r\n"
     if numbered:
         before += "X-Request-Id: "

@@ -1,8 +1,8 @@
 """The tests of what changed since ``main``: ``python -m tests.harness.changed`` prints their paths.
 
-A changed file below a folder of ``TESTS`` calls for that folder's tests; a changed test file calls for itself, and a
-changed helper for the tests of its folder. Files that take longer than ``LONGEST_S`` are left to ``make test`` unless
-they changed themselves.
+A changed file below a folder of ``TESTS`` selects that folder's tests. A changed test file selects itself, a changed
+helper the tests of its folder. Test files that take longer than ``LONGEST_S`` are selected only if they changed
+themselves; ``make test`` runs them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TESTS = {
     "platform/nsqplatform/console/nsq/": ("tests/command",),
     "platform/": ("tests/platform",),
 }
-"""Folders and their tests. The first that a path is below applies."""
+"""Folders and their tests. For a path, the first folder that contains it applies."""
 
 
 def changed_files(base: str) -> list[str]:
-    """Paths that differ from where this branch left ``base``, uncommitted and new files included."""
+    """Return the paths that changed since this branch left ``base``, including uncommitted and new files."""
 
     def git(*words: str) -> list[str]:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -44,7 +44,7 @@ def changed_files(base: str) -> list[str]:
 
 
 def tests_of(changed: Iterable[str]) -> list[str]:
-    """The test files to run for ``changed``, sorted."""
+    """Return the test files to run for the changed paths, sorted."""
     chosen: set[str] = set()
     folders: set[str] = set()
     for path in changed:

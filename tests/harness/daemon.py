@@ -1,4 +1,4 @@
-"""brokerd and the registry as processes of their own, on loopback."""
+"""brokerd and the registry as separate processes, on loopback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Self = TypeVar("Self", bound="Daemon")
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, read whole."""
+    """A complete HTTP response."""
 
     status: int
     headers: Message
@@ -62,7 +62,7 @@ class Daemon(Process):
         return self
 
     def wait_until_ready(self) -> None:
-        """Wait until the daemon listens for TCP and HTTP, and take the addresses from its log."""
+        """Wait until the daemon listens for TCP and HTTP, and read the addresses from its log."""
         self.tcp_address = self.wait_for_log(r"TCP: listening on (\S+)")[1]
         self.http_address = self.wait_for_log(r"HTTP: listening on (\S+)")[1]
 
@@ -79,7 +79,7 @@ class Daemon(Process):
         return f"http://{self.http_address}"
 
     def request(self, method: str, target: str, body: bytes = b"", *, chunked: bool = False) -> Answer:
-        """Send one request, with ``target`` exactly as it is written."""
+        """Send one request, with ``target`` unchanged."""
         connection = http.client.HTTPConnection(*self.http, timeout=DEADLINE_S)
         try:
             connection.request(method, target, iter([body]) if chunked else body, encode_chunked=chunked)
@@ -89,19 +89,19 @@ class Daemon(Process):
             connection.close()
 
     def get(self, target: str) -> Any:
-        """The JSON that GET of ``target`` answers; asserts status 200."""
+        """GET ``target`` and return the JSON of the response; asserts status 200."""
         answer = self.request("GET", target)
         assert answer.status == 200, answer.text
         return json.loads(answer.text)
 
     def post(self, path: str, body: bytes = b"", **query: str) -> str:
-        """The text that POST answers; asserts status 200."""
+        """POST to ``path`` and return the text of the response; asserts status 200."""
         answer = self.request("POST", f"{path}?{urlencode(query)}" if query else path, body)
         assert answer.status == 200, answer.text
         return answer.text
 
     def is_answering(self) -> bool:
-        """Whether ``/ping`` answers 200. Raises AssertionError when the process has ended."""
+        """Return whether ``/ping`` answers 200. Raises AssertionError if the process has ended."""
         assert self.is_running, self.output
         try:
             return self.request("GET", "/ping").status == 200
@@ -109,28 +109,28 @@ class Daemon(Process):
             return False
 
     def stats(self, **query: str) -> dict[str, Any]:
-        """The broker's ``/stats`` as JSON."""
+        """Return the broker's ``/stats``, parsed."""
         return dict(self.get(f"/stats?{urlencode({'format': 'json', **query})}"))
 
     def topics(self) -> dict[str, dict[str, Any]]:
-        """The topics of the broker's ``/stats`` by name."""
+        """Return the topics of the broker's ``/stats`` by name."""
         return {topic["topic_name"]: topic for topic in self.stats()["topics"]}
 
     def stop(self) -> None:
-        """Send SIGTERM if the daemon still runs; it has to exit with status 0."""
+        """Send SIGTERM if the daemon still runs; asserts that it exits with status 0."""
         if hasattr(self, "process") and self.is_running:
             status = self.terminate()
             assert status == 0, f"exit status {status} after SIGTERM:\n{self.output}"
         self.close()
 
     def end(self, how: signal.Signals) -> int:
-        """Send a signal, and return the exit status that follows."""
+        """Send a signal, wait for the exit and return the exit status."""
         self.signal(how)
         return self.wait_for_exit()
 
 
 class Broker(Daemon):
-    """A brokerd over ``data_path``."""
+    """A brokerd on ``data_path``."""
 
     def __init__(self, data_path: Path, *flags: str, **more: Any) -> None:
         self.data_path = data_path
@@ -141,13 +141,13 @@ class Broker(Daemon):
 
 
 class Registry(Daemon):
-    """A registry, nsqlookupd's part."""
+    """A lookup, the registry."""
 
     def __init__(self, *flags: str, **more: Any) -> None:
         super().__init__(REGISTRY, *flags, **more)
 
 
 def host_port(address: str) -> tuple[str, int]:
-    """``host:port`` as a pair, without an IPv6 address's brackets."""
+    """Split ``host:port``; the brackets of an IPv6 address are removed."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""Child processes whose output a test reads line by line."""
+"""Child processes whose output tests read line by line."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.harness.waiting import DEADLINE_S, is_readable
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = "COVERAGE_PROCESS_CONFIG" in os.environ
-"""Whether ``make coverage`` runs: a process that is killed leaves no measurement."""
+"""Whether ``make coverage`` runs. Processes are then ended by SIGTERM, because a killed one records no coverage."""
 
 Self = TypeVar("Self", bound="Process")
 
 
 class Process:
-    """A child process. ``log`` is what it has written on standard error, by line; with ``merged``, on both streams.
+    """A child process. ``log`` contains the lines that it wrote to standard error; with ``merged``, to both streams.
 
-    A thread reads the output, so that a process that writes a lot does not block on a full pipe. Further keywords are
-    Popen's. ``with`` starts the process and ends it.
+    A thread reads the output, so that a process that writes a lot does not block on a full pipe. Other keyword
+    arguments are passed to Popen. ``with`` starts the process and ends it.
     """
 
     process: subprocess.Popen[bytes]
@@ -47,7 +47,7 @@ class Process:
         self._changed = threading.Condition()
 
     def start(self: Self) -> Self:
-        """Start the process, or start it again after its end; the log then begins anew. Returns the process."""
+        """Start the process, for the first time or after its end, with an empty log. Returns this object."""
         output, end = os.pipe()
         streams = {"stdin": subprocess.DEVNULL, "stdout": end if self._merged else subprocess.PIPE, "stderr": end}
         self.log = []
@@ -92,9 +92,9 @@ class Process:
         return "\n".join(self.log)
 
     def wait_for_log(self, pattern: str, *, after: int = 0, within_s: float = DEADLINE_S) -> re.Match[str]:
-        """The first log line from line ``after`` on that matches ``pattern``.
+        """Wait for a log line that matches ``pattern``, from line ``after`` on, and return the match.
 
-        Raises AssertionError with the whole log after ``within_s`` seconds, or when the process ends without the line.
+        Raises AssertionError with the whole log after ``within_s`` seconds, or if the process ends without the line.
         """
         deadline = time.monotonic() + within_s
         seen = after
@@ -118,13 +118,13 @@ class Process:
         self.process.send_signal(number)
 
     def wait_for_exit(self, within_s: float = DEADLINE_S) -> int:
-        """Wait for the end of the process and of its log. Returns the exit status."""
+        """Wait until the process has ended and its log is complete. Returns the exit status."""
         status = self.process.wait(within_s)
         self._reader.join(within_s)
         return status
 
     def terminate(self) -> int:
-        """Send SIGTERM, and return the exit status."""
+        """Send SIGTERM, wait for the exit and return the exit status."""
         self.signal(signal.SIGTERM)
         return self.wait_for_exit()
 
@@ -135,7 +135,7 @@ class Process:
         self.wait_for_exit()
 
     def stop(self) -> None:
-        """Send SIGTERM if the process still runs, and SIGKILL if it does not end."""
+        """Send SIGTERM if the process still runs, and SIGKILL if it does not end within DEADLINE_S."""
         if self.is_running:
             self.process.terminate()
             try:

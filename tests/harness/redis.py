@@ -1,4 +1,4 @@
-"""The bundled Redis for the tests of one process, on the socket that the settings give."""
+"""The bundled Redis for the tests of one process, on a Unix socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.waiting import wait_until
 
 @contextmanager
 def running_redis(url: str, folder: Path) -> Iterator[Redis]:
-    """A client of the Redis at ``url``, a Unix socket's. Starts a server there unless one answers already."""
+    """Yield a client of the Redis at ``url``, a Unix socket. Starts a server there unless one answers already."""
     client = Redis.from_url(url)
 
     def answers() -> bool:

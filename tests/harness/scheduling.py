@@ -1,10 +1,10 @@
-"""Which tests run first, and in which process, when several processes share the suite (``pytest --numprocesses``).
+"""Order of the tests and their distribution over processes (``pytest --numprocesses``).
 
-A file is run by one process, so that its tests share their fixtures. The longest files come first, so that all
-processes end at about the same time; ``seconds.txt`` has the measured time of each file, and a file that is not in it
-comes before all others. The browser tests are run by one process, which starts one platform and one browser for all.
+One process runs all tests of a file, so that they share fixtures. The longest files run first, so that all processes
+end at about the same time. ``seconds.txt`` contains the measured time of each file; a file that it does not list runs
+before all others. One process runs all browser tests, with one platform and one browser for all.
 
-``make seconds`` measures the times anew.
+``make seconds`` measures the times again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TOGETHER = ("tests/browser/",)
 
 
 def scope_of(nodeid: str) -> str:
-    """What one process runs as a whole: the test's file, or its folder if that is one of ``TOGETHER``."""
+    """Return the unit of tests that one process runs: the test's file, or its folder if that is in ``TOGETHER``."""
     path = nodeid.partition("::")[0]
     return next((folder for folder in TOGETHER if path.startswith(folder)), path)
 
 
 def recorded_seconds() -> dict[str, float]:
-    """The measured time of each file, in seconds, by its path."""
+    """Return the measured time of each file, in seconds, by its path."""
     lines = SECONDS.read_text().splitlines() if SECONDS.exists() else []
     return {path: float(seconds) for seconds, path in (line.split() for line in lines)}
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort tests by the time that their scope takes; the order within a file stays."""
+    """Sort tests by the time of their scope, longest first. The order within a scope does not change."""
     seconds: dict[str, float] = defaultdict(float)
     for path, taken_s in recorded_seconds().items():
         seconds[scope_of(path)] += taken_s

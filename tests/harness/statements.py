@@ -1,8 +1,9 @@
-"""Which tests have to run on every database: ``pytest -p tests.harness.statements tests/platform tests/reports``.
+"""A check of the mark ``database``: ``pytest -p tests.harness.statements tests/platform tests/reports``.
 
-The plugin records every SQL statement that the platform executes in the test process, by the function that executes it
-and without its values. It lists those that no test marked ``database`` executes, and fails the run if there are any.
-Processes that tests start are not recorded.
+Tests with the mark run on every database, and together must execute every statement of the platform. The plugin records
+each SQL statement that the platform executes in the test process, without its values, and the function that executes
+it. It lists the statements that no marked test executes, and fails the run if there are any. It does not record
+statements of other processes that tests start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Statement = tuple[str, str]
 
 
 class Statements:
-    """The statements of tests with and without the mark."""
+    """Records the statements of tests with and without the mark ``database``."""
 
     def __init__(self) -> None:
         self._marked: set[Statement] = set()
@@ -58,12 +59,12 @@ class Statements:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def missing(self) -> dict[Statement, str]:
-        """Statements that only tests without the mark execute, each with the first such test."""
+        """Return the statements that only tests without the mark execute, each with the first such test."""
         return {statement: nodeid for statement, nodeid in self._others.items() if statement not in self._marked}
 
 
 def executed_by(frame: FrameType | None) -> str | None:
-    """``module.py:function`` of the platform's nearest frame; None for Django's own work, such as migrations."""
+    """Return ``module.py:function`` of the platform's innermost frame; None if there is none, as in migrations."""
     while frame is not None:
         path = frame.f_code.co_filename
         if PLATFORM in path:
@@ -73,7 +74,7 @@ def executed_by(frame: FrameType | None) -> str | None:
 
 
 def without_values(sql: str) -> str:
-    """``sql`` with its lists of values and savepoints left out."""
+    """Return ``sql`` without the values after VALUES and in IN (…)."""
     return re.sub(r"VALUES .*", "VALUES …", re.sub(r"IN \([^()]*\)", "IN (…)", sql), flags=re.DOTALL)
 
 

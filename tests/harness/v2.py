@@ -1,4 +1,4 @@
-"""The smallest client that speaks NSQ's V2 protocol: what a test sends is what goes out."""
+"""A minimal client of NSQ's V2 protocol, which sends a test's bytes unchanged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SNAPPY_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
 
 def sized(data: bytes) -> bytes:
-    """``data`` after its length, a u32."""
+    """Return ``data`` after its length, a u32."""
     return struct.pack(">I", len(data)) + data
 
 
 class V2Client:
-    """A blocking V2 connection without any cleverness: what a test sends is what goes out."""
+    """A blocking V2 connection. It sends a test's bytes unchanged, and answers only heartbeats by itself."""
 
     def __init__(self, address: tuple[str, int] | str, *, magic: bytes = b"  V2") -> None:
         if isinstance(address, str):
@@ -43,7 +43,7 @@ class V2Client:
         self.socket.sendall(data)
 
     def frame(self) -> tuple[int, bytes]:
-        """The next frame's type and data, heartbeats answered and left out. Raises EOFError at the end."""
+        """Return type and data of the next frame; answers and skips heartbeats. Raises EOFError at the end."""
         while True:
             size, kind = struct.unpack(">ii", self._exactly(8))
             data = self._exactly(size - 4)
@@ -52,22 +52,22 @@ class V2Client:
             self.send(b"NOP\n")
 
     def command(self, data: bytes) -> tuple[int, bytes]:
-        """Send, and return the next frame."""
+        """Send a command and return the next frame."""
         self.send(data)
         return self.frame()
 
     def ok(self, data: bytes) -> None:
-        """Send a command that must be answered with OK."""
+        """Send a command; asserts that the answer is OK."""
         assert self.command(data) == (RESPONSE, b"OK")
 
     def message(self) -> tuple[bytes, int, bytes]:
-        """The next message's id, attempts and body."""
+        """Return id, attempts and body of the next message."""
         kind, data = self.frame()
         assert kind == MESSAGE, (kind, data)
         return data[10:26], int.from_bytes(data[8:10], "big"), data[26:]
 
     def bodies(self, number: int) -> list[bytes]:
-        """The bodies of the next messages."""
+        """Return the bodies of the next ``number`` messages."""
         return [self.message()[2] for _ in range(number)]
 
     def pub(self, topic: str, body: bytes) -> None:
@@ -85,7 +85,7 @@ class V2Client:
             self.send(b"RDY %d\n" % ready_count)
 
     def finish(self, *message_ids: bytes) -> None:
-        """FIN each message, and wait until the broker has processed them."""
+        """Send FIN for each message, and wait until the broker has processed them."""
         self.send(b"".join(b"FIN %b\n" % each for each in message_ids))
         self.settle()
 
@@ -96,11 +96,11 @@ class V2Client:
         assert (kind, data[:33]) == (ERROR, b"E_FIN_FAILED FIN zzzzzzzzzzzzzzzz"), data
 
     def is_silent(self, seconds: float = SILENCE_S) -> bool:
-        """True when nothing arrives for ``seconds``: the one thing that only waiting can show."""
+        """Return True if nothing arrives for ``seconds``."""
         return not is_readable(self.socket, seconds)
 
     def is_closed(self) -> bool:
-        """True once the broker has closed the connection; reads and drops whatever comes before."""
+        """Return True once the broker has closed the connection; reads and drops everything before that."""
         try:
             while self.socket.recv(65536):
                 pass
@@ -119,7 +119,7 @@ class V2Client:
 
 
 class PackedSocket:
-    """A client's end of a compressed stream: as much of a socket as a V2Client uses."""
+    """A client's end of a compressed stream, with the methods of a socket that V2Client uses."""
 
     def __init__(self, under: socket.socket) -> None:
         self.under = under
@@ -148,7 +148,7 @@ class PackedSocket:
 
 
 class DeflatedSocket(PackedSocket):
-    """Raw DEFLATE both ways."""
+    """Raw DEFLATE in both directions."""
 
     def __init__(self, under: socket.socket) -> None:
         super().__init__(under)
@@ -162,7 +162,7 @@ class DeflatedSocket(PackedSocket):
 
 
 class SnappySocket(PackedSocket):
-    """The snappy framing format both ways; checks that the broker's stream begins with its identifier."""
+    """The snappy framing format in both directions; asserts that the broker's stream begins with its identifier."""
 
     def __init__(self, under: socket.socket) -> None:
         super().__init__(under)

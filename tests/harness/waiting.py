@@ -1,6 +1,6 @@
-"""Polling with a deadline: how tests wait for other processes and threads.
+"""Polling with a deadline, for tests that wait for other processes and threads.
 
-The deadline only ends tests that fail. A busy machine needs a fraction of it.
+Only failing tests reach the deadline: even a busy machine needs a fraction of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def until(
     *,
     within_s: float = DEADLINE_S,
 ) -> T:
-    """As ``wait_until``, in an event loop. ``condition`` may be a coroutine function."""
+    """Like ``wait_until``, in an event loop. ``condition`` may be a coroutine function."""
     deadline = time.monotonic() + within_s
     while True:
         value = condition()
@@ -55,7 +55,10 @@ async def until(
 
 
 def is_readable(source: HasFileno | int, within_s: float = DEADLINE_S) -> bool:
-    """Whether ``source`` has something to read within so many seconds. select() refuses descriptors above 1,023."""
+    """Return whether ``source`` becomes readable within ``within_s`` seconds.
+
+    It uses poll(), because select() refuses descriptors above 1,023.
+    """
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(within_s * 1000))

@@ -1,4 +1,4 @@
-"""HTTP for tests: httpx with the suite's deadline in place of five seconds, and without the environment's proxies."""
+"""HTTP for tests: httpx with DEADLINE_S as the timeout, and without the environment's proxies."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def post(url: str, **options: Any) -> httpx.Response:
 
 
 def client(**options: Any) -> httpx.Client:
-    """Cookies and connections of its own, as a browser has."""
+    """Return a client with its own cookies and connections, like a browser."""
     return httpx.Client(timeout=DEADLINE_S, **{"trust_env": False, **options})
