@@ -1,1 +1,1 @@
-"""The broker: what nsqd is in NSQ."""
+"""The broker, which takes the place of nsqd."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """As :func:`brokerd.process.main`.
 
-    Nothing that is made during the start is garbage, so the collector is off until the broker has recovered its state.
+    The start creates no garbage, so the garbage collector is off until the broker has recovered its state.
     """
     gc.disable()
     from brokerd.process import main

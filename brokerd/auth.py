@@ -1,6 +1,6 @@
-"""The grant of an auth server: parsing its answer, and the decisions that follow from it.
+"""The grant of an auth server: parsing its answer, and deciding what it allows.
 
-Patterns are Go's and are compiled by RE2, so they match as in nsqd, in linear time.
+Patterns have Go's syntax. RE2 compiles them, so they match as in nsqd, in linear time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Authorization:
     permissions: frozenset[str]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Tell whether it allows subscribing to ``channel``, or publishing if that is empty."""
+        """Return whether it allows subscribing to ``channel``, or publishing if ``channel`` is empty."""
         if ("subscribe" if channel else "publish") not in self.permissions or not self.topic.search(topic):
             return False
         return any(pattern.search(channel) for pattern in self.channels)
@@ -44,7 +44,7 @@ class Grant:
     authorizations: tuple[Authorization, ...]
 
     def allows(self, topic: str, channel: str) -> bool:
-        """Tell whether any entry allows it. For publishing, channel patterns are matched with the empty string."""
+        """Return whether any entry allows it. For publishing, channel patterns are matched with the empty string."""
         return any(entry.allows(topic, channel) for entry in self.authorizations)
 
 

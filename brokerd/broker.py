@@ -35,13 +35,13 @@ from nsqwire.names import is_ephemeral, is_valid_name
 UNSYNCED_NS = 60_000_000_000
 """With ``--sync-timeout``, the longest time that messages may stay unsynced; the system writes pages after 30 s."""
 STRANGERS_NAMED = 100
-"""Most foreign files in the data path that are logged by name; it may be a home directory."""
+"""Maximum number of foreign files in the data path that are logged by name: it may be a home directory."""
 
 logger = logging.getLogger("brokerd")
 
 
 class RegistrationChange(NamedTuple):
-    """A topic (``channel`` None) or a channel was created or deleted."""
+    """The creation or deletion of a channel, or of a topic if ``channel`` is None."""
 
     kind: Literal["register", "unregister"]
     topic: str
@@ -65,8 +65,8 @@ class Broker:
     ) -> None:
         """Lock the data path, import nsqd's files in it, and recover its state.
 
-        Raises DataPathLocked, OSError, and, with nothing changed, CorruptState or ImportFailed if our state or nsqd's
-        cannot be read, and UnsupportedFormat if a file is of a newer release.
+        Raises DataPathLocked and OSError. With nothing changed, raises CorruptState if the state cannot be read,
+        ImportFailed if nsqd's metadata cannot be read, and UnsupportedFormat if a file is of a newer release.
         """
         self.settings = settings
         self.node_id = settings.node_id
@@ -100,7 +100,7 @@ class Broker:
         self._imports = state.imports
         boot = boot_id()
         self._unsynced_ns: int | None = None
-        """If the machine was restarted: the time before its end in which messages may not have been synced."""
+        """That of :class:`brokerd.log.mending.Known`; None if the machine was not restarted."""
         if state.clock is not None and state.clock.boot and boot and state.clock.boot != boot:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
@@ -115,7 +115,7 @@ class Broker:
                 call_soon=call_soon,
                 call_later=lambda delay, run: call_at(now() + delay, run),
                 check_directory=self._data_path.check,
-                tolerates_full_disk=nsqd_files is None,  # nsqd's files go once our state contains what is in them
+                tolerates_full_disk=nsqd_files is None,  # nsqd's files may only be renamed after a checkpoint
             )
         )
         if nsqd_files is not None:
@@ -124,13 +124,13 @@ class Broker:
 
     @property
     def data_path(self) -> Path:
-        """The directory that was opened."""
+        """The data path that was opened, as an absolute path."""
         return self._data_path.path
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic:
-        """Return the topic, created if needed. Raises BadTopic for an invalid name; OSError, with nothing created."""
+        """Return the topic; create it if needed. Raises BadTopic for an invalid name; OSError, with nothing created."""
         topic = self.topics.get(name)
         if topic is None:
             if not is_valid_name(name):
@@ -159,7 +159,7 @@ class Broker:
         return topic
 
     def _new_number(self, name: str) -> tuple[int, Path | None]:
-        """An unused topic number and the directory created for it, None for an ephemeral topic. Raises OSError."""
+        """Choose an unused topic number, and create its directory, except for an ephemeral topic. Raises OSError."""
         taken = {topic.number for topic in self.topics.values()}
         for candidate in range(self._next_topic, self._next_topic + TOPIC_NUMBERS):
             number = candidate % TOPIC_NUMBERS
@@ -214,7 +214,7 @@ class Broker:
         return self._next_channel - 1
 
     def next_client_number(self) -> int:
-        """A number that no connected client has; it fits 32 bits."""
+        """The number of a new client, below 2^31. Numbers repeat only after 2^31 clients."""
         self._next_client = (self._next_client + 1) & 0x7FFFFFFF
         return self._next_client
 

@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from brokerd.topic_log import TopicLog
 
 RANGES_IN_A_RECORD = 10_000
-"""Most ranges in one journal record, whose size is limited."""
+"""Maximum number of ranges in one journal record, because the size of a record is limited."""
 BUSY_TICKS = 8
 BUSY_TICK_S = 0.01
-"""After BUSY_TICKS runs in a row, each less than twice this time apart, a timer runs at most this often."""
+"""Least time between two runs of a timer that ran BUSY_TICKS times in a row at intervals below twice this time."""
 
 Error = TypeVar("Error", bound=NSQError)
 
 
 class Channel:
-    """The rules of one channel. ``now`` is monotonic seconds, ``now_ns`` Unix nanoseconds.
+    """A channel: its operations, and the commands of its clients.
 
-    ``listening`` are the channels that the topic notifies of a publish.
+    ``now`` is monotonic seconds, ``now_ns`` Unix nanoseconds. ``listening`` is the topic's set of channels to notify of
+    a publish.
     """
 
     def __init__(
@@ -89,31 +90,31 @@ class Channel:
 
     @property
     def depth(self) -> int:
-        """Messages that wait to be delivered; those in flight and deferred are not among them."""
+        """Number of messages that wait for delivery, without those in flight and deferred."""
         return self.cursor.backlog + self.in_flight.aside.requeued_count
 
     @property
     def backend_depth(self) -> int:
-        """The part of ``depth`` that nsqd would keep on disk."""
+        """The part of ``depth`` that nsqd would store on disk."""
         return self.beyond_memory(self.depth)
 
     def beyond_memory(self, depth: int) -> int:
-        """The ``backend_depth`` of this ``depth``."""
+        """The ``backend_depth`` if the channel's depth is ``depth``."""
         return 0 if self.ephemeral else max(0, depth - self._runtime.mem_queue_size)
 
     @property
     def in_flight_count(self) -> int:
-        """Messages that were delivered and not acknowledged."""
+        """Number of messages in flight."""
         return self.in_flight.count
 
     @property
     def deferred_count(self) -> int:
-        """Messages that are not due yet."""
+        """Number of messages that are not due yet."""
         return self.in_flight.aside.deferred_count
 
     @property
     def message_count(self) -> int:
-        """Messages that the topic has routed to it since the process started."""
+        """Number of messages that the topic has routed to it since the process started."""
         return max(0, self.messages.routed_end - self.counted_from)
 
     @property
@@ -132,7 +133,7 @@ class Channel:
         return self.in_flight.low_water
 
     def undelivered_between(self, start: int, end: int) -> Iterator[int]:
-        """The set-aside messages from ``start`` to ``end`` that are not in flight."""
+        """Yield the set-aside messages in ``[start, end)`` that are not in flight."""
         aside = self.in_flight.aside
         seqs = range(start, end) if end - start < len(aside) else aside.numbers()
         for seq in seqs:
@@ -145,7 +146,7 @@ class Channel:
         return self.messages.log.frame(seq) if copy is None else memoryview(copy)
 
     def wall_ns(self, when: float) -> int:
-        """A monotonic time in seconds as Unix nanoseconds, by the present wall clock."""
+        """Convert a monotonic time in seconds to Unix nanoseconds, by the present wall clock."""
         return self._runtime.clock.wall_ns(when)
 
     def _timestamp_of(self, seq: int) -> int | None:
@@ -193,10 +194,10 @@ class Channel:
         self.messages.release()
 
     def go_back(self, seq: int) -> int:
-        """Rewind to message ``seq``: later messages are delivered as for the first time, and are no longer in flight.
+        """Rewind to message ``seq``: it and all later ones are no longer in flight, and are delivered as new messages.
 
-        Deferred publishes that are not due yet keep waiting. Finished ones are requeued, also those ahead of the
-        cursor; returns their number. Raises OSError, with nothing changed.
+        Deferred publishes that are not due yet remain deferred. Finished ones are requeued, including those ahead of
+        the cursor. Returns the number of these. Raises OSError, with nothing changed.
         """
         messages, aside = self.messages, self.in_flight.aside
         due = [at for at in messages.deferred_between(seq, messages.routed_end) if at not in aside]
@@ -230,7 +231,7 @@ class Channel:
             self.messages.require_room()
 
     def close(self) -> None:
-        """The channel was deleted: close its clients, and journal nothing any more."""
+        """Close the clients of the deleted channel, and stop journalling."""
         self.gone = True
         self._journal.stop()
         for client in list(self.clients.values()):
@@ -260,8 +261,9 @@ class Channel:
             self._runtime.wake(self)
 
     def finish(self, client: Client, lines: memoryview, count: int, now_ns: int) -> list[FinFailed]:
-        """Execute ``count`` FIN lines of 21 bytes. Returns an error for each message not in flight with ``client``, in
-        the order of the lines.
+        """Execute ``count`` FIN lines of 21 bytes.
+
+        Returns an error for each message that is not in flight with ``client``, in the order of the lines.
         """
         finished, failures = self.in_flight.finish(client, lines, count, now_ns)
         if finished and self.in_flight.window.floor >= self.messages.log.first_end:
@@ -292,7 +294,7 @@ class Channel:
     # -- delivery -------------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> None:
-        """Send the clients what they can take. Raises OSError if messages cannot be read; nothing is lost then."""
+        """Deliver messages to the clients that are ready. Raises OSError, without loss, if messages cannot be read."""
         if self.gone:
             return
         if not self.paused and not self.delivery.run(now):
@@ -301,7 +303,7 @@ class Channel:
             self.drop_beyond(self._runtime.mem_queue_size)
 
     def drop_beyond(self, depth: int) -> None:
-        """Drop the oldest undelivered messages beyond ``depth``: an ephemeral channel keeps no more."""
+        """Drop the oldest undelivered messages of an ephemeral channel, so that at most ``depth`` remain."""
         excess = self.cursor.backlog - depth
         if excess > 0:
             self.cursor.skip(excess)
@@ -331,7 +333,10 @@ class Channel:
         self.in_flight.restore(waiting)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
-        """Copy the needed messages below ``end``, except the backlog. ``frames`` has the copies made so far."""
+        """Copy the frames of the unfinished messages below ``end`` that the cursor has passed.
+
+        ``frames`` has the copies that other channels have made; new ones are added to it.
+        """
         self.in_flight.copy_below(end, frames)
 
     def forget(self, lost: Ranges) -> None:

@@ -9,36 +9,36 @@ from brokerd.journal.records import WAITING_RANGE
 
 
 class ChannelJournal:
-    """Appends the changes of the channel ``number`` with ``append``. Journals nothing after ``stop``."""
+    """Journals the changes of channel ``number`` by calling ``append``. After ``stop`` it journals nothing."""
 
     def __init__(self, number: int, append: Callable[[bytes], None]) -> None:
         self.number = number
         self.append = append
 
     def stop(self) -> None:
-        """Journal nothing any more: the channel was deleted."""
+        """Stop journalling, because the channel was deleted."""
         self.append = journal_nothing
 
     def delivered(self, head: int) -> None:
-        """All messages below ``head`` were delivered or skipped."""
+        """Journal that all messages below ``head`` were delivered or skipped."""
         self.append(records.delivered(self.number, head))
 
     def finished(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """The ranges ``(first, count)`` were finished."""
+        """Journal that the ranges ``(first, count)`` were finished."""
         self.append(records.finished(self.number, ranges))
 
     def skipped(self, first: int, count: int) -> None:
-        """``count`` messages from ``first`` on were skipped by the cursor."""
+        """Journal that the cursor skipped ``count`` messages from ``first`` on."""
         self.append(records.skipped(self.number, first, count))
 
     def waiting(self, ranges: bytes) -> None:
-        """The attempts and due times in ``ranges``, packed WAITING_RANGE."""
+        """Journal the attempts and due times in ``ranges``, packed WAITING_RANGE."""
         for record in records.waiting_ranges(self.number, ranges):
             self.append(record)
 
 
 def journal_nothing(record: bytes) -> None:
-    """The ``append`` of topics and channels that are not journalled: ephemeral and deleted ones."""
+    """Do nothing. The ``append`` of ephemeral and of deleted topics and channels."""
 
 
 def packed(seqs: Iterable[int], *, attempts: int) -> bytes:

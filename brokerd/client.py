@@ -27,7 +27,7 @@ class TLSInfo:
 class Client:
     """One TCP connection. ``send`` takes frames; ``hang_up`` closes the connection once they are flushed.
 
-    ``connect_ts`` is in Unix seconds. ``in_flight_count`` and ``runs`` are changed by :mod:`brokerd.in_flight` only.
+    ``connect_ts`` is in Unix seconds. Only :mod:`brokerd.in_flight` changes ``in_flight_count`` and ``runs``.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Client:
 
     @property
     def is_authed(self) -> bool:
-        """True if an auth server has granted it anything."""
+        """True if the last grant of an auth server has at least one entry."""
         return self.grant is not None and bool(self.grant.authorizations)
 
     @property

@@ -1,8 +1,8 @@
-"""Due times that survive a restart, and do not change when the wall clock is stepped.
+"""The clock of stored due times, which survive a restart and do not change when the wall clock is stepped.
 
-A due time is stored as kept nanoseconds: the monotonic clock plus an offset. The offset is taken from the wall clock
-once and does not change until the machine reboots, so a later process of the same boot recovers due times exactly. A
-reboot resets the monotonic clock. Due times are then converted with the last known offset of the wall clock.
+Due times are stored in "kept" nanoseconds: the monotonic clock plus an offset. The offset is computed from the wall
+clock once per boot of the machine, so a later process of the same boot recovers due times exactly. A reboot resets the
+monotonic clock; due times are then converted with the last known offset of the wall clock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class NodeClock:
 
     @property
     def offset_ns(self) -> int:
-        """The difference of kept and monotonic nanoseconds."""
+        """Kept minus monotonic nanoseconds."""
         return self._offset_ns
 
     def keep(self, when: float) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Messages ``first`` up to ``end`` in their first delivery, and their frames."""
+    """The messages ``[first, end)`` in their first delivery, and their frames."""
 
     first: int
     end: int
@@ -44,7 +44,7 @@ class Cursor:
         return end - head - messages.skipped.count_between(head, end) if messages.skipped else end - head
 
     def ahead(self, offset: int = 0) -> Iterator[int]:
-        """The numbers of the backlog, oldest first, without the first ``offset``."""
+        """Yield the numbers of the backlog, oldest first, after the first ``offset``."""
         head, end, skips = self._window.head, self._messages.routed_end, self._messages.skipped
         while head < end:
             start, stop = skips.next_from(head) or (end, end)
@@ -53,10 +53,10 @@ class Cursor:
             head = stop
 
     def next_run(self, limit: int, max_bytes: int, client: int) -> Run | None:
-        """Put messages in flight with the client of this number; None if there are none.
+        """Put the next messages in flight with the client number ``client``. Returns None if there are none.
 
-        At most ``limit``, and as many as fit in ``max_bytes`` but at least one. Raises OSError, with nothing put in
-        flight, if their segment cannot be mapped.
+        The run has at most ``limit`` messages, and at most ``max_bytes`` bytes unless its first message is longer.
+        Raises OSError, with nothing put in flight, if the segment cannot be mapped.
         """
         window, messages = self._window, self._messages
         while True:
@@ -79,10 +79,10 @@ class Cursor:
         return Run(first, first + count, log[start : self._offset]) if count else None
 
     def step_over_skips(self) -> int:
-        """Skip the ranges at the head that must not be delivered. Returns the start of the next one, or the end.
+        """Skip the ranges at the head that must not be delivered.
 
-        Deferred publishes that wait in the topic are not skipped yet: if their commit record is damaged, they are
-        delivered like the others.
+        Returns the start of the next such range, or the end of the routed messages. Deferred publishes that wait in the
+        topic are not skipped yet: if their commit record is damaged, they are delivered as messages without delay.
         """
         stop = self._messages.routed_end
         skips = self._messages.skipped

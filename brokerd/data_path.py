@@ -1,4 +1,4 @@
-"""The data path: the directory that one broker locks and stores everything in."""
+"""The data path: the directory that a broker locks, and in which it stores everything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_STATS, PREVIOUS_STATS, STATS_WRITING = "last-stats.json", "previous-stats.j
 """Figures of an ended process (brokerd/last_stats.py)."""
 _STATS = (LAST_STATS, PREVIOUS_STATS, STATS_WRITING)
 _USED = frozenset((TOPICS, SET_ASIDE, nsqd_import.STAGING))
-"""Directories that only exist if a broker, or ``nsq repair``, has used the data path."""
+"""Directories that exist only if a broker or ``nsq repair`` has used the data path."""
 _DIRECTORIES = re.compile(rf"{TOPICS}|{SET_ASIDE}|{nsqd_import.KEPT_NAME.pattern}|lost\+found")
 
 
@@ -44,7 +44,7 @@ class DataPath:
     """A locked data path. It stays locked until ``close``, or until the process ends."""
 
     def __init__(self, shown: str) -> None:
-        """Lock the directory. Raises DataPathLocked, OSError."""
+        """Lock the directory ``shown``, as the user named it. Raises DataPathLocked, OSError."""
         self.path = Path(shown).resolve()
         self._fd = _lock(self.path, shown)
         self._opened = os.fstat(self._fd)
@@ -65,7 +65,7 @@ class DataPath:
             self._fd = -1
 
     def strangers(self) -> list[Path]:
-        """Files directly in the data path that are not a broker's. Raises OSError."""
+        """The entries of the data path that are not a broker's. Raises OSError."""
         with os.scandir(self.path) as entries:
             return sorted(self.path / entry.name for entry in entries if not _is_ours(entry))
 

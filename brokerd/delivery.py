@@ -1,4 +1,4 @@
-"""Delivers a channel's messages to its clients: new ones from the cursor, requeued ones from those set aside."""
+"""Delivers a channel's messages to its clients: new ones through the cursor, and requeued ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 OUTBOX_BYTES = 256 * 1024
-"""Bytes collected before they are sent. Only sending shows whether a connection accepts more."""
+"""Bytes collected before they are sent. The limit is low, because only sending shows if a connection accepts more."""
 
 logger = logging.getLogger("brokerd")
 
 
 class Outbox:
-    """The frames of one channel that are in flight but not sent yet, in order."""
+    """The frames of a channel's messages that are in flight but not sent yet, in order."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -65,9 +65,9 @@ class Outbox:
 class Delivery:
     """The queue of ready clients of one channel, and deliveries to them. ``now`` is monotonic seconds.
 
-    Messages are put in flight, journalled, and then sent, in this order: after a crash an attempt may count that no
-    client saw, but none that a client saw is missing. After an exception every ready client is still queued, and every
-    message is either in flight with a client or waiting.
+    Messages are put in flight, journalled, and then sent. After a crash, attempts may therefore include a delivery that
+    no client received, but never miss one that a client received. After an exception every ready client is still
+    queued, and every message is either in flight with a client or waiting.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Delivery:
         self.zone_local_msg_count = self.region_local_msg_count = self.global_msg_count = 0
 
     def moved(self) -> None:
-        """Note that the cursor was moved and that the journal has a record of it."""
+        """Record that the cursor was moved. The caller has journalled the move."""
         self._journalled_head = self._in_flight.window.head
 
     @property
@@ -137,7 +137,7 @@ class Delivery:
         return True
 
     def _serve(self, client: Client, share: int, backlog: int, now: float) -> None:
-        """Deliver a share to one client: requeued messages and new ones alternately, so that neither starve."""
+        """Deliver up to ``share`` messages to one client: requeued or new ones in turn, so that neither starve."""
         aside, outbox = self._aside, self._outbox
         self._requeued_next = not self._requeued_next
         if aside.requeued_count and (self._requeued_next or not backlog):

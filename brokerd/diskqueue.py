@@ -30,7 +30,7 @@ class Position(NamedTuple):
 
 
 class DiskQueue:
-    """One queue's files in ``directory``. After reading, ``damage`` describes what could not be read."""
+    """One queue's files in ``directory``. After reading, ``damage`` has a line for each damaged file."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory

@@ -2,8 +2,8 @@
 
 Layout, one line of text of 48 bytes, padded with spaces:
 ``kind, 16 | format, 4, right-aligned | space | release, 9 | space | check, 16 hex digits | newline``.
-``check`` is XXH3-64 of the 31 bytes before it. Every release keeps this layout, so that it can read the headers of
-later ones. A header with one wrong bit is corrected: damage is never taken for another format.
+``check`` is XXH3-64 of the 31 bytes before it. The layout never changes, so that every release can read the headers of
+later ones. A header with one wrong bit is corrected, so that damage never looks like another format.
 Format 0 is that of files without a header, which were written before there were versions.
 """
 
@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 HEADER_BYTES: Final = 48
 JSON_MEMBER: Final = b'{"header":"'
-"""What precedes the header in a file of JSON, where the newline is left out."""
+"""The bytes before the header in a JSON file. The header has no newline there."""
 _CHECK_AT: Final = 31
 _TEXT: Final = bytes(range(32, 127)) + b"\n"
 
@@ -29,7 +29,7 @@ class Header(NamedTuple):
     release: str
 
     def to_bytes(self) -> bytes:
-        """The header as it begins a file."""
+        """The bytes of the header."""
         described = f"{self.kind:<16}{self.format:>4} {self.release:<9} ".encode()
         return described + xxh3_64_hexdigest(described).encode() + b"\n"
 
@@ -39,7 +39,7 @@ class Header(NamedTuple):
         return any(self.kind == known.kind and self.format <= known.format for known in KNOWN)
 
 
-# The formats that are written. A change that this code could not read gets the next number, and the release it is in.
+# The formats that are written. A change that this code cannot read gets the next format number, and its release.
 SEGMENT: Final = Header("nsqd segment", 1, "0.1.0")
 INDEX: Final = Header("nsqd index", 1, "0.1.0")
 JOURNAL: Final = Header("nsqd journal", 1, "0.1.0")
@@ -51,7 +51,7 @@ WRITTEN: Final = {known.kind: known.to_bytes() for known in KNOWN}
 
 
 class UnsupportedFormat(Exception):
-    """A file has a format that this release cannot read; the text gives the file, the format and who reads it."""
+    """This release cannot read a file's format; the text has the file, the format and the first release that can."""
 
     def __init__(self, path: Path, found: Header) -> None:
         super().__init__(
@@ -61,7 +61,7 @@ class UnsupportedFormat(Exception):
 
 
 def read_header(data: bytes) -> Header | None:
-    """The header that ``data`` begins with, with up to one wrong bit corrected; None if there is none."""
+    """The header at the beginning of ``data``, with one wrong bit corrected if need be; None if there is none."""
     found = data[:HEADER_BYTES]
     if len(found) < HEADER_BYTES:
         return None
@@ -74,9 +74,9 @@ def read_header(data: bytes) -> Header | None:
 
 
 def data_start(data: bytes) -> int:
-    """Where the data behind the header begins; 0 for format 0.
+    """The offset of the data after the header; 0 for format 0.
 
-    A header of zeros is one that was lost, by damage or before it was written to the disk.
+    Zeros count as a header: it was lost by damage, or by a power loss before it was synced.
     """
     head = data[:HEADER_BYTES]
     return HEADER_BYTES if not any(head) or read_header(head) is not None else 0

@@ -13,7 +13,7 @@ from brokerd.topic_directories import TopicDirectory
 
 
 def check_formats(data_path: Path) -> int:
-    """Make sure that this release reads all files of a data path. Returns how many have no header, being of format 0.
+    """Check that this release can read all files of a data path. Returns the number of files without a header.
 
     Raises UnsupportedFormat for a file that it cannot read, and OSError.
     """
@@ -42,5 +42,5 @@ def _files(data_path: Path) -> Iterator[tuple[Path, int]]:
             try:
                 files = LogFiles.of(directory)
             except PermissionError:
-                continue  # it is not the broker's
+                continue  # the directory is not the broker's
             yield from ((path, 0) for path in [*files.segments, *files.side_files])

@@ -1,4 +1,4 @@
-"""The messages of a channel that clients have, and those set aside for later.
+"""The messages of a channel that are in flight or set aside.
 
 A message in its first delivery is in the kernel's window. A message that is requeued, deferred, touched or delivered
 again is set aside, with its attempts and due time, until it is finished.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from brokerd.topic_log import TopicLog
 
 MIN_EVICTION_SPAN = 65_536
-"""Length up to which a window needs no eviction, however few of its messages are in flight."""
+"""Length up to which nothing is evicted from a window, even if few of its messages are in flight."""
 EXPIRED_AT_ONCE = 1000
 """Messages that are requeued between two reads of the clock."""
 REQ_ID_AT = len("REQ ")
@@ -37,10 +37,11 @@ class Expired(NamedTuple):
 
 
 class InFlight:
-    """The only owner of ``Client.in_flight_count`` and ``Client.runs``.
+    """The messages of one channel that are in flight or set aside.
 
+    No other class changes ``Client.in_flight_count`` and ``Client.runs``.
     Times are monotonic seconds; ``now_ns`` is Unix nanoseconds. ``schedule(when)`` schedules the channel's timer. The
-    methods journal what recovery needs.
+    methods write the journal records that recovery needs.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class InFlight:
 
     @property
     def count(self) -> int:
-        """Messages that were delivered and not acknowledged."""
+        """Number of messages in flight."""
         return self.window.in_flight_count + self.aside.in_flight_count
 
     @property
     def low_water(self) -> int:
-        """The lowest message that is needed from the log."""
+        """The lowest message that it may still need from the log."""
         lowest = self.aside.lowest
         return self.window.floor if lowest is None else min(lowest, self.window.floor)
 
@@ -80,7 +81,7 @@ class InFlight:
         return self.window.floor if lowest is None else min(lowest, self.window.floor)
 
     def client_of(self, seq: int) -> tuple[Client | None, float]:
-        """The client that message ``seq`` is in flight with, and when it times out."""
+        """The client that message ``seq`` is in flight with, None if there is none, and when the message times out."""
         if (message := self.aside.get(seq)) is not None:
             return self.clients.get(message.client), message.when
         client = self.clients.get(self.window.client_of(seq))
@@ -97,7 +98,7 @@ class InFlight:
         return [(seq, message.attempts) for seq in ahead if (message := self.aside.get(seq)) is not None]
 
     def waiting(self) -> bytes:
-        """The messages to redeliver if the process ended now, as packed WAITING_RANGE."""
+        """The messages to redeliver if the process ends now, as packed WAITING_RANGE."""
         return self.window.in_flight_ranges() + self.aside.packed(self._clock.offset_ns)
 
     # -- delivery -------------------------------------------------------------------------------------------------
@@ -154,9 +155,9 @@ class InFlight:
     def _finish_missed(
         self, client: Client, missed: list[bytes], ranges: list[tuple[int, int]], now_ns: int
     ) -> Failures:
-        """Finish the messages of these ids, which the window does not have under the topic's id head.
+        """Finish the messages ``missed``, which are not in the window under the topic's present id head.
 
-        Adds to ``ranges`` what was finished. Returns the failures.
+        Adds the finished messages to ``ranges``. Returns the failures.
         """
         window, number = self.window, client.number
 
@@ -173,10 +174,9 @@ class InFlight:
         return self._retry_former_heads(retry(missed, self._messages.id_head), retry)
 
     def requeue(self, client: Client, lines: memoryview, count: int, due: float) -> tuple[int, Failures]:
-        """Execute ``count`` REQ lines of the same length: the messages are deferred until ``due``, or requeued if that
-        is 0.
+        """Execute ``count`` REQ lines of the same length. The messages are deferred until ``due``, or requeued if 0.
 
-        Returns the number of requeued messages, and the failures.
+        Returns the number of these messages, and the failures.
         """
         aside, window = self.aside, self.window
         due_ns = self._clock.keep(due) if due else 0
@@ -294,7 +294,7 @@ class InFlight:
             self.set_aside_below(window.floor + span // 2)
 
     def evict_before_skip(self, end: int) -> None:
-        """Set all deliveries aside if the window would become long by a skip up to ``end``."""
+        """Set all deliveries aside if a skip up to ``end`` would make the window long."""
         window = self.window
         if end - window.floor >= MIN_EVICTION_SPAN + 4 * window.in_flight_count:
             self.set_aside_below(window.head)
@@ -306,12 +306,12 @@ class InFlight:
             client = self.clients[number]
             sent_at = client.runs.sent_at(seq)
             self.aside.take_over(self.window, seq, number, sent_at, sent_at + client.msg_timeout_s)
-        # Recovery does not need this record, but without it would have to track a long span.
+        # Without this record recovery would give the same result, but would have to track a long range of messages.
         self._journal.waiting(packed((seq for seq, _ in in_flight), attempts=1))
         self._schedule(self.aside.next_time)
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
-        """Copy the messages below ``end`` from the log. ``frames`` has the copies made so far."""
+        """Copy the messages below ``end`` from the log. ``frames`` has the copies that other channels have made."""
         self.set_aside_below(end)
         copied = self.aside.frames
         for seq in self.aside.numbers():

@@ -1,8 +1,9 @@
-"""The figures that a broker ended with, which the next process returns on request.
+"""The last figures of a broker process, which the next process returns on request.
 
 A process that ends on a signal writes ``last-stats.json`` after its last connection is closed: its ``/stats`` with
-histograms and without clients. The next process renames it to ``previous-stats.json`` and answers with it, so that a
-reader of counters misses nothing between its last poll and the end. A killed process leaves none.
+histograms and without clients. The next process renames the file to ``previous-stats.json`` and returns its contents,
+so that a reader of counters gets the increase between its last poll and the end of the process. A killed process
+leaves no such file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("brokerd")
 
 
 def write_last_stats(broker: Broker, data_path: Path) -> None:
-    """Keep what the broker counted. A failure is logged: figures are not worth an exit status."""
+    """Write the figures of the broker to a file. A failure is logged, and does not change the exit status."""
     query, latencies = StatsQuery(include_clients=False, include_histograms=True), RecentLatencies([])
     stats: Stats = {
         "version": NSQ_VERSION,
@@ -55,7 +56,7 @@ def write_last_stats(broker: Broker, data_path: Path) -> None:
 
 
 def take_over(data_path: Path) -> None:
-    """Make the last process's figures the previous one's; there are none if it was killed."""
+    """Rename the file of the process that ended last; if that process left none, remove the file of the one before."""
     try:
         if (data_path / LAST_STATS).exists():
             (data_path / LAST_STATS).replace(data_path / PREVIOUS_STATS)

@@ -31,7 +31,7 @@ class LatencyStats(TypedDict):
 
 
 class RecentLatencies:
-    """The recent latencies of every channel: those of the last half period to the last full one, as in nsqd.
+    """The recent latencies of every channel. They cover at least half a period and at most a full one, as in nsqd.
 
     The owner calls ``rotate`` for each channel every half period.
     """
@@ -52,7 +52,7 @@ class RecentLatencies:
         return channel.histogram.difference(before)
 
     def of_channels(self, channels: Iterable[Channel]) -> LatencyStats:
-        """The latency of all ``channels`` together; without any, no percentiles."""
+        """The latency of all ``channels`` together; no percentiles if there are no channels."""
         if not self._quantiles:
             return NO_PERCENTILES
         merged = None

@@ -45,16 +45,16 @@ class PeerInfo:
 
 
 def registration(kind: Literal["register", "unregister"], topic: str, channel: str | None) -> bytes:
-    """REGISTER or UNREGISTER of a topic, or of a channel and with it its topic."""
+    """REGISTER or UNREGISTER of a topic or a channel. REGISTER of a channel also registers its topic."""
     return f"{kind.upper()} {topic}{f' {channel}' if channel else ''}\n".encode()
 
 
 class LookupSession:
-    """The protocol of one connection, from the magic on.
+    """The protocol of one connection. It begins with the magic and IDENTIFY.
 
-    A reply is ``size i32 | data``, big-endian, without a frame type, and replies come in the order of the commands,
-    so commands may be sent before earlier ones are answered, with one exception: nothing follows IDENTIFY before its
-    reply, because a refusal ends the connection.
+    A reply is ``size i32 | data``, big-endian, without a frame type. Replies come in the order of the commands, so
+    commands may be sent before earlier ones are answered. Only IDENTIFY must be answered first, because a refusal ends
+    the connection.
     """
 
     def __init__(self, identity: Identity, *, max_reply_size: int) -> None:

@@ -8,7 +8,7 @@ from brokerd.ranges import Ranges
 
 
 class Losses:
-    """Counts the lost messages of one topic, each once, however many channels find it missing."""
+    """Counts the lost messages of one topic. Each counts once, even if several channels still had to deliver it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -18,9 +18,9 @@ class Losses:
         self._counted = Ranges()
 
     def add(self, start: int, end: int, undelivered: Iterable[tuple[int, int]]) -> int:
-        """Record unreadable messages, of which the ranges ``undelivered`` were still to be delivered.
+        """Record the unreadable messages ``[start, end)``; the ranges ``undelivered`` were still to be delivered.
 
-        Returns how many of those were not counted yet.
+        Returns the number of undelivered messages that were not counted before.
         """
         found = 0
         for first, stop in undelivered:

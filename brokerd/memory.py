@@ -66,7 +66,7 @@ class CollectorPauses:
         pauses = sorted(self._pauses_ns)
         if not pauses:
             return [0] * len(percents)
-        # nsqd's index: the nearest rank, one above the last clipped to the last.
+        # The index that nsqd computes; for the 100th percentile it would be beyond the end.
         return [pauses[min(len(pauses) * percent // 100, len(pauses) - 1)] // 1000 for percent in percents]
 
 

@@ -61,14 +61,14 @@ def check(data_path: Path) -> None:
 
 
 def is_interrupted(data_path: Path) -> bool:
-    """Tell whether an earlier import was interrupted, perhaps after writing messages."""
+    """Return whether an earlier import was interrupted, possibly after it had written messages."""
     return (data_path / STAGING / METADATA).exists()
 
 
 def stage(data_path: Path, state: NodeState) -> Path | None:
-    """Move nsqd's files aside, if there are any, and return where they are; None if there is nothing to import.
+    """Move nsqd's files to the staging directory and return its path; None if there is nothing to import.
 
-    Files that ``state`` already contains, because a crash came right after their import, are only renamed.
+    If ``state`` already contains the staged files, because a crash followed their import, they are only renamed.
     """
     staging = data_path / STAGING
     metadata = data_path / METADATA
@@ -80,7 +80,7 @@ def stage(data_path: Path, state: NodeState) -> Path | None:
     for file in sorted(data_path.iterdir()):
         if _QUEUE_FILE.fullmatch(file.name) and file.is_file():
             file.rename(staging / file.name)
-    metadata.rename(staging / METADATA)  # last: while it is here, an interrupted move is continued by the next start
+    metadata.rename(staging / METADATA)  # last: as long as it is not moved, the next start continues the move
     return staging
 
 
@@ -150,8 +150,12 @@ def _read_queue(staging: Path, name: str) -> dict[bytes, Message]:
 
 
 def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Place) -> None:
-    """A channel with the newest messages, all of them undelivered, becomes a cursor; the messages of other channels are
-    set aside. Messages that had gone to no channel are the last ones in the log, because they are the newest."""
+    """Write a topic's messages to its log, and its channels to ``state``.
+
+    The log has the delivered messages first, then the undelivered ones by age, then those that had gone to no channel,
+    which are the newest. A channel that has every message from some number on gets its cursor there (:func:`_cursor`);
+    its messages below the cursor are set aside.
+    """
     known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
     attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}
     waiting = [message for message in topic.messages.values() if message.id not in known]
@@ -191,7 +195,7 @@ def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Pla
 
 
 def _cursor(held: dict[int, tuple[int, int]], first_fresh: int, end: int) -> int:
-    """The lowest number from which a channel has every message up to ``end``; ``end`` if it lacks some above."""
+    """The first message of ``held`` from ``first_fresh`` on, if it has all from there to ``end``; else ``end``."""
     clean = sorted(seq for seq in held if seq >= first_fresh)
     head = end - len(clean)
     return head if not clean or clean[0] == head else end

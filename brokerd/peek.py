@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from brokerd.client import Client
 
 PAGE = 100
-"""Most messages of one answer."""
+"""Maximum number of messages in one response."""
 
 
 class PeekState(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""The broker as a process."""
+"""The broker's process: its start, its servers and its end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class DataPathFailed(Exception):
 
 
 class Listeners(NamedTuple):
-    """The listeners of the three protocols; None for one that is off."""
+    """The listeners of the three protocols; None for one that is disabled."""
 
     tcp: Listener
     http: Listener | None
@@ -158,7 +158,7 @@ def _dump_and_exit() -> None:
     os._exit(2)
 
 
-# These functions import libraries that take a tenth of a second and more, only if they are needed.
+# These functions import libraries only if they are needed: each takes a tenth of a second or more.
 
 
 def _tls(settings: BrokerSettings) -> NewTLS | None:
@@ -174,7 +174,7 @@ def _tls(settings: BrokerSettings) -> NewTLS | None:
 
 
 def _auth_servers(settings: BrokerSettings) -> AuthServers | None:
-    """The auth servers, or None if none are set. Raises InvalidSettings."""
+    """The auth servers; None if none are configured. Raises InvalidSettings, also for a bad ``--tls-root-ca-file``."""
     if not settings.auth_http_address and not settings.tls_root_ca_file:
         return None
     from brokerd.net.client_tls import ClientTLSFailed, client_context

@@ -37,7 +37,7 @@ class Ranges:
         return zip(self._starts, self._ends, strict=True)
 
     def __contains__(self, seq: int) -> bool:
-        """Tell whether ``seq`` is in a range."""
+        """Return whether ``seq`` is in a range."""
         position = bisect_right(self._ends, seq)
         return position < len(self._starts) and self._starts[position] <= seq
 
@@ -49,7 +49,7 @@ class Ranges:
         return self._starts[position], self._ends[position]
 
     def outside(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The numbers, as ``(first, count)``, from ``start`` to ``end`` that are in no range."""
+        """Yield the numbers in ``[start, end)`` that are in no range, as ``(first, count)``."""
         while start < end:
             skip_start, skip_end = self.next_from(start) or (end, end)
             if skip_start > start:
@@ -57,14 +57,14 @@ class Ranges:
             start = skip_end
 
     def covered_below(self, seq: int) -> int:
-        """The count of numbers below ``seq`` that are in a range which was not dropped."""
+        """The count of numbers below ``seq`` that are in a range. Ranges that were dropped do not count."""
         position = bisect_left(self._starts, seq)
         if not position:
             return 0
         return self._before[position - 1] + min(seq, self._ends[position - 1]) - self._starts[position - 1]
 
     def count_between(self, start: int, end: int) -> int:
-        """The count of numbers from ``start`` to ``end`` that are in a range."""
+        """The count of numbers in ``[start, end)`` that are in a range."""
         if not self._starts or end <= start:
             return 0
         return self.covered_below(end) - self.covered_below(start)

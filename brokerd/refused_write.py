@@ -1,4 +1,4 @@
-"""A write that the disk refused, and the check whether the disk accepts such a write now."""
+"""A write that the disk refused, and the test whether the disk accepts such a write again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from brokerd.log.log import FIRST_SEGMENT_BYTES
 
 @dataclass(frozen=True, eq=False)
 class RefusedWrite:
-    """The last write that failed with ``error``."""
+    """The last write that the disk refused, with ``error``."""
 
     error: OSError
     nbytes: int
@@ -23,20 +23,20 @@ class RefusedWrite:
     directory: Path
     """The directory of topics, which may not exist."""
     new_directory: Path | None = None
-    """The directory in it that could not be created."""
+    """The directory of a topic that could not be created; None if all could be."""
 
     @classmethod
     def of(
         cls, error: OSError, directory: Path, *, new_directory: Path | None, previous: RefusedWrite | None
     ) -> RefusedWrite:
-        """Describe the write that failed with ``error``. ``previous`` is one that has not succeeded since."""
+        """Describe the write that failed with ``error``. ``previous`` is an earlier one, if none succeeded since."""
         nbytes = error.nbytes if isinstance(error, NotAllocated) else FIRST_SEGMENT_BYTES
         if previous is not None:
             nbytes, new_directory = max(nbytes, previous.nbytes), new_directory or previous.new_directory
         return cls(error, nbytes, directory, new_directory)
 
     def retry(self) -> None:
-        """Write as much, then remove it again. May run in any thread. Raises OSError if the disk still refuses it."""
+        """Write as many bytes as were refused, and remove them. Raises OSError if it fails. Any thread may call it."""
         self.directory.mkdir(exist_ok=True)
         if self.new_directory is not None:
             with contextlib.suppress(FileExistsError):  # created by a client in the meantime

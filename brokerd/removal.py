@@ -21,7 +21,7 @@ class Removal:
         self._thread: threading.Thread | None = None
 
     def add(self, directory: Path) -> None:
-        """Queue a directory for removal. It is already named as a deleted topic's."""
+        """Queue a directory for removal. Its name must already mark it as deleted."""
         self._doomed.put(directory)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="removal", daemon=True)

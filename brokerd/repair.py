@@ -1,4 +1,4 @@
-"""``nsq repair``: examines the data path of a stopped broker and repairs what a start does not."""
+"""``nsq repair``: reports damage in the data path of a stopped broker, and repairs it on request."""
 
 from __future__ import annotations
 
@@ -59,9 +59,8 @@ class Report:
     def __init__(self, data_path: DataPath, passed_over: Sequence[str] = ()) -> None:
         """Examine all files without changing any.
 
-        Raises OSError if one cannot be read, and UnsupportedFormat if one is of a newer release.
-
-        ``passed_over`` are the lines of journal damage that a rebuild has just passed over.
+        ``passed_over`` has a line for each damage in the journals that a rebuild has just skipped. Raises OSError if a
+        file cannot be read, and UnsupportedFormat if one is of a newer release.
         """
         self.path = data_path.path
         self.topics: list[TopicReport] = []
@@ -112,7 +111,7 @@ class Report:
 
     @property
     def is_damaged(self) -> bool:
-        """True if there is damage, or changes in the journal were lost to it."""
+        """True if there is damage, or a rebuild has skipped damage in a journal."""
         return bool(self.damage or self.passed_over)
 
     def lines(self) -> list[str]:
@@ -143,7 +142,10 @@ class Report:
         return lines
 
     def set_aside(self) -> list[str]:
-        """Move unusable files, and those in the topics' directory that are not the broker's. Raises OSError."""
+        """Move unusable files, and foreign files in the directory of topics, to ``set-aside/``. Raises OSError.
+
+        Returns a line for each file.
+        """
         doomed = [
             *self.unusable,
             *self.orphans,
@@ -170,9 +172,9 @@ def _messages(number: int, *, is_exact: bool) -> str:
 
 
 def rebuild(path: Path) -> list[str]:
-    """Start a broker without listeners and close it: it repairs the logs' indexes and writes a checkpoint.
+    """Start a broker without listeners and close it, which repairs the logs' indexes and writes a checkpoint.
 
-    Returns a line for each damage in the journals, which it passes over. Raises CorruptState, DataPathLocked,
+    Returns a line for each damage in the journals that it skipped. Raises CorruptState, DataPathLocked,
     NotCheckpointed, OSError.
     """
     losses = recover(path).losses
@@ -219,14 +221,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _explained(error: OSError, data_path: str) -> str:
-    """The file, the reason and, where there is one, the remedy."""
+    """The file, the reason, and the remedy if one is known."""
     line = f"cannot read or write {error.filename or data_path}: {error.strerror or error}"
     remedy = _REMEDIES.get(error.errno or 0)
     return f"{line}; {remedy}" if remedy else line
 
 
 def repair(path: Path, *, rebuilds: bool, sets_aside: bool) -> int:
-    """Report, and repair as asked; returns the exit status.
+    """Report, and repair as requested. Returns the exit status.
 
     Raises CorruptState, DataPathLocked, NotADataPath, NotCheckpointed, UnsupportedFormat, OSError.
     """

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class Rewound(NamedTuple):
-    """``messages`` are delivered again, the oldest accepted at ``oldest_ns``, Unix nanoseconds.
+    """``messages`` is the number of messages to redeliver. ``oldest_ns`` is when the oldest was accepted, Unix ns.
 
-    Not ``is_complete`` if older messages of the requested time may have been removed from the log.
+    ``is_complete`` is false if messages of the requested time may have been removed from the log.
     """
 
     messages: int
@@ -22,7 +22,7 @@ class Rewound(NamedTuple):
 def rewind(channel: Channel, since_ns: int) -> Rewound:
     """Redeliver every message accepted at ``since_ns``, Unix nanoseconds, or later.
 
-    Undelivered messages follow. A time in the future changes nothing. Raises OSError, with nothing changed.
+    Undelivered messages follow. A time after the last message changes nothing. Raises OSError, with nothing changed.
     """
     log, head = channel.messages.log, channel.head
     seq = log.first_since(since_ns)

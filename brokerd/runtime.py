@@ -1,4 +1,4 @@
-"""What the topics and channels of a node share: clocks, timers, the delivery queue and limits."""
+"""Objects that the topics and channels of a node share: clocks, timers, the delivery queue and limits."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ class Scheduler:
         return self.clock() + SLICE_SECONDS
 
     def is_spent(self) -> bool:
-        """Tell whether this turn of the event loop has lasted so long that large input should be queued.
+        """Return whether large input should be queued, because this turn of the event loop has lasted TURN_SECONDS.
 
-        The turn is measured from the first call in it.
+        The time is measured from the first call in the turn.
         """
         now = self.clock()
         if self._turn_ends is None:

@@ -17,7 +17,7 @@ _TRUE_WORDS: Final = ("true", "1", "t")
 
 
 class InvalidSettings(Exception):
-    """A setting, or a combination, is invalid; the text has the flag."""
+    """A setting or a combination of settings is invalid; the text has the flag."""
 
 
 def default_node_id() -> int:
@@ -136,7 +136,7 @@ class BrokerSettings(Settings, env="BROKERD_"):
     enable_experiment: tuple[str, ...] = setting((), "Experiments to enable: topology-aware-consumption.")
 
     def check(self) -> None:
-        """Raise InvalidSettings for values and combinations that their types allow, with nsqd's messages."""
+        """Check values and combinations that the declarations do not. Raises InvalidSettings with nsqd's message."""
         if not 1 <= self.max_deflate_level <= 9:
             raise InvalidSettings("--max-deflate-level must be [1,9]")
         if not 0 <= self.node_id < 1024:

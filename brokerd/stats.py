@@ -1,6 +1,6 @@
-"""The answer of ``/stats``.
+"""The response of ``/stats``.
 
-Keys, their order, and which of them are left out when empty are nsqd's. Monitoring and nsqadmin read them.
+The keys, their order, and the omission of some when empty are nsqd's, because monitoring and nsqadmin read them.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class TopicStats(TypedDict):
 
 
 class Stats(TypedDict):
-    """The whole answer; ``start_time`` is in Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
+    """The whole response. ``start_time`` is Unix seconds, ``uptime_ns`` the age of the process by the monotonic clock.
 
-    The last four keys come only with ``include_histograms``."""
+    The last four keys are present only with ``include_histograms``."""
 
     version: str
     health: str
@@ -122,7 +122,7 @@ class Stats(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class StatsQuery:
-    """The filter of the query: ``topic`` and ``channel`` are exact names, empty for all."""
+    """The query's parameters. ``topic`` and ``channel`` are exact names; empty selects all."""
 
     topic: str = ""
     channel: str = ""
@@ -138,7 +138,7 @@ def health_of(broker: Broker) -> str:
 def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:
     """The selected topics, sorted by name; topics without the requested channel are left out.
 
-    None for a topic that does not exist: nsqd then answers null, and an empty broker ``[]``.
+    None if the requested topic does not exist: nsqd then answers ``null``. A broker without topics answers ``[]``.
     """
     if query.topic and query.topic not in broker.topics:
         return None
@@ -148,7 +148,10 @@ def chosen_topics(broker: Broker, query: StatsQuery) -> list[Topic] | None:
 
 
 def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | None:
-    """Every connection that has published, whatever the filter; None if there is none or they are not requested."""
+    """The connections that have published to any topic.
+
+    None if there are none, if clients are not requested, or if the requested topic does not exist.
+    """
     if not query.include_clients or (query.topic and query.topic not in broker.topics):
         return None
     return [_client_stats(client, query.topic) for client in broker.clients if client.pub_counts] or None

@@ -1,4 +1,4 @@
-"""``/stats`` as text, in nsqd's layout: scripts cut columns out of it."""
+"""``/stats`` as text, in nsqd's layout, because scripts extract columns from it."""
 
 from __future__ import annotations
 

@@ -34,17 +34,17 @@ class Spare(Protocol):
 
 
 class Storage:
-    """Where the topics of a node store messages and changes of state, and what failed in it.
+    """The storage of a node's messages and changes of state, and its failures.
 
-    ``topics`` are the node's topics by name; they give up segments when the disk is full.
+    ``topics`` are the node's topics by name. When the disk is full, segments that only retention keeps are removed.
     """
 
     def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, Spare]) -> None:
         self.retention = retention
         self.syncer: Syncer | None = None
-        """Set by a process that has one; it is notified of writes."""
+        """It is notified of writes. None until the process sets it, and in ``nsq repair``."""
         self.refusal: OSError | None = None
-        """Why publishes are refused: a failed fsync, which is final, or a moved data path. None if they are not."""
+        """Why publishes are refused: a failed fsync, which is final, or a moved data path. None: they are accepted."""
         self.refused_write: RefusedWrite | None = None
         """The last write of messages that failed; None if one succeeded since."""
         self.lost_message_count = 0
@@ -54,14 +54,14 @@ class Storage:
         self.journal: Journal | None = None
         """None during the recovery, and after it was closed."""
         self._recovery_records: list[bytes] | None = []
-        """Records of changes that the recovery itself makes; None once there is a journal."""
+        """Records of changes that the recovery makes before the journal is open; None afterwards."""
 
     # -- journal --------------------------------------------------------------------------------------------------
 
     def open_journal(self, journal: Journal) -> None:
         """Use ``journal`` from now on, and append the records of the recovery to it."""
         self.journal = journal
-        for record in self._recovery_records or ():  # for a start from the checkpoint before the one just written
+        for record in self._recovery_records or ():  # needed by a later start from the checkpoint before the newest
             journal.append(record)
         self._recovery_records = None
 
@@ -73,10 +73,7 @@ class Storage:
             self._recovery_records.append(record)
 
     def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
-        """Make sure that the journal has room for records of ``nbytes``, before the change that they describe.
-
-        Raises OSError if it does not.
-        """
+        """Check, before a change, that the journal has room for the ``nbytes`` of its records. Raises OSError."""
         if self.journal is not None:
             self.journal.require(nbytes, of_messages=of_messages)
 
@@ -107,7 +104,7 @@ class Storage:
         self.journal.write_in_background(background)
 
     def checkpoint(self) -> None:
-        """Write the whole state, now. Raises OSError."""
+        """Write a checkpoint now. Raises OSError."""
         assert self.journal is not None
         self.journal.checkpoint()
 
@@ -123,7 +120,7 @@ class Storage:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def wrote(self, segment: Segment, messages: int) -> None:
-        """Note that messages were appended to ``segment``."""
+        """Record that messages were appended to ``segment``."""
         if segment.path is not None:
             self.refused_write = None
             if self.syncer is not None:
@@ -188,7 +185,7 @@ class Storage:
         self._data_path.check()
 
     def check_data_path(self) -> None:
-        """Refuse publishes while the data path is not the directory that was opened: a restart would miss them."""
+        """Refuse publishes while the data path is not the directory that was opened: a restart would not find them."""
         try:
             self._data_path.check()
         except DataPathMoved as error:

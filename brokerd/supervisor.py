@@ -15,9 +15,9 @@ Work = Literal["delivery", "timer"]
 
 
 class Supervised(Protocol):
-    """A channel, as its deliveries and timers are run.
+    """The part of a channel that the supervisor, the delivery queue and the timers use.
 
-    ``awake`` belongs to the delivery queue, ``wake_at`` to the timers.
+    Only the delivery queue sets ``awake``, and only the timers set ``wake_at``.
     """
 
     name: str
@@ -31,14 +31,15 @@ class Supervised(Protocol):
         ...
 
     def tick(self, now: float) -> None:
-        """Handle timeouts and due times, and end by waking the channel."""
+        """Handle timeouts and due times, then wake the channel."""
         ...
 
 
 class Supervisor:
-    """Runs and retries. ``run_at(channel, when)`` schedules a channel's timer at ``when``, monotonic seconds.
+    """Runs deliveries and timers, and schedules a retry of those that fail.
 
-    A timer ends by waking its channel, so it also retries a failed delivery.
+    ``run_at(channel, when)`` schedules a channel's timer at ``when``, monotonic seconds. The timer wakes its channel,
+    so it also retries a failed delivery.
     """
 
     def __init__(self, run_at: Callable[[Supervised, float], None]) -> None:
@@ -48,11 +49,11 @@ class Supervisor:
         self._failing: dict[tuple[Supervised, Work], tuple[int, float]] = {}  # consecutive failures, time of the retry
 
     def deliver(self, channel: Supervised, now: float) -> None:
-        """Deliver messages of ``channel``, or reschedule while it waits for a retry."""
+        """Deliver messages of ``channel``, unless it waits for a retry."""
         self._run(channel, "delivery", channel.pump, now)
 
     def tick(self, channel: Supervised, now: float) -> None:
-        """Run the timer of ``channel``, or reschedule while it waits for a retry."""
+        """Run the timer of ``channel``, unless it waits for a retry."""
         self._run(channel, "timer", channel.tick, now)
 
     def _run(self, channel: Supervised, work: Work, run: Callable[[float], None], now: float) -> None:

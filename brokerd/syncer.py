@@ -1,9 +1,9 @@
-"""Writing to the disk, for a loss of power. A kill of the process loses nothing that was not synced.
+"""Syncs files to the disk, so that a power loss cannot remove them. A kill of the process loses no unsynced data.
 
-With ``--sync-every=1`` an acknowledgement waits for an ``fdatasync`` of everything written before it. Publishes that
-arrive while one runs share the next, whatever their topics. Otherwise a sync runs in the background after so many
-messages, or so much time. The journal is synced with the messages, and by itself if only it was written to. One worker
-thread syncs, one sync at a time.
+With ``--sync-every=1`` an acknowledgement waits for an ``fdatasync`` of everything written before it. Publishes to any
+topic that arrive during a sync share the next one. Otherwise a sync runs in the background after ``--sync-every``
+messages or ``--sync-timeout``. The journal is synced together with the messages, or alone if there are no new messages.
+One worker thread runs one sync at a time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from brokerd.log.segment import Segment
 
 MANY_FILES = 64
-"""From this many files on, the whole file system is synced; syncing thousands one by one takes many seconds."""
+"""From this many files on, whole file systems are synced: syncing thousands of files one by one takes many seconds."""
 DIRECTORIES = 3
-"""The directories above a segment whose names must be on the disk: its topic's, the one of topics, the data path."""
+"""Number of directories to sync for a new segment: its topic's, the directory of topics, and the data path."""
 
 logger = logging.getLogger("brokerd")
 
@@ -37,9 +37,9 @@ class Syncer:
     """Syncs the segments that were written to, and the journal with them.
 
     ``journal`` returns the journal's present files, and ``journal_bytes`` a number that changes with each record.
-    ``check_directory`` raises DataPathMoved if the files' paths lead to another directory, in any thread. ``failed`` is
-    called with each error. After DataPathMoved the same files are synced again later. After any other, nothing may be
-    acknowledged: the next fsync might not report what was lost.
+    ``check_directory`` raises DataPathMoved if the data path leads to another directory; any thread may call it.
+    ``failed`` is called with each error. After DataPathMoved the same files are synced again later. After any other
+    error nothing may be acknowledged, because the next fsync might not report what was lost.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Syncer:
         self._dirty: dict[Path, None] = {}
         """Segments that were written to and not synced since."""
         self._missed: dict[Path, None] = {}
-        """Segments that were not found because the data path was moved. No acknowledgement waits for them."""
+        """Segments of syncs that failed because the data path was moved. No acknowledgement waits for them any more."""
         self._directories: set[Path] = set()
-        """Directories whose names are not synced."""
+        """Directories that have new names since their last sync."""
         self._journals: set[Path] = set()
         """The journal's files at the last sync."""
         self._synced_journal_bytes = journal_bytes()
@@ -78,7 +78,7 @@ class Syncer:
         self._timer = self._loop.call_later(self._timeout_s, self._timed)
 
     def wrote(self, segment: Segment, messages: int) -> None:
-        """Note that messages were appended to ``segment``."""
+        """Record that messages were appended to ``segment``."""
         if segment.path is None:
             return
         self._dirty[segment.path] = None
@@ -98,7 +98,7 @@ class Syncer:
         """Call ``done`` once all that was written so far is on the disk, or with the error."""
         self._waiting.append(done)
         if not self._starting and self._running is None:
-            # At the end of the loop's turn: what else is read in it shares the sync
+            # At the end of this turn of the event loop, so that other input of the turn shares the sync.
             self._starting = True
             self._loop.call_soon(self._start)
 
@@ -114,7 +114,7 @@ class Syncer:
         await future
 
     async def close(self) -> None:
-        """Sync what is left and end the thread."""
+        """Sync the rest and end the thread. Raises OSError."""
         self._timer.cancel()
         if self._missed or not self.is_clean:
             await self.synced()
@@ -140,7 +140,7 @@ class Syncer:
 
     def _sync(self, segments: list[Path], directories: Iterable[Path], journal: Sequence[Path]) -> None:
         sync(segments, directories, journal)
-        self._check_directory()  # afterwards: the files of a directory that was moved look like consumed ones
+        self._check_directory()  # afterwards: in a moved directory, files are missing as if they had been removed
 
     def _done(
         self, future: asyncio.Future[None], paths: dict[Path, None], directories: set[Path], waiting: list[Done]
@@ -163,9 +163,9 @@ class Syncer:
 
 
 def sync(segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
-    """fdatasync segments with their side files, and the journal; then fsync the directories.
+    """fdatasync segments with their indexes, and the journal; then fsync the directories.
 
-    A file that no longer exists was consumed in the meantime. Raises OSError.
+    Files that no longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
     """
     files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
     files += [*journal, *directories]

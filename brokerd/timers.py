@@ -1,4 +1,4 @@
-"""One event loop timer for all channels: each schedules its next due time, and is called then, to the millisecond."""
+"""One event loop timer for all channels. Each schedules its next due time; the resolution is a millisecond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Handle(Protocol):
 
 
 class Ticking(Protocol):
-    """An owner of due times. ``wake_at`` belongs to the timers."""
+    """An owner of due times. Only the timers set ``wake_at``."""
 
     wake_at: float
 
@@ -41,7 +41,7 @@ class Timers(Generic[Owner]):
         self._order = 0
 
     def schedule(self, owner: Owner, when: float) -> None:
-        """Schedule ``tick`` for ``owner`` at ``when``, unless it is scheduled earlier already."""
+        """Schedule ``tick`` for ``owner`` at ``when``, unless it is already scheduled at that time or earlier."""
         if when >= owner.wake_at:
             return
         owner.wake_at = when
@@ -57,7 +57,7 @@ class Timers(Generic[Owner]):
         due = []
         while heap and heap[0][0] <= now:
             due.append(heapq.heappop(heap))
-        for when, _, owner in due:  # what these schedule, even for now, fires next time
+        for when, _, owner in due:  # times that these schedule, even ``now``, fire in the next call
             if owner.wake_at == when:  # otherwise it was called earlier, and this entry is stale
                 owner.wake_at = NEVER
                 self._tick(owner, now)

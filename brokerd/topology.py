@@ -24,7 +24,7 @@ class Locality(enum.IntEnum):
 
 
 class Placed(Protocol):
-    """A consumer, as its deliveries are ordered."""
+    """A consumer with a place in the order of deliveries."""
 
     @property
     def preference(self) -> Locality:
@@ -51,7 +51,7 @@ class Topology(NamedTuple):
         return cls(EXPERIMENT in settings.enable_experiment, settings.topology_region, settings.topology_zone)
 
     def locality(self, region: str, zone: str) -> Locality:
-        """How near a consumer is, as its deliveries are counted. Two empty zones are the same zone, as in nsqd."""
+        """How near a consumer is, for counting deliveries. Two empty zones are the same zone, as in nsqd."""
         if not self.enabled:
             return Locality.GLOBAL
         if zone == self.zone:
@@ -61,7 +61,7 @@ class Topology(NamedTuple):
         return Locality.GLOBAL
 
     def preference(self, region: str, zone: str) -> Locality:
-        """How near a consumer is, as it is served: an empty zone or region is never preferred."""
+        """How near a consumer is, for the order of deliveries. An empty zone or region is never preferred."""
         if self.enabled and self.zone and zone == self.zone:
             return Locality.ZONE
         if self.enabled and self.region and region == self.region:
@@ -69,7 +69,7 @@ class Topology(NamedTuple):
         return Locality.GLOBAL
 
     def take_next(self, ready: deque[Consumer]) -> tuple[Consumer, int]:
-        """Remove the next consumer to serve, one of the nearest. Also returns how many as near are left."""
+        """Remove and return the next consumer to serve, one of the nearest, and how many equally near ones are left."""
         if not self.enabled:
             return ready.popleft(), len(ready)
         nearest = max(consumer.preference for consumer in ready)
