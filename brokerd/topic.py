@@ -29,7 +29,7 @@ MPUB_LINE = ord("M")
 
 
 class Node(Protocol):
-    """The broker, as its topics need it."""
+    """The methods of the broker that its topics call."""
 
     def next_channel_number(self) -> int:
         """A number that no channel of this node has had."""
@@ -45,7 +45,7 @@ class Node(Protocol):
 
 
 class Topic:
-    """The rules of one topic."""
+    """A topic: publishing, the routing of messages to the channels, and the operations on the topic."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Topic:
 
     @property
     def depth(self) -> int:
-        """Messages that wait in the topic, for a channel or for the end of its pause."""
+        """Number of messages that wait in the topic, for a first channel or for the end of a pause."""
         return self.messages.depth
 
     @property
     def backend_depth(self) -> int:
-        """The part of ``depth`` that nsqd would keep on disk."""
+        """The part of ``depth`` that nsqd would store on disk."""
         return 0 if self.ephemeral else max(0, self.depth - self._runtime.mem_queue_size)
 
     @property
@@ -123,19 +123,25 @@ class Topic:
             self._publish(batch)
 
     def drops_of(self, count: int) -> bool:
-        """Tell whether an ephemeral topic would accept and drop some of ``count`` messages."""
+        """Return whether an ephemeral topic would accept ``count`` messages but drop some of them."""
         return self.ephemeral and self.depth + count > self._runtime.mem_queue_size
 
     def publish_messages(self, messages: memoryview, count: int, *, gap: int = 0) -> None:
-        """Publish, together, ``count`` × (``gap`` ignored bytes, ``size i32 | body``), whose sizes were checked."""
+        """Publish the messages of ``count`` × (``gap`` ignored bytes, ``size i32 | body``) as one batch.
+
+        The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
+        """
         self._publish(MessageBatch(messages, count, gap, self.messages.id_head, time.time_ns()))
 
     def publish_batches(self, commands: memoryview, count: int, messages: int, *, gap: int) -> None:
-        """Publish, together, the ``messages`` of ``count`` × (``gap`` ignored bytes, MPUB body)."""
+        """Publish the ``messages`` messages of ``count`` × (``gap`` ignored bytes, MPUB body) as one batch.
+
+        The caller has checked the sizes. Raises PublishFailed; nothing is stored then.
+        """
         self._publish(MpubBatch(commands, count, messages, gap, self.messages.id_head, time.time_ns()))
 
     def publish_deferred(self, commands: memoryview, count: int, body_bytes: int) -> None:
-        """Publish, together, the ``count`` commands of a DpubRun. Raises PublishFailed; nothing is stored then."""
+        """Publish the ``count`` commands of a DpubRun together. Raises PublishFailed; nothing is stored then."""
         batch = DpubBatch(commands, count, body_bytes, self.messages.id_head, time.time_ns())
         self._publish_deferred(batch, lambda: self.log.append_deferred(batch), delays=count)
 
@@ -172,7 +178,7 @@ class Topic:
     def _publish_deferred(
         self, batch: BodyBatch | DpubBatch, append: Callable[[], tuple[int, Segment]], *, delays: int
     ) -> None:
-        """Publish ``batch``, which has at most ``delays`` different delays in a row."""
+        """Publish ``batch``. ``delays`` is an upper bound on the number of its runs of messages with equal delays."""
         if not self._accepts(batch.count, batch.body_bytes):
             return
         if self.messages.is_routing:
@@ -187,9 +193,9 @@ class Topic:
         self._published()
 
     def _accepts(self, count: int, body_bytes: int) -> bool:
-        """Tell whether messages are stored. Otherwise they are counted and dropped. Raises PublishFailed."""
+        """Return whether the messages are to be stored. If not, they are counted and dropped. Raises PublishFailed."""
         if self.ephemeral and self.depth >= self._runtime.mem_queue_size:
-            self.message_count += count  # nsqd keeps such messages in memory only, and drops those beyond its limit
+            self.message_count += count  # as in nsqd, which keeps them in memory only and drops those above its limit
             self.message_bytes += body_bytes
             return False
         if self._storage.refusal is not None:
@@ -236,7 +242,7 @@ class Topic:
     # -- deferred publishes ---------------------------------------------------------------------------------------
 
     def _defer(self, first_seq: int, delays: bytes) -> None:
-        """Route deferred publishes to the channels, or keep their delays until messages are routed.
+        """Route deferred publishes to the channels, or keep their delays while the topic routes no messages.
 
         The deferral of a message begins when it is routed, as in nsqd.
         """
@@ -270,10 +276,11 @@ class Topic:
     ) -> None:
         """After a restart, rebuild the ranges that cursors skip: ``holes``, and the deferred publishes in the log.
 
-        Deferred publishes from ``deferred_end`` on are not routed yet and are routed now. The deferral of a batch with
-        a damaged commit record is lost; its messages that wait undelivered at or above a channel's cursor are skipped
-        as deferred ones. Delivered messages above the cursor, whose records were lost, are part of the backlog again.
-        ``retains_all``: finished messages may be needed too, because retention keeps them.
+        Deferred publishes from ``deferred_end`` on were not routed yet, and are routed now. If the commit record of a
+        batch is damaged, its deferral is lost; messages of it that a channel has set aside without attempts, at or
+        above its cursor, are skipped like deferred ones. Set-aside messages with attempts above the cursor, of which
+        records were lost, become part of the backlog again. With ``retains_all``, deferred publishes that all channels
+        have finished are included, because a rewind may need them.
         """
         messages = self.messages
         for start, stop in holes:
@@ -297,7 +304,7 @@ class Topic:
             for commit in deferred
             if commit.first_seq >= deferred_end and commit.first_seq not in messages.holes
         ]
-        # Messages below the routed end had gone to the channels and the record of it is lost: a pause does not apply.
+        # Those below the routed end had gone to the channels, but the record of it was lost: a pause does not apply.
         self._give_deferred(each for each in unrouted if each[0] < routed_end)
         messages.unrouted[:] = [each for each in unrouted if each[0] >= routed_end]
         self._route_deferred()
@@ -305,7 +312,7 @@ class Topic:
     # -- operators ------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Let new messages wait in the topic. Raises OSError."""
+        """Stop routing messages to the channels; new ones wait in the topic. Raises OSError."""
         if not self.paused:
             self.messages.require_room()
             self.paused = True
@@ -313,7 +320,7 @@ class Topic:
             self._journal(records.topic_paused(self.number, True, self.messages.routed_end))
 
     def unpause(self) -> None:
-        """Let messages go to the channels again. Raises OSError."""
+        """Route messages to the channels again. Raises OSError."""
         if self.paused:
             self.messages.require_room()
             self.paused = False
@@ -321,7 +328,7 @@ class Topic:
             self._resume()
 
     def suspend_routing(self) -> None:
-        """Let the messages of a new topic wait until ``resume_routing``, while nsqlookupd is asked for its channels."""
+        """Keep messages in a new topic until ``resume_routing``, while nsqlookupd is queried for its channels."""
         self._routing_suspended = True
         self._update_routing()
 
@@ -351,7 +358,7 @@ class Topic:
         self.messages.release()
 
     def unmap_if_idle(self) -> None:
-        """Called periodically: close and unmap all files if nothing was published or delivered since the last call."""
+        """Close and unmap all files if nothing was published or delivered since the last call. Called periodically."""
         self.messages.unmap_if_idle()
 
     # -- disk space -----------------------------------------------------------------------------------------------
@@ -362,13 +369,13 @@ class Topic:
         return self.messages.oldest_spare
 
     def remove_oldest_spare(self) -> None:
-        """Remove the oldest segment."""
+        """Remove the oldest segment, even if messages in it are needed."""
         self.log.remove_oldest()
 
     # -- channels -------------------------------------------------------------------------------------------------
 
     def channel(self, name: str) -> Channel:
-        """Return the channel, created if needed. The first one gets what waits in the topic. Raises OSError."""
+        """Return the channel; create it if needed. The first one receives what waits in the topic. Raises OSError."""
         channel = self.channels.get(name)
         if channel is None:
             if not is_ephemeral(name):
@@ -416,14 +423,15 @@ class Topic:
             self._node.delete_topic(self.name)
 
     def client_left(self, channel: Channel) -> None:
-        """A client of ``channel`` disconnected: delete an ephemeral channel that has no other client."""
+        """Delete ``channel`` if it is ephemeral and its last client has disconnected."""
         if is_ephemeral(channel.name) and not channel.clients and self.channels.get(channel.name) is channel:
             self.delete_channel(channel.name)
 
     def detach(self) -> None:
         """Disconnect the clients of a deleted topic.
 
-        Remaining references (a timer, a response from nsqlookupd) find no channels and journal nothing.
+        Code that still refers to the topic, such as a timer or a query to nsqlookupd, finds no channels, and nothing is
+        journalled.
         """
         for channel in self.channels.values():
             channel.close()
@@ -436,6 +444,6 @@ class Topic:
         self._update_routing()
 
     def _journal_routed(self) -> None:
-        """Journal the routed messages of a topic with ephemeral channels only, which journal nothing themselves."""
+        """Journal the routing of messages if all channels are ephemeral, because these have no journal records."""
         if self._only_ephemeral and self.messages.is_routing:
             self._journal(records.topic_passed(self.number, self.messages.routed_end))

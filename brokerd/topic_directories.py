@@ -28,7 +28,7 @@ logger = logging.getLogger("brokerd")
 
 
 class TopicDirectory(NamedTuple):
-    """A directory whose name is a topic's. ``deleted`` is true for one that is being removed."""
+    """A directory with the name of a topic's directory. ``deleted`` is true if it is being removed."""
 
     path: Path
     name: str
@@ -37,7 +37,7 @@ class TopicDirectory(NamedTuple):
 
     @classmethod
     def at(cls, path: Path) -> TopicDirectory | None:
-        """Parse a path's name. None if it is not a directory or not named as a topic's."""
+        """Parse the name of a path. None if it is not a directory, or its name is not that of a topic's directory."""
         match = _NAME.fullmatch(path.name)
         if match is None or path.is_symlink() or not path.is_dir():
             return None
@@ -59,13 +59,13 @@ class Verdict(enum.Enum):
     NOT_DELETED = enum.auto()
     """The directory of a topic whose deletion began but was not recorded."""
     UNUSED = enum.auto()
-    """Created for a topic that was then not recorded, or by an interrupted import, which is repeated."""
+    """Created for a topic that was never recorded, or by an interrupted import, which starts again."""
     STRANGER = enum.auto()
     """Not created by the broker."""
 
 
 class Found(NamedTuple):
-    """An entry in the directory of topics. ``reason`` is why a directory named as a topic's is foreign."""
+    """An entry in the directory of topics. ``reason`` says why a directory with the name of a topic's is foreign."""
 
     path: Path
     verdict: Verdict
@@ -84,7 +84,7 @@ class TopicDirectories:
         return self._path / f"{name}.{number}"
 
     def create(self, number: int, name: str) -> Path:
-        """Create a topic's directory. Raises FileExistsError if its name is taken, and OSError."""
+        """Create a topic's directory. Raises FileExistsError if the name is in use, and other OSErrors."""
         path = self.path_of(number, name)
         try:
             path.mkdir()
@@ -103,7 +103,7 @@ class TopicDirectories:
         return doomed
 
     def survey(self, state: NodeState, *, import_interrupted: bool = False) -> list[Found]:
-        """Classify each entry against the state of the node. Changes nothing; raises OSError."""
+        """Classify each entry by comparing it with the state of the node. Changes nothing. Raises OSError."""
         if not self._path.exists():
             return []
         known = {self.path_of(topic.number, topic.name): topic for topic in state.topics.values()}
@@ -130,7 +130,7 @@ class TopicDirectories:
         return found
 
     def _is_created_again(self, topic: TopicState) -> bool:
-        """Tell whether a newer directory has this name: the records of the deletion and the new creation are lost."""
+        """Return whether a directory for a newer topic of this name exists, whose creation record was lost."""
         found = (TopicDirectory.at(path) for path in self._path.glob(f"{topic.name}.*"))
         return any(
             each is not None and each.name == topic.name and each.number > topic.number and not each.deleted
@@ -159,10 +159,10 @@ class TopicDirectories:
         return (Verdict.UNUSED if importing or not files.segments else Verdict.UNRECORDED), ""
 
     def settle(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
-        """Reconcile topics and directories, because a crash may have changed only one of them.
+        """Make the state and the directories agree, because a crash may have changed only one of them.
 
-        A topic whose record was lost is restored without channels, so that its messages can be read. Returns the
-        directories to remove. Raises OSError.
+        A topic whose record was lost is restored without channels, so that its messages can be read. Foreign entries
+        are logged. Returns the directories to remove. Raises OSError.
         """
         doomed = []
         for path, verdict, directory, reason in self.survey(state, import_interrupted=import_interrupted):
@@ -189,7 +189,7 @@ def step_over(path: Path, reason: str = "") -> None:
 
 
 def _files(path: Path) -> LogFiles | None:
-    """The contents of a directory; None without permission."""
+    """The contents of a directory; None if the broker has no permission to read it."""
     try:
         return LogFiles.of(path)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""A topic's messages: its log, and which of them are routed, skipped, lost or no longer needed."""
+"""A topic's messages: its log, and the ranges of it that are routed, skipped, lost or still needed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from brokerd.storage import Storage
 
 KEPT_IN_MEMORY = 2
-"""Newest segments that an ephemeral topic keeps; needed messages of older ones are copied."""
+"""Number of newest segments that an ephemeral topic keeps; needed messages in older ones are copied."""
 RELEASE_EVERY_S = 1.0
-"""With a retention period, the shortest time between two checks for expired segments."""
+"""With ``--retention``, the shortest time between two checks for expired segments."""
 ID = slice(18, 34)
-"""The id in a message frame."""
+"""The bytes of the id in a message frame."""
 
 
 class Reader(Protocol):
-    """A channel, as the log of its topic needs it."""
+    """The part of a channel that the log of its topic uses."""
 
     gone: bool
 
@@ -44,11 +44,14 @@ class Reader(Protocol):
         ...
 
     def undelivered_between(self, start: int, end: int) -> Iterator[int]:
-        """The set-aside messages from ``start`` to ``end`` that are not in flight."""
+        """Yield the set-aside messages in ``[start, end)`` that are not in flight."""
         ...
 
     def copy_below(self, end: int, frames: dict[int, bytes]) -> None:
-        """Copy the needed messages below ``end``, except the backlog. ``frames`` has the copies made so far."""
+        """Copy the frames of the unfinished messages below ``end`` that the cursor has passed.
+
+        ``frames`` has the copies that other channels have made; new ones are added to it.
+        """
         ...
 
     def forget(self, lost: Ranges) -> None:
@@ -60,7 +63,7 @@ class Unrouted(list[tuple[int, int, int]]):
     """``(first seq, count, delay in ms)`` of the deferred publishes that have not gone to the channels, in order."""
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Their ranges from ``start`` to ``end``."""
+        """Yield the parts of their ranges that are in ``[start, end)``."""
         for first, count, _ in self:
             if first < end and start < first + count:
                 yield max(first, start), min(first + count, end)
@@ -90,7 +93,7 @@ class TopicLog:
         self.skipped = Ranges()
         """The messages that cursors skip: holes and deferred publishes."""
         self.holes = Ranges()
-        """The emptied or unreadable messages that some channel still has to skip."""
+        """The emptied or unreadable messages, as long as some channel has not passed them."""
         self.unrouted = Unrouted()
         self.is_routing = False
         """True while messages go to the channels as they are published."""
@@ -111,22 +114,22 @@ class TopicLog:
 
     @property
     def routed_end(self) -> int:
-        """Messages below it have gone to the channels; those from there on wait in the topic."""
+        """Messages below this number have gone to the channels; those at or above it wait in the topic."""
         return self.log.next_seq if self.is_routing else self._routed_end
 
     @property
     def deferred_end(self) -> int:
-        """Deferred publishes below it have gone to the channels."""
+        """Deferred publishes below this number have gone to the channels."""
         return self.unrouted[0][0] if self.unrouted else self.log.next_seq
 
     def set_routing(self, is_routing: bool) -> None:
-        """Let messages go to the channels from now on, or let them wait in the topic."""
+        """Set whether messages go to the channels from now on, or wait in the topic."""
         if is_routing != self.is_routing:
             self._routed_end, self.is_routing = self.routed_end, is_routing
 
     @property
     def depth(self) -> int:
-        """Messages that wait in the topic."""
+        """Number of messages that wait in the topic."""
         start, end = self.routed_end, self.log.next_seq
         return end - start - self.holes.count_between(start, end)
 
@@ -140,7 +143,7 @@ class TopicLog:
         return None if timestamp is None else max(0, now_ns - timestamp)
 
     def empty(self) -> int:
-        """Make a hole of the messages that wait in the topic. Returns the length of the hole."""
+        """Drop the messages that wait in the topic: their range becomes a hole. Returns the length of the hole."""
         start, end = self.routed_end, self.log.next_seq
         self.unrouted.clear()
         self.skipped.add(start, end)
@@ -150,7 +153,7 @@ class TopicLog:
         return end - start
 
     def deferred_between(self, start: int, end: int) -> Iterator[int]:
-        """The deferred publishes from ``start`` to ``end`` that cursors skip, without those that were emptied."""
+        """Yield the deferred publishes in ``[start, end)`` that cursors skip, without those that were emptied."""
         while (skip := self.skipped.next_from(start)) is not None and skip[0] < end:
             for seq in range(max(start, skip[0]), min(end, skip[1])):
                 if seq not in self.holes:
@@ -160,7 +163,7 @@ class TopicLog:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def is_former_id_head(self, message_id: bytes, head: int) -> bool:
-        """Tell whether ids with this one's first digits were assigned to messages under another node id."""
+        """Return whether the first digits of this id are those of messages published under another node id."""
         id_head = message_id[:6]
         if id_head == self.id_head or id_head in self._former_id_heads:
             return id_head != self.id_head
@@ -172,7 +175,7 @@ class TopicLog:
         return True
 
     def check_batches(self, segment: Segment, seq: int) -> None:
-        """Check batches that were written before this process started, before delivery. Damaged ones are lost."""
+        """Check the batches around ``seq`` that an earlier process wrote. Damaged ones are recorded as lost."""
         for commit in segment.damaged_below(seq):
             self._lose(commit.first_seq, commit.next_seq, f"damaged in {segment.path}")
 
@@ -223,7 +226,7 @@ class TopicLog:
                 reader.forget(lost)
 
     def lose_batch_of(self, seq: int) -> None:
-        """Give up message ``seq`` and the others of its batch, which are damaged or missing."""
+        """Record as lost message ``seq`` and the rest of its batch, which are damaged or missing."""
         start, end = self.log.batch_of(seq)
         self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
 
@@ -239,7 +242,7 @@ class TopicLog:
         self.unrouted[:] = [each for each in self.unrouted if not start <= each[0] < end]
 
     def _undelivered(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The ranges that some channel, or the topic itself, still has to deliver. Messages in flight are delivered."""
+        """Yield the ranges that some channel, or the topic itself, still has to deliver, without messages in flight."""
         at = max(start, min([self.routed_end, *(reader.head for reader in self._readers.values())]))
         while at < end:
             first, stop = self.skipped.next_from(at) or (end, end)
@@ -254,7 +257,7 @@ class TopicLog:
     # -- storage --------------------------------------------------------------------------------------------------
 
     def require_room(self, nbytes: int = CHANGE_BYTES, *, of_messages: bool = False) -> None:
-        """Make sure that the journal has room for the records of a change. Raises OSError."""
+        """Check, before a change, that the journal has room for its records. Raises OSError."""
         if not self.ephemeral:
             self._storage.require_room(nbytes, of_messages=of_messages)
 
@@ -267,7 +270,7 @@ class TopicLog:
         """Remove the segments that no channel needs and that retention does not keep."""
         if not self.ephemeral and self._storage.retention is not None:
             now = self._now()
-            if now < self._release_from:  # otherwise checked on each FIN while retention keeps a segment
+            if now < self._release_from:  # without this limit, each FIN would check the segments that retention keeps
                 return
             self._release_from = now + RELEASE_EVERY_S
         slowest = self._slowest
@@ -285,7 +288,7 @@ class TopicLog:
             self._losses.drop_below(low)
 
     def copy_old(self) -> None:
-        """Copy the messages in flight or deferred that are in old segments of an ephemeral topic, and release those."""
+        """Copy the unfinished messages in old segments of an ephemeral topic, then remove these segments."""
         if len(self.log.segments) > KEPT_IN_MEMORY:
             end, frames = self.log.segments[-KEPT_IN_MEMORY].first_seq, dict[int, bytes]()
             for reader in self._readers.values():
@@ -299,9 +302,9 @@ class TopicLog:
         return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None
 
     def unmap_if_idle(self) -> None:
-        """Called periodically: close and unmap all files if nothing was published or delivered since the last call.
+        """Close and unmap all files if nothing was published or delivered since the last call. Called periodically.
 
-        If no message is needed any more, the newest segment's space is freed too.
+        If no message is needed any more, the space of the segments is freed too.
         """
         if self._storage.retention is not None:
             self.release()

@@ -1,12 +1,12 @@
 """Checkpoints: the whole state of a node at one position in its journals.
 
 ``checkpoint`` is the newest, ``checkpoint.previous`` the one before it. The previous one stays, with all later
-journals, until the next has been written, so that damage to the newest loses no data.
+journals, until the next one is written, so that damage to the newest loses no data.
 
-Layout: a header (:mod:`brokerd.file_header`); 16 hex digits, the XXH3-64 of everything behind the space that follows
-them; a line ``<generation> <offset>``; the state in lines of JSON. A file of format 0 has no header, and the oldest
-ones have ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written to a temporary file, synced,
-read back, and renamed.
+Layout: a header (:mod:`brokerd.file_header`); 16 hex digits and a space; a line ``<generation> <offset>``; the state in
+lines of JSON. The digits are the XXH3-64 of everything after the space. A file of format 0 has no header, and the
+oldest ones have ``<XXH3-64 of the JSON> <generation>`` as the first line. A checkpoint is written to a temporary file,
+synced, read back, and renamed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Position(NamedTuple):
 
 
 class Damaged(Exception):
-    """A checkpoint that cannot be read; the text names the file and the reason."""
+    """A checkpoint cannot be read; the text has the file and the reason."""
 
 
 def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
@@ -59,7 +59,7 @@ def read_checkpoint(path: Path) -> tuple[NodeState, Position]:
 
 
 def position_of(path: Path) -> Position | None:
-    """The position in a checkpoint's first line; None if there is none. The rest is not read."""
+    """The position in a checkpoint; None if it cannot be read. Only the first line is read."""
     with contextlib.suppress(OSError, ValueError), path.open("rb") as file:
         head = file.read(HEADER_BYTES + 100)
         line = head[data_start(head) :].partition(b"\n")[0]
@@ -71,7 +71,7 @@ def position_of(path: Path) -> Position | None:
 def write_checkpoint(directory: Path, state: NodeState, position: Position, *, keep_newest: bool) -> None:
     """Replace the newest checkpoint. With ``keep_newest`` the replaced one becomes the previous one.
 
-    Raises OSError; the newest is then unchanged, or has become the previous one if the error came between the renames.
+    Raises OSError. The newest is then unchanged, or was renamed to the previous one if the second rename failed.
     """
     new = directory / NEW
     digest = xxh3_64()
@@ -96,7 +96,10 @@ def write_checkpoint(directory: Path, state: NodeState, position: Position, *, k
 
 
 def _prove(path: Path) -> None:
-    """Verify a checkpoint, from the disk if the system drops its cached pages. Raises OSError if it differs."""
+    """Read a checkpoint back and verify its checksum. Raises OSError if it does not match.
+
+    The system is asked to drop the cached pages first, so that the file is read from the disk.
+    """
     digest = xxh3_64()
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

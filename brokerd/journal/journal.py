@@ -1,11 +1,11 @@
 """The journal: each change of state is appended to the file ``journal.<generation>`` as it happens.
 
 A journal is a preallocated, mapped file: a header (:mod:`brokerd.file_header`), ``length u32 | check u32 | record`` for
-each record, zeros. ``check`` is the low half of the record's XXH3-64. A file of format 0 has no header. The mapping
-keeps every record when the process is killed. When a journal is full, the next generation begins in a file that was
-allocated when this one was half full. At the end of that turn of the event loop, when no change is half made, the
-node's whole state becomes a new checkpoint (:mod:`brokerd.journal.checkpoint`). If that fails for want of space, the
-older journals stay: recovery reads the checkpoint and then every later record.
+each record, zeros. ``check`` is the low half of the record's XXH3-64. A file of format 0 has no header. Because the
+file is mapped, every record is kept when the process is killed. When a journal is full, the next generation begins in
+a file that was allocated when this one was half full. At the end of that turn of the event loop, when no change is
+half done, the whole state of the node is written to a new checkpoint (:mod:`brokerd.journal.checkpoint`). If the disk
+has no space for it, the older journals stay: recovery reads the last checkpoint and then every later record.
 
 When journal and disk are both full, records about messages are dropped. Replay then redelivers messages but loses none:
 operations that depend on a record reserve room first (:meth:`Journal.require`) and are refused if there is none.
@@ -34,25 +34,25 @@ RETRY_S = 1.0
 """Delay before a retry after the disk was full; longer if a snapshot of the state takes long."""
 
 PAUSES_PER_SNAPSHOT = 20
-"""Lower bound on that delay, as a multiple of the time that a snapshot takes."""
+"""Lower bound on the delay before a retry, as a multiple of the time that a snapshot takes."""
 CHANGE_BYTES = 256
 """Upper bound on the size of the records of one change of a topic or channel, heads included."""
 _RESERVED = 16
-"""One part in this many of a journal is reserved for changes of topics and channels."""
+"""The last 1/16 of a journal is reserved for changes of topics and channels."""
 _HEADER = WRITTEN[JOURNAL.kind]
 _DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 Background = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
-"""Runs the first function in a thread, then the second in the journal's own, with the error or None."""
+"""Runs the first function in another thread, then the second in the journal's thread, with the error or None."""
 
 
 def room_for(changes: Iterable[bytes]) -> int:
-    """The bytes that records take in a journal, with their heads."""
+    """The bytes that records take in a journal, including their heads."""
     return sum(RECORD_HEAD.size + len(record) for record in changes)
 
 
 def room_for_waiting(ranges: int) -> int:
-    """An upper bound on the bytes that ``waiting_ranges`` records of so many ranges take, with their heads."""
+    """An upper bound on the bytes that the ``waiting_ranges`` records of ``ranges`` ranges take, including heads."""
     count = ranges // records.WAITING_RANGES_IN_A_RECORD + 1
     return ranges * records.WAITING_RANGE.size + count * (records.CHANNEL.size + RECORD_HEAD.size)
 
@@ -66,7 +66,7 @@ class Journal:
 
     ``snapshot`` returns the node's whole state; ``failed`` is called with each disk error. ``call_soon`` runs a
     function after the current change is complete, ``call_later`` after a number of seconds. ``check_directory`` raises
-    OSError if the path leads to another directory by now, into which nothing is written.
+    OSError if the path leads to another directory; no checkpoint is then written.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class Journal:
         check_directory: Callable[[], None] = lambda: None,
         tolerates_full_disk: bool = True,
     ) -> None:
-        """Continue after what recovery ``found``, and write a checkpoint of the present state.
+        """Continue the journal that recovery ``found``, and write a checkpoint of the present state.
 
-        Raises OSError. A full disk raises only for a new data path, or without ``tolerates_full_disk``.
+        Raises OSError. A full disk is an error only for a new data path, or without ``tolerates_full_disk``.
         """
         self._directory = directory
         self._snapshot = snapshot
@@ -97,7 +97,7 @@ class Journal:
         self._generation = found.end.generation
         self._capacity = self._offset = self._limit = 0
         self._before = 0
-        """Bytes in the journals before this one."""
+        """Bytes of records in the previous journals of this process."""
         self._checkpointed_at = 0
         self._newest, self._previous = found.newest, found.previous
         self._behind = True
@@ -107,7 +107,7 @@ class Journal:
         self._has_gap = False
         """Records were dropped since this generation began."""
         self._stuck: OSError | None = None
-        """Why the next generation could not begin."""
+        """Why the next generation cannot begin; None if it can."""
         self._error: OSError | None = None
         self._ticket = self._written_ticket = 0
         self._due = self._writing = self._closed = False
@@ -135,7 +135,7 @@ class Journal:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             size = max(JOURNAL_BYTES, os.fstat(fd).st_size)
-            with contextlib.suppress(OSError):  # a full disk would raise SIGBUS on an unallocated page
+            with contextlib.suppress(OSError):  # on a full disk, writing to an unallocated page would raise SIGBUS
                 os.posix_fallocate(fd, 0, size)
                 map_ = mmap.mmap(fd, size)
                 start = data_start(map_[:HEADER_BYTES])
@@ -153,12 +153,12 @@ class Journal:
             self.checkpoint()
 
     def write_in_background(self, background: Background) -> None:
-        """From now on write checkpoints with ``background(work, done)``, so that clients do not wait for them."""
+        """Write checkpoints with ``background(work, done)`` from now on, so that clients do not wait for them."""
         self._in_background = background
 
     @property
     def paths(self) -> list[Path]:
-        """The journals that a recovery would read: the current one, and the older ones since the newest checkpoint."""
+        """The journals since the newest checkpoint, which a recovery would read."""
         first = self._generation if self._newest is None else self._newest.generation
         return [self._path(number) for number in range(max(1, first), self._generation + 1)]
 
@@ -169,7 +169,7 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """Bytes written by this process and, in the journal that it continued, before it."""
+        """Bytes written by this process, including the earlier contents of the journal that it continued."""
         return self._before + self._offset
 
     @property
@@ -185,13 +185,13 @@ class Journal:
     # -- records --------------------------------------------------------------------------------------------------
 
     def append(self, record: bytes) -> None:
-        """Append a record. With journal and disk full, droppable records are dropped, and ``failed`` is called."""
+        """Append a record. If journal and disk are full, droppable records are dropped, and ``failed`` is called."""
         if self._offset + RECORD_HEAD.size + len(record) > self._limit and not self._make_room(record):
             return
         self._put(record)
 
     def require(self, nbytes: int, *, of_messages: bool = False) -> None:
-        """Make sure that the next records, of ``nbytes`` with their heads, can be appended.
+        """Check that the next records, of ``nbytes`` with their heads, can be appended. May begin the next generation.
 
         Raises OSError if they cannot; for records ``of_messages``, also if any was dropped since the last checkpoint.
         """
@@ -229,7 +229,7 @@ class Journal:
         return False
 
     def _mark_gap(self) -> bool:
-        """Say in the journal that records are missing from here on. False if it has no room for that."""
+        """Append a record that marks a gap: later records are missing. False if there is no room for it."""
         mark = records.journal_begun(self._generation, is_complete=False, previous_end=0)
         if self._offset + RECORD_HEAD.size + len(mark) > self._capacity:
             return False
@@ -249,7 +249,7 @@ class Journal:
         self._limit = max(0, min(self._capacity // 2, self._soft_end))
 
     def _switch(self, nbytes: int = 0) -> None:
-        """Begin the next generation, with room for ``nbytes``. Raises OSError; the present one then stays in use."""
+        """Begin the next generation, with room for ``nbytes``. Raises OSError; the old journal then stays in use."""
         generation = next_generation(self._directory, self._generation)
         if self._spare is not None and nbytes > len(self._spare) // 2:
             self._spare.close()
@@ -270,7 +270,7 @@ class Journal:
         if self._stuck is None:
             self._call_later(self._pause_s, self._retry)
         self._stuck = self._error = error
-        self._limit = min(self._limit, self._offset)  # no record about messages may follow a dropped one
+        self._limit = min(self._limit, self._offset)  # no record about messages may be appended after a dropped one
 
     def _retry(self) -> None:
         if self._closed or self._stuck is None:
@@ -280,7 +280,7 @@ class Journal:
             self._switch()
         except OSError as error:
             self._fail(error)
-            self._checkpoint_soon()  # it removes older journals, which frees enough space for the next
+            self._checkpoint_soon()  # a checkpoint removes older journals, which frees enough space for the next
 
     def _allocate_spare(self) -> None:
         if self._spare is None:
@@ -308,7 +308,7 @@ class Journal:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Write the whole state now; no change may be half made. Raises OSError, with nothing lost."""
+        """Write a checkpoint now. No change may be half done. Raises OSError, with nothing lost."""
         self._take()()
         self._checkpointed()
 
@@ -324,7 +324,7 @@ class Journal:
 
         def write() -> None:
             with self._lock:
-                if ticket > self._written_ticket:  # otherwise a later one has been written
+                if ticket > self._written_ticket:  # otherwise a later snapshot has been written
                     self._replace_checkpoint(state, position)
                     self._written_ticket, self._checkpointed_at = ticket, taken_at
 
@@ -332,7 +332,7 @@ class Journal:
 
     def _replace_checkpoint(self, state: NodeState, position: Position) -> None:
         self._check_directory()
-        # It is missing if it was deleted, or if the last attempt failed after it had become the previous one.
+        # The newest is missing if it was deleted, or if the last attempt failed after renaming it to the previous one.
         keep_newest = self._newest is not None and (self._directory / CHECKPOINT).exists()
         write_checkpoint(self._directory, state, position, keep_newest=keep_newest)
         self._previous = self._newest if keep_newest else position_of(self._directory / PREVIOUS)
@@ -349,7 +349,7 @@ class Journal:
 
     def _begin_checkpoint(self) -> None:
         due, self._due = self._due, False
-        if not due or self._closed or self._writing:  # the next generation requests its own
+        if not due or self._closed or self._writing:  # the next generation will request another checkpoint
             return
         write = self._take()
         if self._in_background is not None:

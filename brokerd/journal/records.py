@@ -1,7 +1,8 @@
 """The records of a journal: changes of state, as bytes.
 
-Each is ``kind u8`` and its fields, big-endian. Topics and channels are named by their numbers on this node; a channel's
-number is unique among all channels. A sequence number is a topic's. Times are nanoseconds of :mod:`brokerd.clock`.
+Each is ``kind u8`` and its fields, big-endian. Topics and channels are identified by their numbers on this node; a
+channel's number is unique among all channels. Sequence numbers count the messages of a topic. Times are the kept
+nanoseconds of :mod:`brokerd.clock`.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ TOPIC_PASSED: Final = 18
 TOPIC_NUMBER_TAKEN: Final = 19
 KINDS: Final = range(TOPIC_CREATED, TOPIC_NUMBER_TAKEN + 1)
 OF_MESSAGES: Final = frozenset((DELIVERED, FINISHED, WAITING, SKIPPED, WAITING_RANGES))
-"""The kinds that describe messages of one channel, whose number follows the kind."""
+"""The kinds that describe messages of one channel. The channel's number follows the kind."""
 DROPPABLE: Final = OF_MESSAGES | {TOPIC_ROUTED, TOPIC_PASSED, CHANNEL_REWOUND}
-"""The kinds that are dropped while journal and disk are full. After one was dropped, none is written until the next
-checkpoint, so that replay redelivers some messages but loses none."""
+"""The kinds that are dropped while journal and disk are full. After one was dropped, none of them is written until the
+next checkpoint, so that replay redelivers some messages but loses none."""
 
 TOPIC_HEAD = struct.Struct(">BHQ")
 TOPIC = struct.Struct(">BH")
@@ -54,37 +55,37 @@ OFFSET = struct.Struct(">Bq")
 
 
 def topic_created(number: int, routed_end: int, name: str) -> bytes:
-    """A topic; messages from ``routed_end`` on have gone to no channel yet."""
+    """A topic was created. Messages from ``routed_end`` on have gone to no channel yet."""
     return TOPIC_HEAD.pack(TOPIC_CREATED, number, routed_end) + name.encode()
 
 
 def topic_deleted(number: int) -> bytes:
-    """A topic is gone with its channels and messages."""
+    """A topic was deleted, with its channels and messages."""
     return TOPIC.pack(TOPIC_DELETED, number)
 
 
 def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
-    """A topic is paused or not; messages from ``routed_end`` on have gone to no channel yet."""
+    """A topic was paused or unpaused. Messages from ``routed_end`` on have gone to no channel yet."""
     return TOPIC_GATE.pack(TOPIC_PAUSED, number, paused, routed_end)
 
 
 def topic_emptied(number: int, start: int, end: int) -> bytes:
-    """The messages from ``start`` to ``end``, which had gone to no channel, are dropped."""
+    """A topic was emptied: the messages ``[start, end)``, which had gone to no channel, were dropped."""
     return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
 
 
 def topic_routed(number: int, end: int) -> bytes:
-    """The deferred publishes below ``end`` have gone to the channels, which keep them by themselves now."""
+    """The deferred publishes below ``end`` have gone to the channels, which have records of them."""
     return TOPIC_HEAD.pack(TOPIC_ROUTED, number, end)
 
 
 def channel_created(topic: int, number: int, head: int, name: str) -> bytes:
-    """A channel that begins at message ``head``."""
+    """A channel was created. Its first message is ``head``."""
     return CHANNEL_HEAD.pack(CHANNEL_CREATED, topic, number, head) + name.encode()
 
 
 def channel_deleted(number: int, routed_end: int) -> bytes:
-    """A channel is gone; ``routed_end`` is its topic's from now on, which matters if it was the last."""
+    """A channel was deleted. ``routed_end`` is that of its topic from now on; needed if it was the last channel."""
     return CHANNEL_GATE.pack(CHANNEL_DELETED, number, routed_end)
 
 
@@ -94,62 +95,62 @@ def channel_paused(number: int, paused: bool) -> bytes:
 
 
 def channel_emptied(number: int, head: int) -> bytes:
-    """All messages of a channel are dropped; it continues at ``head``."""
+    """A channel was emptied: all its messages were dropped, and it continues at ``head``."""
     return CHANNEL_GATE.pack(CHANNEL_EMPTIED, number, head)
 
 
 def channel_rewound(number: int, head: int, forgotten: Iterable[tuple[int, int]]) -> bytes:
-    """A channel continues at ``head``. Its state of the messages in ``(first seq, count)`` ranges is dropped."""
+    """A channel was rewound to ``head``. Its state of the messages in the ``(first seq, count)`` ranges was dropped."""
     return CHANNEL_GATE.pack(CHANNEL_REWOUND, number, head) + b"".join(RANGE.pack(*each) for each in forgotten)
 
 
 def delivered(number: int, head: int) -> bytes:
-    """All messages below ``head`` were delivered or stepped over."""
+    """All messages below ``head`` were delivered or skipped."""
     return CHANNEL_GATE.pack(DELIVERED, number, head)
 
 
 def finished(number: int, ranges: Sequence[tuple[int, int]]) -> bytes:
-    """The messages of ``(first seq, count)`` ranges are finished."""
+    """The messages in the ``(first seq, count)`` ranges were finished."""
     if len(ranges) == 1:  # five times as fast
         return CHANNEL_RANGE.pack(FINISHED, number, *ranges[0])
     return CHANNEL.pack(FINISHED, number) + b"".join(RANGE.pack(first, count) for first, count in ranges)
 
 
 def skipped(number: int, first: int, count: int) -> bytes:
-    """``head`` stepped over messages that it must not deliver."""
+    """The cursor skipped ``count`` messages from ``first`` on, which must not be delivered."""
     return CHANNEL_RANGE.pack(SKIPPED, number, first, count)
 
 
 def waiting(number: int, seq: int, attempts: int, due_ns: int) -> bytes:
-    """A message is to be delivered again after ``attempts`` deliveries; at ``due_ns``, or 0 for at once."""
+    """A message that had ``attempts`` deliveries waits for another one, at ``due_ns``; 0 means at once."""
     return CHANNEL_MESSAGE.pack(WAITING, number, seq, attempts, due_ns)
 
 
 def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
-    """As ``waiting``, in as many records as needed, for packed ranges of ``first seq | count | attempts | due ns``."""
+    """As ``waiting``, for packed ranges of ``first seq | count | attempts | due ns``, in as many records as needed."""
     step = WAITING_RANGE.size * WAITING_RANGES_IN_A_RECORD
     for start in range(0, len(ranges), step):
         yield CHANNEL.pack(WAITING_RANGES, number) + ranges[start : start + step]
 
 
 def topic_passed(number: int, routed_end: int) -> bytes:
-    """Messages below ``routed_end`` have gone to channels that do not survive a restart."""
+    """Messages below ``routed_end`` have gone to ephemeral channels, which do not survive a restart."""
     return TOPIC_HEAD.pack(TOPIC_PASSED, number, routed_end)
 
 
 def topic_number_taken(number: int) -> bytes:
-    """An ephemeral topic has this number, which message ids contain. No later topic may have it."""
+    """An ephemeral topic was created with this number, which its message ids contain. No later topic may have it."""
     return TOPIC.pack(TOPIC_NUMBER_TAKEN, number)
 
 
 def journal_begun(generation: int, *, is_complete: bool, previous_end: int) -> bytes:
-    """The start of a generation's journal. The previous journal ends at byte ``previous_end``, 0 if unknown.
+    """The first record of a journal. The records of the previous one end at byte ``previous_end``; 0 if unknown.
 
-    ``is_complete`` is false if records were dropped before this one.
+    ``is_complete`` is false if records were dropped before this one. Such a record also marks a gap within a journal.
     """
     return BEGUN.pack(JOURNAL_BEGUN, generation, is_complete, previous_end)
 
 
 def clock(wall_offset_ns: int) -> bytes:
-    """The wall clock was stepped: from now on it is so far from the monotonic one."""
+    """The wall clock was stepped. ``wall_offset_ns`` is its new offset from the monotonic clock."""
     return OFFSET.pack(CLOCK, wall_offset_ns)

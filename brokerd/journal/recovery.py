@@ -28,7 +28,7 @@ MAX_RECORD_BYTES = 1024 * 1024
 _NAME = re.compile(r"journal\.(0|[1-9][0-9]*)")
 FILES = re.compile(rf"{re.escape(CHECKPOINT)}|{re.escape(PREVIOUS)}|{re.escape(NEW)}|{_NAME.pattern}")
 """The names of all files of journal and checkpoints."""
-# A possible start of a record: a length of up to MAX_RECORD_BYTES, any check, and a known kind.
+# Matches where a record may begin: a length of up to MAX_RECORD_BYTES, any check, and a known kind.
 _CANDIDATE = re.compile(rb"(?=\0[\0-\x10].{6}[%b-%b])" % (bytes([KINDS[0]]), bytes([KINDS[-1]])), re.DOTALL)
 
 
@@ -36,15 +36,15 @@ _CONSEQUENCE = "some messages may be delivered again, and a channel created ther
 
 
 class CorruptState(Exception):
-    """No checkpoint can be used; the text names the file and the reason."""
+    """No checkpoint can be read; the text has the files and the reasons."""
 
 
 class Recovered(NamedTuple):
-    """The state of a node after its restart.
+    """The recovered state of a node.
 
     ``end`` is the end of the newest journal's records; its generation is 0 if there is no journal. ``newest`` and
     ``previous`` are the positions of the checkpoints, None for one that is missing or damaged. ``oddities`` has a line
-    for each problem found, ``losses`` those of them by which changes are lost.
+    for each problem found; ``losses`` has those of them that lost changes.
     """
 
     state: NodeState
@@ -58,7 +58,7 @@ class Recovered(NamedTuple):
 def recover(directory: Path) -> Recovered:
     """Read the state of a stopped or killed node, without changing any file.
 
-    Raises CorruptState if no checkpoint can be used, and OSError.
+    Raises CorruptState if no checkpoint can be read, and OSError.
     """
     oddities, losses = list[str](), list[str]()
     state, start, newest, previous = _read_newest(directory, oddities)
@@ -103,7 +103,7 @@ class _Replayed(NamedTuple):
 def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end: int | None) -> _Replayed:
     """Apply the records in a journal's ``data`` from ``start`` on. Damaged and inapplicable ones are counted.
 
-    ``previous_end`` is where the records of the journal before it ended; None if there is none or that is unknown.
+    ``previous_end`` is the offset at which the records of the journal before it end; None if it is unknown.
     """
     read = damaged = passed_over = 0
     end, losses = start, list[str]()
@@ -132,9 +132,9 @@ def _replay(state: NodeState, path: Path, data: bytes, start: int, previous_end:
 
 
 def scan(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each record with the offset after it, and None once for each stretch of damaged bytes.
+    """Yield each record with the offset after it, and None once for each range of damaged bytes.
 
-    A kill may tear the last record, whose check is written last. Such a record is not damage.
+    The check of a record is written last, so a kill may leave the last record without it. That is not damage.
     """
     offset, used = start, len(data.rstrip(b"\0"))
     while offset < used:
@@ -182,13 +182,13 @@ def _read_newest(directory: Path, oddities: list[str]) -> tuple[NodeState, Posit
 
 
 def journal_files(directory: Path) -> dict[int, Path]:
-    """The journals by generation. Links and directories with such a name are ignored."""
+    """The journals by generation. Symbolic links and directories with such names are ignored."""
     found = {int(match[1]): path for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))}
     return {generation: path for generation, path in found.items() if path.is_file() and not path.is_symlink()}
 
 
 def next_generation(directory: Path, generation: int) -> int:
-    """The generation after ``generation``, skipping those whose file name is taken by a link or a directory."""
+    """The generation after ``generation``. Skips those whose file name is that of a symbolic link or a directory."""
     generation += 1
     while (path := directory / f"journal.{generation}").is_symlink() or path.is_dir():
         generation += 1

@@ -14,22 +14,25 @@ from brokerd.journal import records
 from brokerd.journal.records import RANGE, WAITING_RANGE
 
 WAITING_IN_A_LINE = 1000
-"""Messages in one line of a checkpoint; formatting a line blocks all other threads."""
+"""Maximum number of ranges in one line of a checkpoint, because formatting a line blocks all other threads."""
 
 
 class Inapplicable(Exception):
-    """A record that cannot be applied to the state; the text shows the record and the reason."""
+    """A record cannot be applied to the state; the text has the record and the reason."""
 
 
 class Delivered:
-    """Which messages above ``floor`` need no delivery of their own any more: finished, stepped over, or set aside."""
+    """The delivered messages from ``floor`` on that later records describe: finished, skipped or set aside.
+
+    The other delivered messages were in flight when the node stopped, and are redelivered.
+    """
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         self._done = bytearray()
 
     def mark(self, first: int, count: int) -> None:
-        """Note the messages from ``first`` on; those below ``floor`` are known already."""
+        """Mark ``count`` messages from ``first`` on. Those below ``floor`` are ignored."""
         start = max(first - self.floor, 0)
         end = first + count - self.floor
         if end <= start:
@@ -49,11 +52,11 @@ class Delivered:
 
     @property
     def end(self) -> int:
-        """The number after the last marked message; ``floor`` if there is none above it."""
+        """The number after the last marked message; ``floor`` if none is marked."""
         return self.floor + len(self._done)
 
     def open_below(self, head: int) -> list[int]:
-        """The messages from ``floor`` to ``head`` that were not marked."""
+        """The messages from ``floor`` up to ``head`` that are not marked."""
         known = self._done[: max(0, head - self.floor)]
         found = [self.floor + at for at, done in enumerate(known) if not done]
         found.extend(range(self.floor + len(known), head))
@@ -62,9 +65,9 @@ class Delivered:
 
 @dataclass
 class ChannelState:
-    """``aside`` maps seq to (attempts, due in kept ns or 0) for messages that wait for another delivery.
+    """The state of a channel. ``aside`` maps the number of each set-aside message to (attempts, due in kept ns or 0).
 
-    A snapshot of a running node has them in ``waiting`` instead: packed WAITING_RANGE, in no order.
+    A snapshot of a running node has these in ``waiting`` instead: packed WAITING_RANGE, in any order.
     """
 
     number: int
@@ -79,13 +82,13 @@ class ChannelState:
         self.delivered = Delivered(self.head)
 
     def wait(self, first: int, count: int, attempts: int, due: int) -> None:
-        """Note that messages wait for another delivery at ``due``, in kept ns, or 0 for at once."""
+        """Set aside messages for another delivery at ``due``, in kept ns; 0 means at once."""
         for seq in range(first, first + count):
             self.aside[seq] = (attempts, due)
         self.delivered.mark(first, count)
 
     def finish(self, first: int, count: int) -> None:
-        """Forget messages, wherever they wait."""
+        """Record messages as finished."""
         if self.aside:
             for seq in range(first, first + count):
                 self.aside.pop(seq, None)
@@ -97,9 +100,9 @@ class ChannelState:
         return max(self.head, self.delivered.end, 1 + max(self.aside, default=-1))
 
     def rewind(self, head: int, forgotten: list[tuple[int, int]]) -> None:
-        """Deliver again from ``head`` on, and forget what was set aside in the ``(first seq, count)`` ranges.
+        """Move the cursor back to ``head``, and forget the set-aside messages in the ``(first seq, count)`` ranges.
 
-        A ``head`` above the known one means that records were lost; the lower one is used.
+        If ``head`` is above the present one, records were lost; the lower one is used.
         """
         head = min(head, self.head)
         self.aside |= dict.fromkeys((seq for seq in self.delivered.open_below(self.head) if seq < head), (1, 0))
@@ -111,7 +114,7 @@ class ChannelState:
         self.head, self.delivered = head, Delivered(head)
 
     def portions(self) -> Iterator[list[tuple[int, ...]]]:
-        """The waiting messages as a checkpoint has them: lists of ``(seq, attempts, due)``, with a count if not 1."""
+        """Yield the waiting messages as lists for a checkpoint's lines: ``(seq, attempts, due[, count if not 1])``."""
         step = WAITING_IN_A_LINE * WAITING_RANGE.size
         for start in range(0, len(self.waiting), step):
             ranges = WAITING_RANGE.iter_unpack(self.waiting[start : start + step])
@@ -121,14 +124,14 @@ class ChannelState:
             yield list(entries[start : start + WAITING_IN_A_LINE])
 
     def unfinished(self) -> dict[int, tuple[int, int]]:
-        """All that wait, those in flight when the node stopped included; in order of seq."""
+        """The messages to redeliver, including those in flight when the node stopped, in order of seq."""
         waiting = dict.fromkeys(self.delivered.open_below(self.head), (1, 0)) | self.aside
         return dict(sorted(waiting.items()))
 
 
 @dataclass
 class TopicState:
-    """``routed_end``: messages from there on had gone to no channel. ``holes``: ranges that are to be stepped over."""
+    """The state of a topic. Messages from ``routed_end`` on had gone to no channel; ``holes`` are ranges to skip."""
 
     number: int
     name: str
@@ -136,9 +139,9 @@ class TopicState:
     paused: bool = False
     holes: list[tuple[int, int]] = field(default_factory=list)
     deferred_end: int = 0
-    """Deferred publishes below it have gone to the channels."""
+    """Deferred publishes below this number had gone to the channels."""
     next_seq: int = 0
-    """Messages below it were published; a checkpoint has the value of its time."""
+    """Messages below this number were published. It is as of the checkpoint; more may have been published since."""
 
 
 class NodeState:
@@ -150,16 +153,16 @@ class NodeState:
         self.next_topic = 0
         self.next_channel = 0
         self.imports = 0
-        """How many data directories of nsqd were taken over."""
+        """Number of data directories of nsqd that were imported."""
         self.clock: KeptClock | None = None
-        """How the due times are to be read; None: as Unix time."""
+        """The clock of the due times; None if they are Unix times, as in old checkpoints."""
         self.is_complete = True
-        """False once a record may be missing; later records that depend on earlier ones are then not applied."""
+        """False if earlier records may be missing. Records that depend on missing ones are then not applied."""
         self._topic_numbers: dict[str, int] = {}
         self._channel_numbers: dict[tuple[int, str], int] = {}
 
     def apply(self, record: bytes) -> None:
-        """Apply a record. This is idempotent, because a checkpoint may already include the first record after it.
+        """Apply a record. Applying it twice has no further effect: a checkpoint may include the first record after it.
 
         Raises Inapplicable, with nothing changed, if the record names an unknown topic or channel or is malformed.
         """
@@ -254,14 +257,14 @@ class NodeState:
             raise KeyError(f"no record of kind {kind}")
 
     def _note_end(self, number: int) -> None:
-        """Note which messages were published, before a channel drops their state."""
+        """Update the topic's ``next_seq`` before the state of a channel is dropped."""
         channel = self.channels.get(number)
         topic = None if channel is None else self.topics.get(channel.topic)
         if channel is not None and topic is not None:
             topic.next_seq = max(topic.next_seq, channel.known_end)
 
     def _create_topic(self, topic: TopicState) -> None:
-        """Replace a topic of the same name or number: it was deleted, even if that record was lost."""
+        """Add a topic. An existing one with the same name or number was deleted, even if that record was lost."""
         older = self.topics.get(self._topic_numbers.get(topic.name, -1))
         if older is not None and older.name == topic.name:
             self._delete_topic(older.number)
@@ -276,7 +279,7 @@ class NodeState:
         self.channels = {key: channel for key, channel in self.channels.items() if channel.topic != number}
 
     def _create_channel(self, channel: ChannelState) -> None:
-        """Replace a channel of the same topic and name: it was deleted, even if that record was lost."""
+        """Add a channel. An existing one of the same topic and name was deleted, even if that record was lost."""
         older = self.channels.get(self._channel_numbers.get((channel.topic, channel.name), -1))
         if older is not None and (older.topic, older.name) == (channel.topic, channel.name):
             del self.channels[older.number]
@@ -285,9 +288,9 @@ class NodeState:
         self.next_channel = channel.number + 1
 
     def to_lines(self) -> Iterator[str]:
-        """The state in the form of a checkpoint: a line of JSON for the node, each topic and each channel.
+        """Yield the lines of a checkpoint: one JSON object for the node, each topic and each channel.
 
-        A channel with many waiting messages has further lines, ``aside_of``.
+        A channel with many waiting messages has further lines, with the key ``aside_of``.
         """
         yield _line(
             format=1,
@@ -321,7 +324,7 @@ class NodeState:
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> NodeState:
-        """Read a checkpoint. Raises ValueError or KeyError, naming what is wrong, for another format."""
+        """Read the lines of a checkpoint. Raises ValueError, KeyError or TypeError for other contents."""
         state = cls()
         for line in lines:
             data: dict[str, Any] = json.loads(line)

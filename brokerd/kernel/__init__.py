@@ -1,8 +1,8 @@
-"""The per-message work, twice behind one interface: compiled (``_frames``, ``_deferred``, ``_aside``, ``_runs``) and in
-plain Python (the modules of the same names without the underscore).
+"""The work per message, in two implementations with one interface: compiled (``_frames``, ``_deferred``, ``_aside``,
+``_runs``) and in plain Python (the modules of the same names without the underscore).
 
-The plain twin defines what the functions do; property tests require equal results. The compiled one is used if it was
-built; ``BROKERD_KERNEL=python`` in the environment forces the twin.
+The plain twin defines what the functions do; property tests require equal results. The compiled version is used if it
+was built. ``BROKERD_KERNEL=python`` in the environment forces the twin.
 """
 
 from __future__ import annotations

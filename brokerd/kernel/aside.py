@@ -1,8 +1,8 @@
 """The plain twin of ``SetAside``: the messages of one channel that are deferred, or need more than one delivery.
 
-Times are monotonic seconds; ``due_ns`` is a due time as the journal keeps it. Changes return the ``bytes`` to journal:
-packed :data:`brokerd.journal.records.WAITING_RANGE`. They are empty if recovery needs no record, because messages in
-flight at a crash wait after it with the same attempts anyway.
+Times are monotonic seconds; ``due_ns`` is a due time as the journal stores it (:mod:`brokerd.clock`). Methods return
+the ``bytes`` to journal, the "ranges": packed :data:`brokerd.journal.records.WAITING_RANGE`. They are empty for a
+requeued message, because recovery requeues messages that were in flight at a crash, with the same attempts, anyway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokerd.kernel.frames import Buffer, Window, seq_of
 from brokerd.kernel.runs import NEVER, Runs
 
 REQUEUED, IN_FLIGHT, DEFERRED = range(1, 4)
-"""States of a message: waiting for delivery, with a client, not due yet."""
+"""States of a set-aside message: ready, in flight, not due yet."""
 NOBODY = -1
 
 Failures = list[tuple[bytes, bool]]
@@ -25,14 +25,14 @@ Failures = list[tuple[bytes, bool]]
 
 
 Place = tuple[Buffer, Buffer, int, int, int]
-"""A segment: its log, its commit records and their number, and the range ``[start, end)`` of messages to read."""
+"""A segment: its log, its commit records and their number, and a range ``[start, end)`` of its undamaged messages."""
 PlaceOf = Callable[[int], Place | None]
 """Returns the place of a message; None if it is damaged or missing. Raises OSError if its segment cannot be mapped."""
 
 MOST_AT_ONCE = 4096
-"""Most messages that one call delivers."""
+"""Maximum number of messages that one call delivers."""
 MAX_PLACES = 16
-"""Most segments that one call reads."""
+"""Maximum number of ranges in segments that one call reads."""
 
 
 def find_batch(index: Buffer, batches: int, seq: int) -> int:
@@ -71,7 +71,7 @@ class _Message:
 
 
 class _Ranges:
-    """Collects messages as packed ranges of equal attempts."""
+    """Collects messages as packed ranges with equal attempts."""
 
     def __init__(self, due_ns: int = 0) -> None:
         self.due_ns = due_ns
@@ -117,17 +117,17 @@ class SetAside:
 
     @property
     def requeued_count(self) -> int:
-        """Messages that wait for delivery."""
+        """Number of messages that wait for delivery."""
         return self._count(REQUEUED)
 
     @property
     def in_flight_count(self) -> int:
-        """Messages that are with a client."""
+        """Number of messages in flight."""
         return self._count(IN_FLIGHT)
 
     @property
     def deferred_count(self) -> int:
-        """Messages that are not due yet."""
+        """Number of messages that are not due yet."""
         return self._count(DEFERRED)
 
     # -- setting aside --------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class SetAside:
         self._put_in_flight(message, client, sent_at, deadline)
 
     def requeue_run(self, window: Window, first: int, end: int, client: int) -> int:
-        """Requeue the messages ``first`` to ``end`` that ``window`` has in flight with ``client``; return how many."""
+        """Requeue the messages in ``[first, end)`` that ``window`` has in flight with ``client``; return the count."""
         taken = [self._from_window(window, seq, client) for seq in range(max(first, window.floor), end)]
         found = [message for message in taken if message is not None]
         for message in found:
@@ -293,9 +293,9 @@ class SetAside:
     # -- delivery -------------------------------------------------------------------------------------------------
 
     def next_run(self, limit: int) -> tuple[int, int]:
-        """``(first seq, count)`` of the next dense run of requeued messages, up to ``limit``; ``(0, 0)`` without one.
+        """``(first seq, count)`` of the next requeued messages with consecutive numbers; ``(0, 0)`` if there are none.
 
-        A message that has a copy in ``frames`` is a run of its own.
+        At most ``limit`` messages. A message that has a copy in ``frames`` is a run of its own.
         """
         first = count = 0
         for seq in self._requeued:
@@ -309,10 +309,10 @@ class SetAside:
     def deliver(
         self, log: Buffer, offset: int, count: int, max_bytes: int, client: int, sent_at: float, deadline: float
     ) -> tuple[bytes, int, bytes]:
-        """Put the next ``count`` requeued messages in flight; their frames are adjacent, from ``log[offset:]`` on.
+        """Put the next ``count`` requeued messages in flight, whose frames are adjacent in the log, from ``offset`` on.
 
-        Delivers as many as fit in ``max_bytes``, but at least one. Returns their frames with the new attempts, their
-        number, and ranges.
+        Delivers at most ``max_bytes`` bytes, unless the first message is longer. Returns the frames with the new
+        attempts, the number of messages, and their ranges.
         """
         frames, ranges = bytearray(), _Ranges()
         delivered = 0
@@ -338,8 +338,9 @@ class SetAside:
     ) -> tuple[bytes, int, bytes]:
         """As ``deliver``, for messages anywhere in the topic's segments. Delivers up to ``limit``, possibly none.
 
-        Stops at a message that has a copy, or that ``place_of`` does not find, or finds in a segment beyond MAX_PLACES.
-        Raises what ``place_of`` raises, with nothing changed; after the first message, an OSError ends the delivery.
+        Stops at a message that has a copy, that ``place_of`` does not find, or that would need more than MAX_PLACES
+        places. An OSError of ``place_of`` is raised, with nothing changed, if nothing was delivered yet; otherwise it
+        ends the delivery.
         """
         everything, delivered, ranges = bytearray(), 0, _Ranges()
         places: list[Place] = []
@@ -383,10 +384,10 @@ class SetAside:
     # -- times ----------------------------------------------------------------------------------------------------
 
     def expire(self, now: float, limit: int) -> tuple[list[tuple[int, int]], int, bytes]:
-        """Requeue up to ``limit`` messages that timed out or fell due by ``now``, the earliest first.
+        """Requeue up to ``limit`` messages that timed out or became due by ``now``, the earliest first.
 
-        Returns ``(client, count)`` of those that timed out, in any order; the number of all; and ranges of those that
-        fell due.
+        Returns ``(client, count)`` of those that timed out, in any order; the number of all; and the ranges of those
+        that became due.
         """
         ranges, clients = _Ranges(), dict[int, int]()
         timed = [(each.when, each.seq) for each in self._messages.values() if each.state != REQUEUED]
@@ -402,13 +403,13 @@ class SetAside:
 
     @property
     def next_time(self) -> float:
-        """When something times out or falls due next; infinity if nothing does."""
+        """When the next message times out or becomes due; infinity if there is none."""
         return min((each.when for each in self._messages.values() if each.state != REQUEUED), default=NEVER)
 
-    # -- forgetting and looking -----------------------------------------------------------------------------------
+    # -- removal and queries --------------------------------------------------------------------------------------
 
     def drop(self, seqs: Iterable[int]) -> list[tuple[int, int]]:
-        """Forget these. Returns ``(client, count)`` of those that were in flight, in any order."""
+        """Forget the messages ``seqs``. Returns ``(client, count)`` of those that were in flight, in any order."""
         clients: dict[int, int] = {}
         for seq in seqs:
             message = self._messages[seq]
@@ -418,13 +419,13 @@ class SetAside:
         return list(clients.items())
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all messages."""
         self._messages.clear()
         self._requeued.clear()
         self.frames.clear()
 
     def keep_frame(self, seq: int, frame: bytes) -> None:
-        """Keep a copy of a set-aside message's frame, so that it no longer needs the log."""
+        """Keep a copy of the frame of a set-aside message, which then no longer needs the log."""
         assert seq in self._messages
         self.frames[seq] = frame
 
@@ -454,7 +455,7 @@ class SetAside:
 
     @property
     def lowest(self) -> int | None:
-        """The lowest message that is needed from the log; None if there is none."""
+        """The lowest message without a copy in ``frames``, which is needed from the log; None if there is none."""
         return min(self._messages.keys() - self.frames.keys(), default=None)
 
     @property

@@ -27,11 +27,11 @@ def append_deferred(
     first_seq: int,
     segment_offset: int,
 ) -> tuple[bytes, bytes]:
-    """Write the messages of ``count`` DPUB commands as records at ``log[offset:]``, as append_messages does.
+    """Write the frames of ``count`` DPUB commands at ``log[offset:]``, as append_messages does.
 
     Returns their commit records (:mod:`brokerd.kernel.commit` has the layout) and their delays in ms, ``u32`` each in
-    the machine's byte order. Consecutive messages with the same delay are one batch. ``segment_offset`` is the place of
-    the first record in its segment.
+    the machine's byte order. Consecutive messages with the same delay are one batch. ``segment_offset`` is the offset
+    of the first frame in its segment.
     """
     records, delays, at = list[bytes](), array("I"), 0
     data, start, shift, batch = memoryview(log), offset, segment_offset - offset, 0

@@ -1,8 +1,8 @@
 """The plain twin of the kernel, which defines what its functions do.
 
-A log record is the message frame a consumer is sent at first delivery:
+The log contains the message frames that consumers are sent at the first delivery:
 ``size i32 | type i32 = 2 | timestamp i64 | attempts u16 = 1 | id 16 hex digits | body``. The id is six hex digits that
-are the topic's on this node (``id_head``) and ten of the low 40 bits of the message's sequence number.
+identify the topic on this node (``id_head``) and ten with the low 40 bits of the message's sequence number.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ def pack_lines(body: bytes, max_size: int) -> tuple[bytes, int]:
 def append_messages(
     log: Buffer, offset: int, messages: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int = 0
 ) -> int:
-    """Write the ``count`` × (``gap`` bytes of no matter, ``size i32 | body``) of ``messages`` as records at
-    ``log[offset:]``.
+    """Write the frames of ``messages`` at ``log[offset:]``.
 
-    The caller has checked the sizes and that there is room. Returns the offset behind the last record.
+    ``messages`` is ``count`` × (``gap`` ignored bytes, ``size i32 | body``). The caller has checked the sizes and that
+    the frames fit. Returns the offset after the last frame.
     """
     at = 0
     for seq in range(first_seq, first_seq + count):
@@ -90,9 +90,9 @@ def append_messages(
 def append_batches(
     log: Buffer, offset: int, commands: Buffer, count: int, timestamp: int, id_head: bytes, first_seq: int, gap: int
 ) -> int:
-    """Write the messages of ``commands`` as records at ``log[offset:]``, as append_messages does.
+    """Write the frames of ``commands`` at ``log[offset:]``, as append_messages does.
 
-    ``commands`` is ``count`` × (``gap`` bytes of no matter, ``messages i32 | messages × (size i32 | body)``).
+    ``commands`` is ``count`` × (``gap`` ignored bytes, ``messages i32 | messages × (size i32 | body)``).
     """
     at = 0
     for _ in range(count):
@@ -120,10 +120,10 @@ def append_commands(
     index: Buffer,
     index_offset: int,
 ) -> tuple[int, int, int]:
-    """Append the messages of the publishes in ``commands[:nbytes]``, and commit them.
+    """Append the messages of the publishes in ``commands[:nbytes]`` as one batch, and write its commit record.
 
-    All of them must be PUBs or MPUBs with the command line ``line``, newline included. Their frames are written to
-    ``log[offset:end]``, and their commit record (:mod:`brokerd.kernel.commit` has its layout) to ``index`` at
+    All of them must be PUBs or MPUBs with the command line ``line``, newline included. The frames are written to
+    ``log[offset:end]``, and the commit record (:mod:`brokerd.kernel.commit` has its layout) to ``index`` at
     ``index_offset``. Returns the number of commands, the number of messages, and the offset after the frames;
     ``(0, 0, offset)``, with nothing written, if the input has anything else or there is no room.
     """
@@ -149,7 +149,7 @@ def append_commands(
 
 
 def write_record(log: Buffer, offset: int, record: bytes) -> int:
-    """Write a record of at least one byte as a journal stores it: ``length u32 | check u32 | record``.
+    """Write a journal record of at least one byte at ``log[offset:]``: ``length u32 | check u32 | record``.
 
     ``check`` is the low half of the record's XXH3-64. The head is written last and makes the record valid. Returns the
     offset after the record. Raises ValueError if it does not fit.
@@ -166,7 +166,7 @@ def write_record(log: Buffer, offset: int, record: bytes) -> int:
 def append_bodies(
     log: Buffer, offset: int, bodies: Sequence[Buffer], timestamp: int, id_head: bytes, first_seq: int
 ) -> int:
-    """Write ``bodies`` as records at ``log[offset:]``, as append_messages does."""
+    """Write the frames of ``bodies`` at ``log[offset:]``, as append_messages does."""
     for seq, body in enumerate(bodies, first_seq):
         offset = _append(log, offset, body, timestamp, id_head, seq)
     return offset
@@ -181,11 +181,10 @@ def _append(log: Buffer, offset: int, body: Buffer, timestamp: int, id_head: byt
 
 
 class Window:
-    """The messages of one channel that are in flight for the first time, and the latencies of all it finished.
+    """The messages of one channel that are in flight for the first time, and the latencies of all finished messages.
 
-    Sequence numbers from ``floor`` up to ``head`` were delivered; ``floor`` is the lowest still in flight, or ``head``.
-    A message that needs more than that (a second delivery, a deferral, a touched timeout) is taken out and is the
-    channel's own to remember.
+    Messages below ``head`` were delivered or skipped. ``floor`` is the lowest one still in flight here, or ``head``. A
+    message that needs more state (a second delivery, a deferral, a new timeout) is removed and set aside.
     """
 
     def __init__(self, first_seq: int) -> None:
@@ -200,16 +199,16 @@ class Window:
 
     @property
     def in_flight_count(self) -> int:
-        """How many messages are in flight here."""
+        """Number of messages in flight here."""
         return len(self._in_flight)
 
     def deliver(
         self, log: Buffer, offset: int, end: int, max_count: int, max_bytes: int, client: int
     ) -> tuple[int, int]:
-        """Put records from ``log[offset:end]`` in flight with ``client``, the first being number ``head``.
+        """Put the messages from ``log[offset:end]`` in flight with ``client``. The first one has the number ``head``.
 
-        At most ``max_count``, and as many as fit in ``max_bytes`` but at least one. Returns how many, and the offset
-        behind the last: the bytes between are what the client is sent.
+        At most ``max_count`` messages, and at most ``max_bytes`` bytes unless the first message is longer. Returns
+        their number and the offset after the last. The bytes from ``offset`` to there are sent to the client.
         """
         start, count = offset, 0
         while count < max_count and offset < end:
@@ -223,16 +222,16 @@ class Window:
         return count, offset
 
     def skip(self, count: int) -> None:
-        """Move ``head`` over messages that are not to be delivered from here."""
+        """Advance ``head`` by ``count`` messages without delivering them."""
         self.head += count
 
     def finish(
         self, lines: Buffer, count: int, id_head: bytes, client: int, now_ns: int
     ) -> tuple[list[tuple[int, int]], list[bytes]]:
-        """Take ``count`` FIN lines of ``client`` (21 bytes each).
+        """Execute ``count`` FIN lines of ``client``, of 21 bytes each.
 
         Returns the finished ranges ``(first seq, count)``, in the order of the lines, and the ids that are not in
-        flight here with this client. The latency of each finished message is recorded.
+        flight here with this client. Records the latency of each finished message.
         """
         ranges: list[tuple[int, int]] = []
         missed: list[bytes] = []
@@ -252,7 +251,7 @@ class Window:
         return ranges, missed
 
     def take(self, first_seq: int, count: int, client: int) -> list[int]:
-        """Take out, in order, the messages of a range that are in flight with ``client``."""
+        """Remove the messages of a range that are in flight with ``client``. Returns their numbers, ascending."""
         last = min(first_seq + count, self.head)
         taken = [seq for seq in range(max(first_seq, self.floor), last) if self.client_of(seq) == client]
         for seq in taken:
@@ -276,20 +275,20 @@ class Window:
         return b"".join(WAITING_RANGE.pack(first, count, 1, 0) for first, count in ranges)
 
     def client_of(self, seq: int) -> int:
-        """The client a message is in flight with here, or -1."""
+        """The number of the client that a message is in flight with here; -1 if there is none."""
         return self._in_flight.get(seq, (0, -1))[1]
 
     def in_flight_below(self, max_seq: int) -> list[tuple[int, int]]:
-        """``(seq, client)`` of all that are in flight here below ``max_seq``."""
+        """``(seq, client)`` of the messages below ``max_seq`` that are in flight here, ascending."""
         return [(seq, client) for seq, (_, client) in self._in_flight.items() if seq < max_seq]
 
     def clear(self, head: int) -> None:
-        """Forget what is in flight and go on at ``head``; latencies stay."""
+        """Forget the messages in flight, and continue at ``head``. The latencies are kept."""
         self._in_flight.clear()
         self.head = head
 
     def record(self, latency_ns: int) -> None:
-        """Count the latency of a message that was finished elsewhere."""
+        """Record the latency of a set-aside message that was finished."""
         self._histogram.record(latency_ns)
 
     def latencies(self) -> tuple[int, dict[int, int]]:
@@ -298,7 +297,7 @@ class Window:
 
 
 def seq_of(message_id: bytes, id_head: bytes, head: int) -> int | None:
-    """The number nearest to ``head`` that has this id; None for an id of another topic or form."""
+    """The sequence number nearest to ``head`` with this id; None for an invalid id, or one with another ``id_head``."""
     digits = message_id[6:]
     if message_id[:6] != id_head or len(digits) != 10 or not _HEX_DIGITS.issuperset(digits):
         return None

@@ -1,4 +1,4 @@
-"""The plain twin of ``Runs``: the first deliveries of one client and their times."""
+"""The plain twin of ``Runs``: the runs of first deliveries to one client, with their times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NEVER = float("inf")
 
 
 class Run(NamedTuple):
-    """Messages ``first`` up to ``end``, sent together; times are monotonic seconds."""
+    """The messages ``[first, end)``, which were sent together. Times are monotonic seconds."""
 
     first: int
     end: int
@@ -18,7 +18,7 @@ class Run(NamedTuple):
 
 
 class Runs:
-    """One client's runs, in the order of their messages, send times and deadlines at once."""
+    """The runs of one client. Messages, send times and deadlines all increase from run to run."""
 
     def __init__(self) -> None:
         self._runs: deque[Run] = deque()
@@ -32,7 +32,7 @@ class Runs:
         return self._runs[0].deadline if self._runs else NEVER
 
     def add(self, first: int, end: int, sent_at: float, deadline: float, floor: int) -> None:
-        """Add a run, and forget the oldest ones below ``floor``, whose messages all clients have answered."""
+        """Add a run, and forget the oldest ones below ``floor``: no message of these is in the window any more."""
         runs = self._runs
         while runs and runs[0].end <= floor:
             runs.popleft()
@@ -48,5 +48,5 @@ class Runs:
         return next((run.sent_at for run in self._runs if run.first <= seq < run.end), 0.0)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all runs."""
         self._runs.clear()

@@ -1,6 +1,6 @@
-"""Batches: messages that are appended to a log together, and written as records by the kernel.
+"""Batches: messages that are appended to a log together. The kernel writes their frames.
 
-Each class takes the bodies in one of the forms in which they arrive. ``nbytes`` is the size of the records,
+Each class takes the bodies in one of the forms in which they arrive. ``nbytes`` is the size of the frames,
 ``body_bytes`` that of the bodies alone.
 """
 
@@ -20,7 +20,7 @@ COUNT_BYTES = 4
 
 
 class Batch(Protocol):
-    """``count`` messages accepted at ``timestamp_ns``, Unix nanoseconds, and all deferred by ``defer_ms`` or not."""
+    """``count`` messages accepted at ``timestamp_ns``, Unix nanoseconds, and deferred by ``defer_ms`` (0: not)."""
 
     count: int
     body_bytes: int
@@ -29,12 +29,12 @@ class Batch(Protocol):
     defer_ms: int
 
     def write(self, buffer: memoryview, offset: int, first_seq: int) -> object:
-        """Write the records to ``buffer[offset:]``, with ids from ``first_seq`` on."""
+        """Write the frames to ``buffer[offset:]``, with ids from ``first_seq`` on."""
         ...
 
 
 class BodyBatch:
-    """Bodies that are objects of their own, as in a single PUB or DPUB."""
+    """Bodies in separate objects, as of a single PUB or DPUB, and of requests to ``/pub``."""
 
     __slots__ = ("_bodies", "_id_head", "body_bytes", "count", "defer_ms", "nbytes", "timestamp_ns")
 
@@ -59,7 +59,7 @@ class BodyBatch:
 
 
 class MessageBatch:
-    """``count`` × (``gap`` ignored bytes, ``size i32 | body``) with valid sizes, as in an MPUB or a run of PUBs."""
+    """Messages of an MPUB or a run of PUBs: ``count`` × (``gap`` ignored bytes, ``size i32 | body``), sizes checked."""
 
     __slots__ = ("_gap", "_id_head", "_messages", "body_bytes", "count", "defer_ms", "nbytes", "timestamp_ns")
 
@@ -80,7 +80,7 @@ class MessageBatch:
 
 
 class MpubBatch:
-    """The ``count`` messages of ``mpubs`` × (``gap`` ignored bytes, MPUB body) with valid sizes."""
+    """The ``count`` messages of a run of MPUBs: ``mpubs`` × (``gap`` ignored bytes, MPUB body), sizes checked."""
 
     __slots__ = ("_commands", "_gap", "_id_head", "_mpubs", "body_bytes", "count", "defer_ms", "nbytes", "timestamp_ns")
 
@@ -104,7 +104,7 @@ class MpubBatch:
 
 
 class DpubBatch:
-    """The messages of ``count`` DPUB commands, each with a delay of its own."""
+    """The messages of ``count`` DPUB commands, each with its own delay."""
 
     __slots__ = ("_commands", "_id_head", "body_bytes", "count", "delays", "nbytes", "timestamp_ns")
 
@@ -116,12 +116,12 @@ class DpubBatch:
         self.nbytes = body_bytes + MESSAGE_HEAD_BYTES * count
         self.timestamp_ns = timestamp_ns
         self.delays = b""
-        """As of BodyBatch, once the batch is written."""
+        """As in BodyBatch; empty until the batch is written."""
 
     def write_deferred(self, buffer: memoryview, offset: int, first_seq: int, segment_offset: int) -> bytes:
-        """Write the records to ``buffer[offset:]``, and return their packed commit records.
+        """Write the frames to ``buffer[offset:]``, and return their packed commit records.
 
-        ``segment_offset`` is the offset of the first record in its segment.
+        ``segment_offset`` is the offset of the first frame in its segment.
         """
         records, self.delays = append_deferred(
             buffer, offset, self._commands, self.count, self.timestamp_ns, self._id_head, first_seq, segment_offset

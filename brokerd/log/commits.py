@@ -1,10 +1,10 @@
 """Commit records: one for each batch that was appended, in the ``.idx`` file beside a segment.
 
 A file has a header (:mod:`brokerd.file_header`), then records of 48 bytes (:mod:`brokerd.kernel.commit`), then zeros.
-``end`` is the byte offset in the ``.log`` behind the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
-those bytes. The first record of a segment has no messages: it marks the beginning, so that a file of zeros is known to
-be damaged, and its ``end`` is where the first frame begins. A full segment is sealed by a record without messages whose
-``data_hash`` is that of all earlier records. Files of format 0 have no header.
+``end`` is the byte offset in the ``.log`` after the batch, which is ``length`` bytes long. ``data_hash`` is XXH3-64 of
+those bytes. The first record of a segment has no messages: it marks the beginning, so that a file of zeros is
+recognised as damaged, and its ``end`` is the offset of the first frame. A full segment is sealed by a record without
+messages, whose ``data_hash`` is the hash of all earlier records. Files of format 0 have no header.
 Why the records are stored beside the log: docs/architecture.md, "Segments".
 """
 
@@ -27,11 +27,14 @@ FIRST_INDEX_BYTES = 4096
 _HEADER = WRITTEN[INDEX.kind]
 
 Fields = tuple[int, int, int, int, int, int, int]
-"""A Commit, or a plain tuple of its fields, which takes less time to make."""
+"""A Commit, or a plain tuple of its fields, which is faster to create."""
 
 
 class Commit(NamedTuple):
-    """One batch. ``defer_ms`` is 0 for messages to be delivered at once; one without messages is no batch."""
+    """One commit record. ``defer_ms`` is 0 if the messages are delivered at once.
+
+    A record with no ``messages`` is not that of a batch.
+    """
 
     first_seq: int
     end: int
@@ -48,11 +51,11 @@ class Commit(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where the batch begins in the ``.log``."""
+        """The byte offset in the ``.log`` at which the batch begins."""
         return self.end - self.length
 
     def matches(self, log: memoryview) -> bool:
-        """Return whether the batch in ``log`` is what was written."""
+        """Return whether the batch in ``log`` is undamaged."""
         return xxh3_64_intdigest(log[self.start : self.end]) == self.data_hash
 
 
@@ -67,7 +70,7 @@ class CommitRecords:
 
     @property
     def records(self) -> memoryview:
-        """The bytes behind the header, with the room for further records."""
+        """The bytes after the header, including the space for further records."""
         assert self._records is not None
         return self._records
 
@@ -75,7 +78,7 @@ class CommitRecords:
         return self._count
 
     def __getitem__(self, position: int) -> Commit:
-        """The record at ``position``, which may be negative as in a list. Damaged ones are returned as they are."""
+        """The record at ``position``, which may be negative as in a list. A damaged one is returned as it is."""
         if position < 0:
             position += self._count
         if not 0 <= position < self._count:
@@ -84,15 +87,15 @@ class CommitRecords:
 
     @property
     def ends_with_a_page(self) -> bool:
-        """True if the last record ends at a page boundary: a lost page of further records would look the same."""
+        """True if the last record ends at a page boundary. Further records may then be lost with the next page."""
         return (self._start + self._count * RECORD_BYTES) % mmap.PAGESIZE == 0
 
     def checks(self, position: int) -> bool:
-        """Return whether the record at ``position`` is what was written."""
+        """Return whether the record at ``position`` is undamaged."""
         return is_sound(self._bytes_of(position))
 
     def damaged(self) -> list[int]:
-        """The positions of the records that are not what was written."""
+        """The positions of the damaged records."""
         if self._count and self.checks(self._count - 1):
             seal = self[-1]
             if not seal.messages and seal.data_hash == xxh3_64_intdigest(self._bytes_below(self._count - 1)):
@@ -108,9 +111,9 @@ class CommitRecords:
         return find_batch(self.records, self._count, seq)
 
     def deferred_from(self, position: int) -> Iterator[Commit]:
-        """The records from ``position`` on that have a ``defer_ms``.
+        """Yield the records from ``position`` on whose messages were deferred.
 
-        Most segments have none, so their bytes are compared with zeros before any record is unpacked.
+        Most segments have none, so the bytes of ``defer_ms`` are compared with zeros before any record is unpacked.
         """
         data = bytes(self.records[position * RECORD_BYTES : self._count * RECORD_BYTES])
         if any(data[byte::RECORD_BYTES].strip(b"\0") for byte in DEFER_MS):
@@ -127,10 +130,10 @@ class CommitRecords:
 
 
 class CommitIndex(CommitRecords):
-    """The commit records of one segment, in a mapped file that grows by doubling; in memory without a path."""
+    """The commit records of one segment, in a mapped file that grows by doubling. Without a path they are in memory."""
 
     def __init__(self, path: Path | None, *, create: bool) -> None:
-        """Open or create. Raises OSError, also for a full disk: space is allocated before it is mapped."""
+        """Open or create the file. Raises OSError, also if the disk is full: space is allocated before it is mapped."""
         self._path = path
         size = 0
         if path is not None and create:
@@ -143,7 +146,7 @@ class CommitIndex(CommitRecords):
         super().__init__(memoryview(self._map()))
 
     def _map(self) -> mmap.mmap:
-        """Map the file, and write the header if it is new or damaged."""
+        """Map the file, and write the header if it is missing or damaged."""
         map_ = mmap.mmap(-1, self._size) if self._path is None else _map_file(self._path, self._size)
         if map_[:HEADER_BYTES] != _HEADER and data_start(map_[:HEADER_BYTES]):
             map_[:HEADER_BYTES] = _HEADER
@@ -151,7 +154,7 @@ class CommitIndex(CommitRecords):
 
     @property
     def records(self) -> memoryview:
-        """The bytes behind the header, with the room for further records. Maps the file again if need be."""
+        """The bytes after the header, including the space for further records. Maps the file again if needed."""
         if self._records is None:
             assert self._path is not None, "in memory, the map is all there is"
             self._records = memoryview(self._map())[self._start :]
@@ -173,19 +176,19 @@ class CommitIndex(CommitRecords):
         self._count += 1
 
     def reserve(self, count: int) -> None:
-        """Have room for ``count`` more records. Raises OSError if the disk is full."""
+        """Allocate space for ``count`` more records. Raises OSError if the disk is full."""
         while self._start + (self._count + count) * RECORD_BYTES > self._size:
             self._grow()
 
     def extend(self, records: bytes) -> None:
-        """Add packed records, for which there is room."""
+        """Add packed records, whose space was allocated by ``reserve``."""
         offset = self._count * RECORD_BYTES
         (self._records or self.records)[offset : offset + len(records)] = records
         self._count += len(records) // RECORD_BYTES
 
     @property
     def next_place(self) -> tuple[memoryview, int]:
-        """``records`` and the offset in them where the next record goes, which may be where they end."""
+        """``records``, and the offset of the next record in it, which is its length if there is no space left."""
         return self._records or self.records, self._count * RECORD_BYTES
 
     def appended(self) -> None:
@@ -193,7 +196,7 @@ class CommitIndex(CommitRecords):
         self._count += 1
 
     def replace(self, position: int, fields: Fields) -> None:
-        """Write a record where there is room for one."""
+        """Write a record at ``position``, whose space is allocated."""
         offset = position * RECORD_BYTES
         (self._records or self.records)[offset : offset + RECORD_BYTES] = pack_record(*fields)
 
@@ -205,7 +208,7 @@ class CommitIndex(CommitRecords):
             self.append(Commit(last.next_seq, last.end, last.timestamp, digest, 0, 0, 0))
 
     def truncate(self, count: int) -> None:
-        """Keep the first ``count`` records, and zero what is behind them so that it is never taken for one."""
+        """Keep the first ``count`` records, and overwrite the others with zeros."""
         self._count = count
         offset = count * RECORD_BYTES
         self.records[offset:] = bytes(len(self.records) - offset)
@@ -223,9 +226,9 @@ class CommitIndex(CommitRecords):
 
 
 def _map_file(path: Path, size: int) -> mmap.mmap:
-    """Map a file of ``size`` bytes, made or extended first, with no descriptor left open but the map's own.
+    """Create the file or extend it to ``size`` bytes, and map it. Only the map keeps a descriptor open.
 
-    Raises NotAllocated, and OSError if the file cannot be opened.
+    Raises NotAllocated, and another OSError if the file cannot be opened.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

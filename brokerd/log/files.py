@@ -14,7 +14,7 @@ _SIDE_FILE: Final = re.compile(r"[0-9]{20}\.idx")
 
 
 class NotAllocated(OSError):
-    """A file could not be created or extended for want of ``nbytes`` of space, or for another reason."""
+    """A file could not be created or extended, usually because the disk is full. It needed ``nbytes`` of space."""
 
     def __init__(self, error: OSError, nbytes: int) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
@@ -49,7 +49,7 @@ class LogFiles(NamedTuple):
 
 
 def remove_log(directory: Path) -> list[Path]:
-    """Delete a log's files, and the directory if it is then empty. Returns the files left in it. Raises OSError."""
+    """Delete a log's files, and the directory if nothing else is in it. Returns the foreign files. Raises OSError."""
     files = LogFiles.of(directory)
     for path in [*files.segments, *files.side_files]:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The frames of a log, read without its commit records, for repairing these where they are damaged or missing."""
+"""Reads the frames of a log without its commit records, in order to rebuild damaged or missing records."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ TOPIC_MASK = (1 << 14) - 1
 """The topic's part of the first 24 bits of an id; the others are the node's id."""
 _HEX_DIGITS = frozenset(b"0123456789abcdef")
 _HEAD = re.compile(rb"\0\0\0\x02.{8}\0\x01[0-9a-f]{16}", re.DOTALL)
-"""A message frame's head behind its size: type, timestamp, one attempt, id."""
+"""A message frame's head after its size: type, timestamp, one attempt, id."""
 _SIZE_BYTES = 4
 _BLOCK = 1 << 16
 
 
 class Frames:
-    """The frames in ``log``, all bytes of a segment's file, of the topic whose ids begin with ``id_head``.
+    """The frames in ``log``, the bytes of a segment's file, of the topic whose ids begin with ``id_head``.
 
-    A reused file still has its former frames behind the last one; these have lower numbers.
+    A file that was reused still contains former frames after the last one; these have lower numbers.
     """
 
     def __init__(self, log: memoryview, id_head: bytes) -> None:
@@ -33,7 +33,7 @@ class Frames:
 
     @cached_property
     def used(self) -> int:
-        """The offset behind the last byte that is not zero."""
+        """The offset after the last byte that is not zero."""
         end = len(self.log)
         while end:
             start = max(0, end - _BLOCK)
@@ -47,8 +47,8 @@ class Frames:
     ) -> Commit | None:
         """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
 
-        All messages of a batch have the same timestamp, so a batch ends where it changes. Frames do not contain
-        the deferral. With ``follows_up`` a frame is taken only if something fits behind it, see :meth:`_is_followed`.
+        All messages of a batch have the same timestamp, so a batch ends where the timestamp changes. Frames do not
+        contain the deferral. With ``follows_up`` a frame is accepted only if :meth:`_is_followed` is true of its end.
         """
         at, seq, timestamp = start, first_seq, 0
         while (end := self.end_of(at, limit, seq)) is not None:
@@ -64,7 +64,7 @@ class Frames:
         return Commit(first_seq, at, timestamp, digest, seq - first_seq, 0, at - start)
 
     def end_of(self, at: int, limit: int, seq: int) -> int | None:
-        """The end of the frame of message ``seq`` at ``at``; None if none is there that ends at or below ``limit``."""
+        """The end of the frame of message ``seq`` that begins at ``at``; None without one that ends by ``limit``."""
         if at + MESSAGE_HEAD_BYTES > limit:
             return None
         size, kind, _, attempts, message_id = MESSAGE_HEAD.unpack_from(self.log, at)
@@ -74,13 +74,13 @@ class Frames:
         return end if is_id_of(message_id, seq, self._id_head) else None
 
     def has_id(self, at: int, seq: int) -> bool:
-        """Return whether the bytes at ``at`` have the id of message ``seq`` where a frame has it."""
+        """Return whether the bytes at ``at``, read as a frame, have the id of message ``seq``."""
         if at + MESSAGE_HEAD_BYTES > len(self.log):
             return False
         return is_id_of(MESSAGE_HEAD.unpack_from(self.log, at)[4], seq, self._id_head)
 
     def is_last(self, at: int) -> bool:
-        """Return whether a frame, whatever its id, begins at ``at`` and ends where the used bytes do."""
+        """Return whether a frame with any id begins at ``at`` and ends where the used bytes end."""
         if at + MESSAGE_HEAD_BYTES > len(self.log):
             return False
         size, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, at)
@@ -91,9 +91,10 @@ class Frames:
         return int(MESSAGE_HEAD.unpack_from(self.log, at)[2])
 
     def sound(self, start: int, limit: int) -> Iterator[tuple[int, int]]:
-        """Offset and number (its low 40 bits) of each frame of the topic from ``start`` on, whatever its number.
+        """Yield the offset and the low 40 bits of the number of each undamaged frame of the topic from ``start`` on.
 
-        They are searched for, not walked, so they may lie behind damage. Each is followed by another or by the end.
+        The frames are found by a search, so that those after damage are found too. :meth:`_is_followed` is true of the
+        end of each.
         """
         at = start
         while (found := _HEAD.search(self.log, at + _SIZE_BYTES, limit)) is not None:
@@ -104,9 +105,9 @@ class Frames:
             at += 1
 
     def next_after(self, start: int, limit: int, seq: int) -> tuple[int, int] | None:
-        """Offset and number of the first sound frame behind ``start``, where message ``seq`` should be.
+        """Offset and number of the next undamaged frame after ``start``, where the damaged message ``seq`` begins.
 
-        Its number is higher, and there is room for the messages between. None if there is no such frame.
+        Its number is above ``seq``, and the bytes between have space for the messages between. None without one.
         """
         for at, low in self.sound(start, limit):
             missing = (low - seq) & SEQ_MASK
@@ -115,20 +116,21 @@ class Frames:
         return None
 
     def _is_followed(self, end: int, limit: int, seq: int) -> bool:
-        """Return whether the used bytes end at ``end``, or a frame begins there: damaged or not, that of ``seq``.
+        """Return whether the bytes at ``end`` can follow a frame: they end the log, or begin a message frame.
 
-        Otherwise the frame that ends there has a damaged size, or its end is damaged too.
+        A frame with the id of message ``seq`` may be damaged. If nothing fits, the size of the frame that ends here is
+        probably damaged.
         """
         if end == limit or end >= self.used or self.has_id(end, seq):
             return True
         if end + MESSAGE_HEAD_BYTES > limit:
-            return True  # the log was cut in the next one's head
+            return True  # the log was cut within the head of the next frame
         _, kind, _, attempts, _ = MESSAGE_HEAD.unpack_from(self.log, end)
         return bool(kind == MESSAGE and attempts == 1)
 
 
 def is_id_of(message_id: bytes, seq: int, id_head: bytes) -> bool:
-    """Return whether an id is that of message ``seq`` in the topic of ``id_head``, under any node id."""
+    """Return whether an id is that of message ``seq`` of the topic of ``id_head``, under any node id."""
     head = message_id[:6]
     if message_id[6:] != b"%010x" % (seq & SEQ_MASK) or not _HEX_DIGITS.issuperset(head):
         return False

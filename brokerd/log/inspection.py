@@ -17,12 +17,12 @@ _REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
 
 class LogReport(NamedTuple):
-    """``messages`` counts the readable ones; each line of ``damage`` begins with the name of a file."""
+    """The contents of a log. ``messages`` counts the readable ones. A line of ``damage`` begins with a file's name."""
 
     segments: int
     messages: int
     is_exact: bool
-    """False if ``messages`` lacks those whose commit records are missing or damaged: a rebuild may find more."""
+    """False if commit records are missing or damaged: a rebuild may find more messages."""
     bytes: int
     damage: list[str]
     orphans: list[Path]
@@ -67,7 +67,7 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     records = CommitRecords(memoryview(data))
     commits, damaged = [commit for _, commit in records.sound()], records.damaged()
     if is_newest and damaged and damaged[-1] == len(commits) + len(damaged) - 1:
-        damaged.pop()  # torn by a kill, before its messages were acknowledged
+        damaged.pop()  # a kill interrupted its writing, before the messages were acknowledged
     if not commits and not damaged and _has_data(path):
         return [], [f"{index.name}: empty, although the .log is not; {_REBUILT}"]
     if not damaged:

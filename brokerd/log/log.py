@@ -1,4 +1,4 @@
-"""A topic's log: its segments in order, append at one end, removal at the other."""
+"""A topic's log: its segments in order. Messages are appended to the newest; the oldest are removed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from brokerd.log.segment import Segment
 from nsqwire.scan import Input
 
 FIRST_SEGMENT_BYTES = 256 * 1024
-"""Segments double from here, so that many quiet topics cost little disk."""
+"""Size of a topic's first segment. Each next one is twice as large, so that small topics take little disk space."""
 LAST_SEGMENT_BYTES = 64 * 1024 * 1024
 LAST_IN_MEMORY_BYTES = 8 * 1024 * 1024
-"""Segments in memory stay smaller, so that consumed messages free memory sooner."""
+"""Largest segment in memory. It is smaller, so that finished messages free memory sooner."""
 
 
 class Log:
-    """The messages of one topic, numbered densely. Without a directory they live in memory."""
+    """The messages of one topic, with consecutive numbers. Without a directory they are kept in memory."""
 
     def __init__(self, directory: Path | None, first_seq: int = 0) -> None:
         self.directory = directory
@@ -43,7 +43,7 @@ class Log:
     def recover(
         cls, directory: Path, id_head: bytes, known_end: int = 0, unsynced_ns: int | None = None
     ) -> tuple[Log, list[str]]:
-        """Open a log. Returns it, and a line for each file that was repaired, renamed or is missing.
+        """Open and repair a log. Returns it, and a line for each file that was repaired, renamed or is missing.
 
         ``next_seq`` is at least ``known_end`` and above every number in any file, so that no number is used twice.
         ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`. Raises OSError if a file cannot be read.
@@ -64,13 +64,13 @@ class Log:
         return log, [f"{directory} is missing", *notes] if is_missing else notes
 
     def gaps(self) -> list[tuple[int, int]]:
-        """The ranges ``[start, end)`` above ``first_seq`` that were written and are in no segment."""
+        """The ranges ``[start, end)`` above ``first_seq`` of messages that were written but are in no segment."""
         starts = [segment.next_seq for segment in self.segments]
         ends = [*(segment.first_seq for segment in self.segments[1:]), self.next_seq]
         return [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
 
     def file_of(self, seq: int) -> Path:
-        """The file that message ``seq`` was written to. A missing file is named after ``seq``."""
+        """The file that message ``seq`` was written to. If none is known, the one that would begin with ``seq``."""
         assert self.directory is not None, "in memory nothing is missing"
         below = [segment for segment in self.segments if segment.first_seq <= seq < segment.written_end]
         return below[-1].path if below and below[-1].path else self.directory / f"{seq:020d}.log"
@@ -82,14 +82,14 @@ class Log:
 
     @property
     def first_end(self) -> int:
-        """The number behind the oldest segment's last message; nothing can be removed before it is passed."""
+        """The number after the oldest segment's last message. No segment can be removed while a lower one is needed."""
         return self.segments[0].next_seq if self.segments else self.next_seq
 
     def append(self, batch: Batch) -> tuple[int, Segment]:
         """Append the messages of ``batch`` together.
 
-        Returns the first number and the segment that contains them. Raises OSError if the disk has no room; nothing
-        was appended then.
+        Returns the first number and the segment that contains them. Raises OSError, with nothing appended, if the disk
+        is full.
         """
         segment = self._segment_for(batch.nbytes)
         first_seq = segment.append(batch)
@@ -97,7 +97,7 @@ class Log:
         return first_seq, segment
 
     def append_deferred(self, batch: DpubBatch) -> tuple[int, Segment]:
-        """As ``append``, for messages with delays of their own."""
+        """As ``append``, for messages that each have their own delay."""
         segment = self._segment_for(batch.nbytes)
         first_seq = segment.append_deferred(batch)
         self.next_seq = segment.next_seq
@@ -110,7 +110,7 @@ class Log:
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
     ) -> tuple[int, int, Segment | None]:
-        """As Segment.append_commands; also returns the segment. Raises OSError if it cannot be mapped again."""
+        """As Segment.append_commands. Also returns the segment. Raises OSError if the segment cannot be mapped."""
         if not self.segments:
             return 0, 0, None
         segment = self.segments[-1]
@@ -132,7 +132,7 @@ class Log:
             try:
                 self.segments[-1].commits.seal()
             except OSError:
-                segment.remove()  # or the next attempt finds its name taken
+                segment.remove()  # otherwise the next attempt fails because the file exists
                 raise
             self.segments[-1].close_file()
         self.segments.append(segment)
@@ -141,7 +141,7 @@ class Log:
         return segment
 
     def _create(self, capacity: int, least: int) -> Segment:
-        """Make a segment of ``capacity`` bytes; on a disk that has less room, a smaller one of at least ``least``."""
+        """Create a segment of ``capacity`` bytes; if the disk has less space, a smaller one of at least ``least``."""
         while True:
             try:
                 return Segment.create(self.directory, self.next_seq, capacity)
@@ -151,11 +151,11 @@ class Log:
                 capacity = max(least, capacity // 2)
 
     def segment_of(self, seq: int) -> Segment:
-        """The segment with message ``seq``, or the newest for ``next_seq``. Raises IndexError without any."""
+        """The segment with message ``seq``; for ``next_seq`` the newest. Raises IndexError if there is no segment."""
         return self.segments[max(0, bisect_right(self.segments, seq, key=lambda segment: segment.first_seq) - 1)]
 
     def contains(self, seq: int) -> bool:
-        """Return whether message ``seq`` can be read."""
+        """Return whether message ``seq`` is in a segment."""
         return self.first_seq <= seq < self.next_seq and seq < self.segment_of(seq).next_seq
 
     def batch_of(self, seq: int) -> tuple[int, int]:
@@ -176,7 +176,7 @@ class Log:
         return self.next_seq if segment is None else segment.first_since(timestamp)
 
     def frame(self, seq: int) -> memoryview | None:
-        """A slice that is message ``seq``, its frame as at first delivery; None if it is not what was written."""
+        """The frame of message ``seq`` as at first delivery, a slice of the map; None if it is damaged or missing."""
         if not self.contains(seq):
             return None
         segment = self.segment_of(seq)
@@ -187,15 +187,15 @@ class Log:
         return segment.map[offset : offset + size]
 
     def deferred_from(self, seq: int) -> Iterator[Commit]:
-        """The batches at or above ``seq`` that were published to be delivered later."""
+        """Yield the commit records of deferred batches that end above ``seq``."""
         for segment in self.segments:
             if segment.next_seq > seq:
                 yield from segment.commits.deferred_from(segment.commits.find(seq))
 
     def drop_below(self, seq: int) -> None:
-        """Remove the segments of which nobody needs a message at or above ``seq``; the newest stays.
+        """Remove the segments whose messages are all below ``seq``, except the newest segment.
 
-        One of full size is kept for the next roll: its file has its space, and the system its pages.
+        One of the largest size is kept for reuse, because its space is allocated and its pages are in memory.
         """
         while len(self.segments) > 1 and self.segments[0].next_seq <= seq:
             segment = self.segments.pop(0)
@@ -210,7 +210,7 @@ class Log:
     def shrink(self) -> None:
         """Replace all segments by a small empty one, if that frees space. No message of the log may be needed.
 
-        The name of the small one preserves ``next_seq`` over a restart. Raises OSError; every message is still there.
+        The name of its file preserves ``next_seq`` over a restart. Raises OSError, with no message removed.
         """
         if self.segments and self.segments[-1].capacity > FIRST_SEGMENT_BYTES and self.first_seq < self.next_seq:
             if self.segments[-1].next_seq == self.segments[-1].first_seq:
@@ -222,7 +222,7 @@ class Log:
                 segment.remove()
 
     def remove_oldest(self) -> None:
-        """Remove the first segment, whoever needs it, and the file kept for reuse: their space is free at once."""
+        """Remove the oldest segment, even if it is needed, and the file kept for reuse. Their space is free at once."""
         self.segments.pop(0).remove(at_once=True)
         self._remove_retired()
 
@@ -232,7 +232,7 @@ class Log:
             self._retired = None
 
     def unmap(self) -> None:
-        """Close all descriptors and maps until they are needed again, and remove the file for reuse."""
+        """Close all descriptors and maps until they are needed again, and remove the file kept for reuse."""
         self._remove_retired()
         for segment in self.segments:
             segment.unmap()
@@ -245,7 +245,7 @@ class Log:
 
 
 def sync_directory(directory: Path) -> None:
-    """fsync a directory, without which a crash of the machine can lose the names in it."""
+    """fsync a directory. Otherwise a crash of the machine can lose the names of new files in it."""
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -10,11 +10,11 @@ from brokerd.log.commits import Commit, CommitIndex
 from brokerd.log.frames import Frames
 
 UNREADABLE = 0
-"""The ``data_hash`` of a record for messages whose frames are damaged: the check before delivery finds them lost."""
+"""The ``data_hash`` of a record for damaged messages. The check before delivery fails, so they are counted as lost."""
 
 
 class Repair(NamedTuple):
-    """Counts of one segment's damaged or missing commit records."""
+    """The result of repairing one segment's commit records."""
 
     rebuilt: int
     """Records rebuilt from frames."""
@@ -33,13 +33,13 @@ class Known(NamedTuple):
     end: int
     next_first_seq: int | None
     unsynced_ns: int | None = None
-    """If the machine was restarted: the time before its end in which messages may not have been synced. Parts of them
-    may be missing, so their frames alone are no proof of them. None if it was not restarted."""
+    """If the machine was restarted: messages accepted less than this time before the newest one may not have been
+    synced. Parts of them may be missing, so they are not rebuilt from their frames. None if it was not restarted."""
     newest_ns: int = 0
-    """When the topic's newest message was accepted, as far as commit records say, Unix nanoseconds."""
+    """When the newest message with a commit record was accepted, Unix nanoseconds."""
 
     def without_unsynced(self, rebuilt: list[Commit]) -> list[Commit]:
-        """Mark the records as UNREADABLE whose messages may not have been synced before a restart of the machine."""
+        """Mark records as UNREADABLE if their messages may not have been synced before a restart of the machine."""
         if self.unsynced_ns is None:
             return rebuilt
         newest_ns = max([self.newest_ns, *(each.timestamp for each in rebuilt)])
@@ -52,8 +52,8 @@ class Known(NamedTuple):
 def mend(commits: CommitIndex, damaged: list[int], log: memoryview, beginning: Commit, known: Known) -> Repair:
     """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be rebuilt.
 
-    ``beginning`` is the record that a segment begins with: its first number, and where the first frame begins.
-    A record also counts as damaged if its batch reaches beyond the log, because the log was cut. Records missing at the
+    ``beginning`` is the first record of a segment: it has the first number and the offset of the first frame. A record
+    also counts as damaged if its batch ends beyond the log, because the log was cut. Records that are missing at the
     end are rebuilt from the log (:func:`_read_on`).
     """
     last = len(commits) - 1
@@ -76,7 +76,7 @@ def mend(commits: CommitIndex, damaged: list[int], log: memoryview, beginning: C
 
 
 def _runs(positions: list[int]) -> list[list[int]]:
-    """Group positions that follow one another."""
+    """Group consecutive positions."""
     runs: list[list[int]] = []
     for position in positions:
         if runs and runs[-1][-1] + 1 == position:
@@ -89,8 +89,8 @@ def _runs(positions: list[int]) -> list[list[int]]:
 def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames, known: Known) -> int:
     """Replace damaged records between two valid ones. Returns how many were rebuilt from frames.
 
-    Each readable batch gets a record, and so do the messages between two of them whose frames are damaged. Surplus
-    records have no messages.
+    Each readable batch gets a record, and so does each range of damaged messages between batches. If more records are
+    needed than were damaged, neighbours are merged; if fewer, the rest have no messages.
     """
     read, last = list[Commit](), before
     while last.next_seq < after.first_seq:
@@ -117,12 +117,12 @@ def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commi
 
 
 def _unreadable(last: Commit, next_seq: int, end: int, timestamp: int) -> Commit:
-    """A record for the messages after ``last`` and below ``next_seq``, which are damaged."""
+    """A record for the damaged messages after ``last`` and below ``next_seq``."""
     return Commit(last.next_seq, end, timestamp, UNREADABLE, next_seq - last.next_seq, 0, end - last.end)
 
 
 def _damaged(last: Commit, frames: Frames, limit: int, below: int | None) -> Commit | None:
-    """A record for the damaged messages between ``last`` and the next sound frame; None if there is no such frame."""
+    """A record for the damaged messages between ``last`` and the next undamaged frame; None without such a frame."""
     found = frames.next_after(last.end, limit, last.next_seq)
     if found is None or (below is not None and found[1] >= below):
         return None
@@ -131,7 +131,7 @@ def _damaged(last: Commit, frames: Frames, limit: int, below: int | None) -> Com
 
 
 def _merge_two(read: list[Commit], log: memoryview) -> None:
-    """Make one record of two neighbours: preferably of a damaged range and a part of the same batch."""
+    """Merge two neighbouring records, preferably a damaged range and a part of the same batch."""
     at = next((at for at, each in enumerate(read) if each.data_hash == UNREADABLE), len(read) - 1)
     is_last = at + 1 == len(read)
     if is_last or (at and read[at - 1].timestamp == read[at].timestamp != read[at + 1].timestamp):
@@ -145,12 +145,12 @@ def _merge_two(read: list[Commit], log: memoryview) -> None:
 
 
 def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Known, *, tail_damaged: bool) -> int:
-    """Add records for the batches after the last record. Returns how many.
+    """Add records for the batches after the last record. Returns their number.
 
-    A batch is written before its record. A single batch after the records may therefore be unacknowledged or half
-    written, and is ignored. It gets a record if its record is known to have been lost: records are damaged or cut off,
-    those of several batches are missing, a page of zeros begins here, later numbers were given to messages, or a later
-    segment exists. Damaged frames between sound ones then get a record too, so that they count as lost.
+    A batch is written before its record. A single batch without a record may therefore be unacknowledged or written in
+    part, and is ignored, unless its record must have been lost: other records are damaged or cut off, several batches
+    have no record, the records end at a page boundary, higher numbers were given to messages, or a later segment
+    exists. In these cases damaged frames between undamaged ones get a record too, so that they count as lost.
     """
     last = commits[-1] if commits else beginning
     found, limit = list[Commit](), len(frames.log)
@@ -174,9 +174,10 @@ def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Kno
 
 
 def _last(last: Commit, frames: Frames, next_first_seq: int | None) -> Commit | None:
-    """A record for the message after ``last`` if no frame of a higher number follows; None if there is none.
+    """A record for the message after ``last`` if it is the last one in the file; None if there is no such message.
 
-    Its frame is sound if former frames lie behind it, in a file that was reused, or if it is the last of its segment.
+    The record is that of an undamaged frame if former frames follow it, in a file that was reused, or if the next
+    segment begins with the next number. Otherwise it is UNREADABLE.
     """
     start, seq = last.end, last.next_seq
     if not frames.has_id(start, seq):

@@ -1,7 +1,7 @@
 """Recovery of a topic's log: opens its segments and repairs their commit records.
 
-A segment whose contents contradict its name is foreign: its messages belong to another topic, have other numbers, or
-have numbers of the segment before it. It is renamed, because the topic may need its name.
+A segment is foreign if its contents contradict its name: its messages belong to another topic, have other numbers, or
+have numbers of the segment before it. It is renamed, because the topic may need the name for another segment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Recovered(NamedTuple):
     segments: list[Segment]
     orphans: list[Orphan]
     written_end: int
-    """The number after the last message that any file mentions, readable or not."""
+    """The number after the last message that any file mentions, even if the message cannot be read."""
     notes: list[str]
     """A line for each file that was repaired or renamed."""
 
@@ -42,8 +42,7 @@ class Recovered(NamedTuple):
 def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_ns: int | None) -> Recovered:
     """Open and repair a topic's segments. Messages below ``known_end`` are known to have been written.
 
-    ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`.
-    Raises OSError if a file cannot be read.
+    ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`. Raises OSError if a file cannot be read.
     """
     segments, notes, written_end = list[Segment](), list[str](), 0
     for path in files.segments:
@@ -89,8 +88,8 @@ def _belongs(commits: CommitRecords, first_seq: int) -> bool:
 def _describes(segment: Segment, id_head: bytes) -> bool:
     """Return whether the commit records describe the contents of the log.
 
-    They do if some batch has its record's timestamp, to the nanosecond. Otherwise, a first batch whose frames can be
-    read must have its record's count and length.
+    They do if any batch has the timestamp of its record, to the nanosecond. Otherwise the first batch, if its frames
+    can be read, must have the count and length in its record.
     """
     log, first = segment.map[: segment.found_bytes], None
     for _, commit in segment.commits.sound():
@@ -104,18 +103,18 @@ def _describes(segment: Segment, id_head: bytes) -> bool:
 
 
 def _recorded_end(commits: CommitRecords) -> int:
-    """The number after the last message of the last valid commit record; 0 without one."""
+    """The number after the last message of the last valid commit record; 0 if there is none."""
     last = next((commits[at] for at in reversed(range(len(commits))) if commits.checks(at)), None)
     return 0 if last is None else last.next_seq
 
 
 def _newest_ns(commits: CommitRecords) -> int:
-    """The timestamp of the last valid commit record; 0 without one."""
+    """The timestamp of the last valid commit record; 0 if there is none."""
     return next((commits[at].timestamp for at in reversed(range(len(commits))) if commits.checks(at)), 0)
 
 
 def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: int, known_end: int) -> str | None:
-    """The reason why a file is not a segment of the topic; None if it is one, damaged or not.
+    """The reason why a file is not a segment of the topic; None if it is one, even a damaged one.
 
     ``belongs`` is true if its commit records fit its name; ``before`` is the end of the segments before it.
     """
@@ -139,15 +138,15 @@ def _contradiction(segment: Segment, id_head: bytes, *, belongs: bool, before: i
 
 
 def _has_later_frames(frames: Frames, start: int, first_seq: int) -> bool:
-    """Return whether the log's first frames are damaged and what follows can be of a segment from ``first_seq`` on.
+    """Return whether the first frames are damaged, and the next ones can belong to a segment from ``first_seq`` on.
 
-    ``start`` is where the first frame should begin.
+    ``start`` is the offset at which the first frame should begin.
     """
     limit = len(frames.log)
     first_two = list(islice(frames.sound(start, limit), 2))
     numbers = [seq for _, seq in first_two]
     if not first_two or (first_two[0][0] == start and numbers in ([numbers[0]], [numbers[0], numbers[0] + 1])):
-        return False  # nothing is damaged: these are other messages
+        return False  # the first frames are undamaged, so these are other messages
     return frames.next_after(start, limit, first_seq) is not None
 
 

@@ -1,10 +1,10 @@
 """A segment: a run of a topic's messages in one preallocated, mapped file.
 
-``<first seq, 20 digits>.log`` has a header (:mod:`brokerd.file_header`), then the message frames as consumers are sent
-them, packed, then zeros; a file of format 0 has no header. ``….idx`` has their commit records. A batch is written by a
-copy into the map, or from some size on by a system call, which changes the same pages. The pages are the file's, so
-what was appended is kept when the process is killed. The file is allocated when it is created, so a full disk is an
-error at that time and never a fault while copying.
+``<first seq, 20 digits>.log`` has a header (:mod:`brokerd.file_header`), then message frames without gaps, as sent to
+consumers, then zeros; a file of format 0 has no header. ``….idx`` has their commit records. A small batch is copied
+into the map; a large one is written by a system call, which changes the same pages. The pages belong to the file, so
+appended messages are kept when the process is killed. The file's space is allocated when it is created, so a full disk
+is an error at that time and never a fault while copying.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from nsqwire.scan import Input
 SIZE = struct.Struct(">i")
 _HEADER = WRITTEN[SEGMENT.kind]
 _TIMESTAMP = struct.Struct(">q")
-_TIMESTAMP_AT = 8  # in a frame: behind its size and its type
+_TIMESTAMP_AT = 8  # in a frame: after its size and its type
 CHECKED_AHEAD = 64
-"""Batches that are checked together when a cursor reaches an unchecked one."""
+"""Number of batches that are checked together when a cursor reaches an unchecked one."""
 WRITTEN_FROM = 8 * 1024
-"""Size in bytes from which on a batch is written by a system call. A page that is first touched through the map is
-zeroed by the system before it is filled, and costs a page fault, and another after each sync. For a batch this is most
-of its cost."""
+"""Batches of at least this many bytes are written by a system call. A page that is first written through the map costs
+a page fault and is filled with zeros first, and costs another fault after each sync. For a large batch this would be
+most of the cost."""
 
 GIVEN_BACK_FROM = 8 * 1024 * 1024
-"""Size in bytes from which on a thread frees a removed file's pages: the system needs long enough for that to delay
-every message."""
+"""The pages of a removed file of at least this many bytes are freed in a thread: it takes the system long enough to
+delay messages."""
 
 # The buffer in which a batch is assembled before it is written. All segments share it, each within one call.
 _staging = memoryview(bytearray(512 * 1024))
 
 
 class Segment:
-    """One file of messages. ``path`` is its ``.log``, or None for a topic that is kept in memory only."""
+    """One file of messages. ``path`` is its ``.log``, or None for a segment in memory, of an ephemeral topic."""
 
     def __init__(self, path: Path | None, first_seq: int, map_: mmap.mmap, commits: CommitIndex) -> None:
-        # The map is unmapped when the last slice of it is gone, which may be one that waits in a socket's buffer.
+        # The map is closed when its last slice is freed, which may wait in a connection's write buffer.
         self.path = path
         self.first_seq = first_seq
         self.capacity = len(map_)
@@ -60,32 +60,32 @@ class Segment:
         self.found_bytes = self.capacity
         """Size of the file when it was opened."""
         self.written_end = first_seq
-        """The number after the last message written to it before it was opened, readable or not."""
+        """The number after the last message written to it before it was opened, even if that cannot be read."""
         self.damaged_records: list[int] = []
         """Positions of the commit records that were invalid when it was opened; emptied by :meth:`recover`."""
         self.is_named = False
-        """True once the syncer knows the file: the sync that follows includes its name."""
+        """True once the syncer was notified of the file; its next sync includes the file's name."""
         self._limit = self.capacity
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
         self.commits = commits
         self._file = -1
         self.start = data_start(map_[:HEADER_BYTES])
-        """Where the first frame begins."""
+        """The offset of the first frame."""
         self.end = self.start
         self.next_seq = first_seq
         self.last_timestamp = 0
         """When the last batch was accepted, Unix nanoseconds."""
-        self._walked, self._walked_from = array("Q"), 0  # where the messages of the batch last walked begin
+        self._walked, self._walked_from = array("Q"), 0  # offsets of the messages of the batch that was walked last
         self._sound = -1  # position of the commit that was last found to match
         self._unchecked_from: int | None = None  # position of the first commit not checked since opening
 
     @classmethod
     def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
-        """Make an empty segment of ``capacity`` bytes.
+        """Create an empty segment of ``capacity`` bytes.
 
-        Raises NotAllocated or another OSError, leaving no file behind; FileExistsError, leaving the files of that name
-        as they are.
+        Raises NotAllocated or another OSError, and removes the files. Raises FileExistsError if a file has the name;
+        that file is not changed.
         """
         if directory is None:
             return cls._begin(None, first_seq, mmap.mmap(-1, capacity))
@@ -105,7 +105,7 @@ class Segment:
 
     @classmethod
     def reuse(cls, retired: Segment, first_seq: int) -> Segment:
-        """Make an empty segment of a retired one's file, whose pages are mapped already. Raises OSError."""
+        """Create an empty segment in the file of a retired one, whose pages are mapped already. Raises OSError."""
         assert retired.path is not None
         path = retired.path.with_name(f"{first_seq:020d}.log")
         assert retired._map is not None
@@ -121,9 +121,9 @@ class Segment:
         return cls(path, first_seq, map_, commits)
 
     def retire(self) -> bool:
-        """Put the file aside for reuse.
+        """Rename the file to keep it for reuse.
 
-        False if it cannot be: a socket still has a slice of it to send, or the name for such a file is taken.
+        False, with nothing changed, if a slice of it still waits to be sent, or if a file with that name exists.
         """
         assert self.path is not None
         aside = self.path.with_name(RETIRED)
@@ -132,7 +132,7 @@ class Segment:
         self.map.release()
         assert self._map is not None
         try:
-            self._map.resize(self.capacity)  # to the size that it has: refused as long as there are slices
+            self._map.resize(self.capacity)  # to its present size; this fails as long as slices exist
         except BufferError:
             self._view = memoryview(self._map)
             return False
@@ -148,7 +148,7 @@ class Segment:
         try:
             found = os.fstat(fd).st_size
             size = max(found, mmap.PAGESIZE)
-            os.posix_fallocate(fd, 0, size)  # a file cut to nothing could not be mapped
+            os.posix_fallocate(fd, 0, size)  # an empty file cannot be mapped
             map_ = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -158,9 +158,9 @@ class Segment:
         return segment
 
     def recover(self, known: Known) -> Repair:
-        """Repair the commit records, take the segment's end from them, and return the repair.
+        """Repair the commit records, and set the segment's end by them. Returns what was repaired.
 
-        Batches are not checked here but before they are first read, by :meth:`damaged_below`.
+        The batches are not checked here, but by :meth:`damaged_below` before they are first read.
         """
         commits = self.commits
         repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, known)
@@ -173,20 +173,20 @@ class Segment:
             last = commits[-1]
             self.end, self.next_seq = last.end, last.next_seq
             self.last_timestamp = last.timestamp
-        if any(repair) and known.next_first_seq is None:  # what is missing behind it was in it, for all that is known
+        if any(repair) and known.next_first_seq is None:  # messages missing after its end were probably in it
             self.written_end = max(self.written_end, known.end)
         self.written_end = max(self.written_end, self.next_seq)
         self._unchecked_from = 0 if commits else None
         return repair
 
     def close_for_appends(self) -> None:
-        """Refuse further batches: the numbers that follow begin in another segment."""
+        """Accept no further batches: the next number begins another segment."""
         self._limit = self.end
 
     def damaged_below(self, seq: int) -> list[Commit]:
-        """Check the batches up to message ``seq`` that were there when the segment was opened and were not checked yet.
+        """Check batches that an earlier process wrote: those not checked yet up to message ``seq``, and some after it.
 
-        Returns those that are not what was written: none of their messages can be delivered.
+        Returns the damaged ones. None of their messages can be delivered.
         """
         if self._unchecked_from is None:
             return []
@@ -203,12 +203,12 @@ class Segment:
 
     @property
     def checked_end(self) -> int:
-        """Messages below it need no ``damaged_below`` any more."""
+        """Messages below this number are checked, or were written by this process."""
         return self.next_seq if self._unchecked_from is None else self.commits[self._unchecked_from].first_seq
 
     @property
     def map(self) -> memoryview:
-        """The file's bytes. Raises OSError if it has to be mapped again and cannot be."""
+        """The file's bytes. Maps the file again if needed; raises OSError if that fails."""
         view = self._view
         return self._mapped_again() if view is None else view
 
@@ -223,7 +223,7 @@ class Segment:
         return self._view
 
     def unmap(self) -> None:
-        """Close descriptor and map until they are needed again. Slices that are still to be sent stay readable."""
+        """Close the descriptor and the map until they are needed again. Slices that wait to be sent stay readable."""
         if self.path is not None:
             self.close_file()
             self._map = self._view = None
@@ -231,7 +231,7 @@ class Segment:
 
     @property
     def beginning(self) -> Commit:
-        """The commit record that a new segment begins with."""
+        """The first commit record of a segment."""
         return Commit(self.first_seq, self.start, 0, 0, 0, 0, 0)
 
     @property
@@ -240,9 +240,9 @@ class Segment:
         return self._limit - self.end
 
     def append(self, batch: Batch) -> int:
-        """Write the records of ``batch`` at the end, then commit them. Returns the number of the first message.
+        """Write the frames of ``batch`` at the end, then their commit record. Returns the number of the first message.
 
-        Raises OSError if the disk has no room; the records are then as if never written.
+        Raises OSError if the disk is full; the frames then do not count.
         """
         start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
         end = start + nbytes
@@ -261,7 +261,7 @@ class Segment:
         return first_seq
 
     def append_deferred(self, batch: DpubBatch) -> int:
-        """As ``append``, for messages with delays of their own."""
+        """As ``append``, for messages that each have their own delay."""
         start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
         self.commits.reserve(batch.count)
         if (file := self._file_for(nbytes)) < 0:
@@ -275,7 +275,7 @@ class Segment:
         return first_seq
 
     def _file_for(self, nbytes: int) -> int:
-        """The file to write a batch of ``nbytes`` to, from the staging buffer; -1 for a batch to copy into the map."""
+        """The descriptor for writing a batch of ``nbytes`` from the staging buffer; -1 if it is copied into the map."""
         return -1 if nbytes < WRITTEN_FROM or nbytes > len(_staging) else self._opened()
 
     def _write_staged(self, file: int, nbytes: int) -> None:
@@ -285,11 +285,10 @@ class Segment:
     def append_commands(
         self, commands: Input, nbytes: int, line: bytes, limits: tuple[int, int], id_head: bytes, timestamp: int
     ) -> tuple[int, int]:
-        """Append and commit small publishes with :func:`brokerd.kernel.frames.append_commands`, four times as fast as
-        ``append``.
+        """Append small publishes with :func:`brokerd.kernel.frames.append_commands`, four times as fast as ``append``.
 
         ``limits`` are the largest message and body, in bytes. Returns the number of commands and of messages. Both are
-        0, with nothing appended, if the input has anything else or there is no room; the caller then uses ``append``.
+        0, with nothing appended, if the input has anything else or there is no space; the caller then uses ``append``.
         """
         start, first_seq = self.end, self.next_seq
         index, at = self.commits.next_place
@@ -315,20 +314,20 @@ class Segment:
         return count, messages
 
     def _opened(self) -> int:
-        """The file, for writing; -1 where there is none or the process can have no more of them open."""
+        """The file's descriptor for writing; -1 for a segment in memory, or if the file cannot be opened."""
         if self._file < 0 and self.path is not None:
             with suppress(OSError):
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         return self._file
 
     def close_file(self) -> None:
-        """Nothing more is appended. The map stays."""
+        """Close the descriptor for writing. The map stays open."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def offset_of(self, seq: int) -> int:
-        """Where message ``seq``, which is in this segment, begins."""
+        """The offset of message ``seq``, which is in this segment."""
         if self._walked_from <= seq < self._walked_from + len(self._walked):
             return self._walked[seq - self._walked_from]
         commit = self.commits[self.commits.find(seq)]
@@ -337,23 +336,24 @@ class Segment:
         walked, offset = array("Q"), commit.start
         for _ in range(commit.messages):
             if offset + 4 > commit.end:
-                return commit.start  # damaged; nothing of it is delivered
+                return commit.start  # the batch is damaged, and none of its messages is delivered
             walked.append(offset)
             offset += 4 + SIZE.unpack_from(self.map, offset)[0]
         self._walked, self._walked_from = walked, commit.first_seq
         return walked[seq - commit.first_seq]
 
     def is_sound(self, seq: int) -> bool:
-        """Return whether the batch that message ``seq`` is in is what was written."""
+        """Return whether the batch of message ``seq`` is undamaged."""
         position = self.commits.find(seq)
         if position != self._sound and self.commits[position].matches(self.map):
             self._sound = position
         return position == self._sound
 
     def sound_range(self, seq: int) -> tuple[int, int]:
-        """A range ``[start, end)`` of undamaged messages around ``seq``; empty if ``seq`` is damaged.
+        """A range ``[start, end)`` of messages around ``seq``; empty if the batch of ``seq`` is damaged.
 
-        Batches checked earlier are not checked again: ``damaged_below`` has reported their damage.
+        Batches below ``checked_end`` are not checked again, and the range includes damaged ones among them:
+        ``damaged_below`` has returned these.
         """
         if seq < self.checked_end:
             return self.first_seq, self.checked_end
@@ -361,7 +361,7 @@ class Segment:
         return (commit.first_seq, commit.next_seq) if self.is_sound(seq) else (seq, seq)
 
     def timestamp_of(self, seq: int) -> int:
-        """When message ``seq`` was accepted, Unix nanoseconds. Before its frame is checked, its batch's time."""
+        """When message ``seq`` was accepted, Unix nanoseconds; as long as its batch is unchecked, that of the batch."""
         if seq >= self.checked_end:
             return self.commits[self.commits.find(seq)].timestamp
         return timestamp_in(self.map, self.offset_of(seq))
@@ -374,7 +374,7 @@ class Segment:
     def remove(self, *, at_once: bool = False) -> None:
         """Delete the files. A thread frees the pages of a large one, unless ``at_once``.
 
-        Slices of the map that a socket still has to send stay readable until it has.
+        Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
         if self.path is not None:
@@ -397,7 +397,7 @@ class Segment:
 
 
 def _give_back(map_: mmap.mmap) -> None:
-    with suppress(BufferError):  # there are slices, the last of which gives it back
+    with suppress(BufferError):  # slices exist; the pages are freed with the last one
         map_.close()
 
 
