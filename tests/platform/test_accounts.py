@@ -305,3 +305,11 @@ def test_a_command_that_cannot_says_why(arguments, complaint, db):
     """In one line, and with a failing exit status."""
     with pytest.raises(CommandError, match=complaint):
         call_command(*arguments)
+
+
+def test_a_counter_that_expires_while_it_is_incremented_starts_again():
+    """The sign-in or refusal that it counts goes on."""
+    from nsqplatform.accounts.counters import increment
+
+    assert [increment("kept", expires_s=60) for _ in range(2)] == [1, 2]
+    assert [increment("expired at once", expires_s=0) for _ in range(2)] == [1, 1]

@@ -167,6 +167,17 @@ def test_a_topic_without_channels_is_asked_about_first(cluster, watch):
         assert len(one.bodies(1)) >= 1
 
 
+def test_a_redis_that_does_not_answer_is_reported_to_the_viewer(cluster, watch, redis):
+    """The socket stays open, and the tail starts once Redis answers again."""
+    cluster.make_channel("orders", "billing")
+    with watch() as one:
+        redis.client_pause(6_000)
+        one.send(type="start", topic="orders")
+        assert one.next("error")["message"].startswith("Redis does not answer: ")
+        redis.client_unpause()
+        one.start("orders")
+
+
 def test_reading_messages_without_permission_is_refused(cluster, watch):
     """A viewer by a message, a stranger by the close code."""
     cluster.make_channel("orders", "billing")

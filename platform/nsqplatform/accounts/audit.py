@@ -17,6 +17,7 @@ from django.http.request import RawPostDataException
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from nsqplatform.accounts.counters import increment
 from nsqplatform.accounts.models import AuditEntry, User
 
 logger = logging.getLogger(__name__)
@@ -115,8 +116,7 @@ def repeated(what: str, *, stranger: bool) -> bool:
         return True
     if not stranger:
         return False
-    cache.add("refused-strangers", 0, timeout=STRANGERS_WITHIN_S)
-    return int(cache.incr("refused-strangers")) > STRANGERS_MOST
+    return increment("refused-strangers", expires_s=STRANGERS_WITHIN_S) > STRANGERS_MOST
 
 
 def hash_of(text: str) -> str:

@@ -15,6 +15,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from nsqplatform.accounts import audit
+from nsqplatform.accounts.counters import increment
 from nsqplatform.accounts.models import OneTimeLink, User
 from nsqplatform.accounts.roles import Role
 from nsqplatform.accounts.sessions import end_sessions, open_session
@@ -87,8 +88,7 @@ def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
         raise TooManyFailures
     user = authenticate(request, username=username, password=password)
     if not isinstance(user, User):
-        cache.add(counter, 0, timeout=FAILURES_FORGOTTEN_AFTER.total_seconds())
-        cache.incr(counter)
+        increment(counter, expires_s=FAILURES_FORGOTTEN_AFTER.total_seconds())
         written_as_refused(request, username, "wrong name or password")
         raise SignInFailed
     cache.delete(counter)

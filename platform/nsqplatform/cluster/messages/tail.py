@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from asgiref.sync import sync_to_async
+from redis.exceptions import RedisError
 from typing_extensions import TypedDict
 
 from aionsq import Consumer, ConsumerOptions, Message
@@ -162,11 +163,11 @@ class Tail:
             await asyncio.sleep(TRIMMED_EVERY_S)
             if not self._held_back:
                 continue
-            self._held_back = False
             try:
                 where = await holders(await sync_to_async(selectors.cluster)(), self.topic)
-            except (NotInCluster, ClusterUnreachable):
+            except (NotInCluster, ClusterUnreachable, RedisError):
                 continue
+            self._held_back = False
             async with node_client.client() as http:
                 for name, address in where.items():
                     with contextlib.suppress(RequestFailed):

@@ -10,6 +10,7 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.core.exceptions import PermissionDenied
 from django.urls import path
+from redis.exceptions import RedisError
 
 from aionsq import ClientError
 from nsqcluster import ClusterUnreachable, NotInCluster
@@ -87,6 +88,9 @@ class TailSocket(SignedInSocket):
             return
         except (NotInCluster, ClusterUnreachable, ClientError) as error:
             await self.refuse(str(error))
+            return
+        except RedisError as error:
+            await self.refuse(f"Redis does not answer: {error}")
             return
         await self._send(type="started", topic=topic, channel=self.tail.channel)
         self.telling = asyncio.create_task(self._tell(self.tail))
