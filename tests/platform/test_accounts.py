@@ -312,4 +312,4 @@ def test_a_counter_that_expires_while_it_is_incremented_starts_again():
     from nsqplatform.accounts.counters import increment
 
     assert [increment("kept", expires_s=60) for _ in range(2)] == [1, 2]
-    assert [increment("expired at once", expires_s=0) for _ in range(2)] == [1, 1]
+    assert [increment("expired-at-once", expires_s=0) for _ in range(2)] == [1, 1]
