@@ -27,7 +27,7 @@ logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each URL, w
 
 
 class AuthServers:
-    """The servers of ``--auth-http-address``. If the answer of one cannot be used, the next is queried."""
+    """The servers of ``--auth-http-address``. If one gives no valid answer, the next is queried."""
 
     def __init__(self, settings: BrokerSettings, tls: ssl.SSLContext) -> None:
         self._urls = [
@@ -39,7 +39,7 @@ class AuthServers:
             verify=tls,
             timeout=httpx.Timeout(None, connect=settings.http_client_connect_timeout.total_seconds() or None),
             headers={"Accept": "application/vnd.nsq; version=1.0"},
-            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close one just as it is used
+            limits=httpx.Limits(max_keepalive_connections=0),  # a server may close an idle connection as it is reused
             follow_redirects=True,
             trust_env=False,  # nsqd uses no proxy
         )
@@ -49,7 +49,10 @@ class AuthServers:
         await self._client.aclose()
 
     async def request_grant(self, client: Client) -> Grant:
-        """The grant of ``client`` from the first server that answers; the first to try is random. Raises AuthFailed."""
+        """The grant of ``client`` from the first server that gives a valid answer. Raises AuthFailed if none does.
+
+        The servers are queried in order, from a random one on.
+        """
         start = random.randrange(len(self._urls))
         for url in self._urls[start:] + self._urls[:start]:
             try:
@@ -99,7 +102,7 @@ def _query(client: Client) -> dict[str, bytes]:
 
 
 def _https_url(url: str, body: bytes) -> str | None:
-    """The HTTPS address in the answer of a server that refuses plain HTTP; None without one."""
+    """The HTTPS URL of a server that refuses plain HTTP with an ``https_port`` in its answer; None without the port."""
     try:
         port = json.loads(body)["https_port"]
         if type(port) is not int or not 0 < port < 65536:

@@ -1,7 +1,7 @@
-"""Busy polling: after small input, the event loop looks for more for some microseconds before it sleeps.
+"""Busy polling: after small input, the event loop polls for more for some microseconds before it sleeps.
 
-Putting the process to sleep and waking it costs more processor time than a small publish, and a client that waits for
-each response before it sends the next command waits for the wake-up every time.
+Putting the process to sleep and waking it costs more processor time than a small publish. A client that waits for each
+response before it sends the next command would also wait for the wake-up every time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 POLL_SECONDS: Final = 40e-6
 """Longest poll: about the processor time of sleeping and waking."""
 PROBE_EVERY: Final = 64
-"""While polls find nothing, one in so many inputs is followed by a poll."""
+"""While polls find nothing, only one input in this many is followed by a poll."""
 MISS_COST: Final = 3
-"""Polls that have to find input for each one that finds nothing."""
+"""Number of polls with input that make up for one poll without."""
 MOST_CREDIT: Final = 8 * MISS_COST
 
 
@@ -37,7 +37,7 @@ class BusyPolling:
         self._until_probe = PROBE_EVERY
 
     def input_arrived(self) -> None:
-        """Poll after this turn of the event loop if that is likely to find more input. Call it for each input."""
+        """Poll after this turn of the event loop if more input is likely. To be called for each input."""
         if self._is_polling:
             if self._deadline:
                 self._deadline = 0.0

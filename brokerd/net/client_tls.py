@@ -19,11 +19,14 @@ _VERSIONS: Final = {
 
 
 class ClientTLSFailed(Exception):
-    """The file of certificate authorities cannot be used; the text has its name."""
+    """The file of certificate authorities cannot be used; the text has the file and the reason."""
 
 
 def client_context(settings: BrokerSettings) -> ssl.SSLContext:
-    """A context that verifies servers by ``--tls-root-ca-file`` or the system's authorities. Raises ClientTLSFailed."""
+    """A context that verifies servers with ``--tls-root-ca-file``, by default the system's authorities.
+
+    Raises ClientTLSFailed.
+    """
     authorities = settings.tls_root_ca_file
     try:
         context = ssl.create_default_context(cafile=authorities or None)

@@ -24,7 +24,7 @@ async def check_data_path(broker: Broker) -> None:
 async def retry_refused_writes(broker: Broker) -> None:
     """Every second, retry the write that the disk refused, and clear the error when it succeeds, until cancelled.
 
-    A load balancer that follows ``/ping`` sends no publish that could succeed.
+    Only a successful write clears the error, and a load balancer that follows ``/ping`` sends no publish meanwhile.
     """
     while True:
         await asyncio.sleep(INTERVAL_S)

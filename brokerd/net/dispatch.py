@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Wait(NamedTuple):
-    """A command that is executed later: ``until()`` runs first, then ``then()`` executes the command.
+    """A postponed command: ``until()`` is awaited first, then ``then()`` executes the command.
 
-    Either may raise NSQError. The client's later commands wait meanwhile, in their order.
+    Either may raise NSQError. The client's later commands wait until then.
     """
 
     until: Callable[[], Coroutine[Any, Any, None]]
@@ -105,7 +105,7 @@ def pub_run(connection: Connection, command: PubRun) -> None:
         try:
             topic.publish_messages(command.commands, count, gap=command.line_bytes)
         except PublishFailed:
-            together = False  # nothing was stored; of single messages, some may be
+            together = False  # nothing was stored; if published one by one, some of the messages may be accepted
     if together:
         connection.client.published(command.topic, count)
         connection.session.respond(OK * count)

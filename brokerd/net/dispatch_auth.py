@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def auth(connection: Connection, command: Auth) -> Wait:
-    """Request the grant of the secret from the auth servers, and respond with its summary."""
+    """Request the grant for the secret from the auth servers, and respond with a summary of it."""
     client = connection.client
     if client.is_authed:
         raise Invalid("AUTH already set")
@@ -52,7 +52,7 @@ def _authorized_sub(connection: Connection, command: Sub) -> Wait | None:
 def _authorized_pub(connection: Connection, command: Pub) -> Wait | None:
     client = connection.client
     if client.is_authed and connection.now() >= client.grant_until:
-        # It has to wait, and its body is in a buffer that will be reused meanwhile.
+        # The command has to wait, and the buffer with its body is reused meanwhile.
         command = replace(command, body=memoryview(bytes(command.body)))
     verb = "PUB" if command.defer_ms is None else "DPUB"
     return _check(connection, verb, command.topic, "", partial(pub, connection, command))
@@ -63,7 +63,10 @@ def _authorize_mpub(connection: Connection, command: Authorize) -> Wait | None:
 
 
 def _check(connection: Connection, verb: str, topic: str, channel: str, then: Callable[[], object]) -> Wait | None:
-    """Call ``then`` if the grant allows it; a Wait if the grant has expired. Raises AuthFirst and Unauthorized."""
+    """Call ``then`` if the grant allows the command. Raises AuthFirst and Unauthorized.
+
+    If the grant has expired, returns a Wait that requests a new one first.
+    """
     client = connection.client
     if not client.is_authed:
         raise AuthFirst(f"AUTH required before {verb}")

@@ -54,7 +54,7 @@ _FAILURES: Mapping[type[Command], tuple[type[NSQError], str]] = {
 
 
 def failure(command: Command, error: OSError) -> NSQError:
-    """The error frame for ``command``."""
+    """The error with which ``command`` is answered."""
     kind, verb = _FAILURES[type(command)]
     if isinstance(command, Pub) and command.defer_ms is not None:
         kind, verb = DpubFailed, "DPUB"

@@ -13,11 +13,11 @@ MAX_BODY_SIZE = 16 * 1024 * 1024
 
 
 class FetchFailed(Exception):
-    """The server could not be reached, or its answer is not a 200 with JSON."""
+    """The server could not be reached, or its response does not have status 200 and a JSON body."""
 
 
 class _Answer:
-    """httptools' callbacks for one response."""
+    """The callbacks of httptools for one response."""
 
     def __init__(self) -> None:
         self.body = bytearray()

@@ -59,13 +59,13 @@ class StatusEndpoints:
         self._pauses = pauses
 
     def ping(self, request: Request) -> Response:
-        """OK if the disk accepts writes; otherwise 500 and the error."""
+        """``OK`` if messages and changes can be stored; otherwise status 500 with the error."""
         if self._broker.storage.health_error is None:
             return PING_OK
         return text_response(health_of(self._broker), 500, nsq=False)
 
     def info(self, request: Request) -> Response:
-        """The node's version, addresses and limits; intervals are nanoseconds."""
+        """The node's version, addresses and limits. Durations are nanoseconds."""
         settings = self._broker.settings
         return json_response(
             {
@@ -121,15 +121,15 @@ class StatusEndpoints:
             yield [topic_stats(topic, query, self._latencies) for topic in portion]
 
     async def _alive(self, topics: list[Topic]) -> AsyncIterator[list[Topic]]:
-        """The topics in portions, without those that were deleted meanwhile."""
+        """Yield the topics in portions, without those that were deleted meanwhile."""
         async for portion in in_portions(topics, _TOPICS_AT_ONCE):
             yield [topic for topic in portion if self._broker.topics.get(topic.name) is topic]
 
     async def _topics_json(self, topics: list[Topic] | None, query: StatsQuery) -> list[bytes]:
-        """The topics as JSON, in parts, because thousands of topics are megabytes."""
+        """The topics as JSON, in parts that are not joined, because thousands of topics take megabytes."""
         if topics is None:
             return [b"null"]
-        # only quantiles are floats
+        # The only floats are the quantiles of latency percentiles.
         encode_rows = encode if self._broker.settings.e2e_processing_latency_percentile else encode_without_floats
         parts = [b"["]
         async for rows in self._rows(topics, query):
@@ -140,7 +140,7 @@ class StatusEndpoints:
     def _stats_json(
         self, query: StatsQuery, topics: list[bytes], include_memory: bool, *, include_previous: bool
     ) -> Response:
-        """The answer around topics that are already encoded."""
+        """The response with ``topics``, which are already encoded."""
         head: dict[str, object] = {
             "version": NSQ_VERSION,
             "health": health_of(self._broker),
@@ -161,7 +161,7 @@ class StatusEndpoints:
         return Response(200, parts if len(topics) > 3 else b"".join(parts), (JSON_HEADER, NSQ_HEADER))
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus metrics. The library is imported by the first scrape, because that takes time."""
+        """Prometheus metrics. The first scrape imports the library, because the import would slow down the start."""
         from brokerd.metrics import BrokerMetrics
         from nsqdaemon.http.metrics import metrics_response, process_metrics
 
@@ -173,12 +173,12 @@ class StatusEndpoints:
         return await metrics_response([*metrics.families, *process_metrics("nsqd")])
 
     def free_memory(self, request: Request) -> Response:
-        """Collect garbage. nsqd does so too, and then answers 500 by mistake."""
+        """Collect garbage. nsqd does the same, but answers 500 by mistake."""
         gc.collect()
         return empty()
 
     def set_block_rate(self, request: Request) -> Response:
-        """Check the rate as nsqd does. Python has no block profiler, so it has no effect."""
+        """Check the rate as nsqd does. It has no effect, because Python has no block profiler."""
         rate = request.params.get("rate", "")
         if not _GO_INT.fullmatch(rate):
             quoted = rate.replace("\\", "\\\\").replace('"', '\\"')
@@ -197,7 +197,7 @@ def broker_router(
     hostname: str,
     pauses: CollectorPauses,
 ) -> Router:
-    """The router of all endpoints; ``http_port`` is the one announced to nsqlookupd."""
+    """Return the router with all endpoints. ``http_port`` is the port announced to nsqlookupd."""
     status = StatusEndpoints(broker, latencies, ports, hostname, pauses)
     publishing = Publishing(broker, asyncio.get_running_loop().call_soon)
     topics = TopicVerbs(broker)

@@ -25,7 +25,7 @@ _TLS_VERSIONS: Final = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 7
 
 
 class Config:
-    """The endpoint. ``http_port`` is the one announced to nsqlookupd, which the statsd prefix contains."""
+    """The endpoint. ``http_port`` is the port announced to nsqlookupd; the statsd prefix contains it."""
 
     def __init__(self, settings: BrokerSettings, peers: LookupPeers, *, http_port: int) -> None:
         self._settings = settings

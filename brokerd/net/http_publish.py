@@ -25,7 +25,7 @@ OK: Final = text_response("OK")
 EXITING: Final = error_response(503, "EXITING")
 
 GATHERED_BYTES: Final = 16 * 1024
-"""Messages up to this size, in bytes, are published together; for longer ones that saves nothing."""
+"""Messages of up to this many bytes are published together. For longer ones this would save nothing."""
 
 _BINARY_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 _GO_INT: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -41,7 +41,7 @@ class Gathered(NamedTuple):
 
 
 class Publishing:
-    """The two endpoints over one broker."""
+    """The endpoints ``/pub`` and ``/mpub`` of one broker."""
 
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         """``call_soon`` runs a function in the next turn of the event loop."""
@@ -55,7 +55,7 @@ class Publishing:
         self._max_defer_ms = broker.settings.max_req_timeout // timedelta(milliseconds=1)
 
     def pub(self, request: Request) -> Answer:
-        """The body is one message; ``defer`` is in milliseconds."""
+        """``/pub``: the body is one message; ``defer`` is its delay in milliseconds."""
         body = request.body
         if len(body) > self._max_msg_size:
             raise HTTPError(413, "MSG_TOO_BIG")
@@ -73,9 +73,9 @@ class Publishing:
         return self._kept()
 
     def _gather(self, request: Request, topic: str) -> Later:
-        """Publish the message together with those of other requests for the topic in the same turn of the event loop.
+        """Publish the message together with those of other requests for the topic in this turn of the event loop.
 
-        All requests are answered then. A batch costs the log little more than one message.
+        All these requests are answered together. A batch costs the log little more than one message.
         """
         gathered = self._gathered.get(topic)
         if gathered is None:
@@ -89,7 +89,7 @@ class Publishing:
         gathered, self._gathered = self._gathered, {}
         for name, (bodies, answer, request) in gathered.items():
             try:
-                # by name, because the topic may have been deleted since
+                # The topic is looked up again, because it may have been deleted since.
                 self._made(name).publish(bodies)
             except Exception as error:
                 answer.give(refusal(request, error))
@@ -97,7 +97,7 @@ class Publishing:
                 self._give_once_kept(answer)
 
     def _kept(self) -> Answer:
-        """OK for the messages just published, at once or after a sync."""
+        """The response OK for the messages just published, at once or after a sync."""
         if self._syncer is None:
             return OK
         answer = Later()
@@ -111,7 +111,7 @@ class Publishing:
             self._syncer.when_synced(lambda error: answer.give(OK if error is None else EXITING))
 
     def mpub(self, request: Request) -> Answer:
-        """The body is several messages: lines, or with ``binary`` the body of an MPUB."""
+        """``/mpub``: the body has several messages, as lines, or with ``binary`` as the body of an MPUB."""
         if len(request.body) > self._max_body_size:
             raise HTTPError(413, "BODY_TOO_BIG")
         topic = self._topic(request.params)
@@ -169,9 +169,9 @@ def parse_lines(body: bytes, *, max_msg_size: int) -> tuple[bytes, int]:
 
 
 def parse_binary(body: bytes, *, max_msg_size: int, max_body_size: int) -> tuple[memoryview, int]:
-    """The messages of a binary ``/mpub``, ``count i32``, then count × (``size i32 | message``), and their count.
+    """Parse a binary ``/mpub``: ``count i32``, count × (``size i32 | message``). Returns the messages and the count.
 
-    Bytes after the last message are ignored, as in nsqd. Raises HTTPError for everything else.
+    Bytes after the last message are ignored, as in nsqd. Raises HTTPError for an invalid body.
     """
     if len(body) < _LENGTH.size:
         raise HTTPError(413, "BAD_BODY")

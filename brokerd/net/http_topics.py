@@ -1,6 +1,6 @@
-"""The HTTP endpoints that create, delete, empty, pause and rewind topics and channels.
+"""The HTTP endpoints that create, delete, empty, pause, rewind and peek into topics and channels.
 
-Which endpoints check a name, and with which error, differs as in nsqd.
+As in nsqd, not every endpoint checks names, and the error codes differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class TopicVerbs:
-    """``/topic/*``."""
+    """The endpoints ``/topic/*``."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,7 +64,7 @@ class TopicVerbs:
         return empty()
 
     def unpause(self, request: Request) -> Response:
-        """Let it flow again."""
+        """Resume the routing of messages to the channels."""
         self._find(request).unpause()
         return empty()
 
@@ -73,7 +73,7 @@ class TopicVerbs:
 
 
 class ChannelVerbs:
-    """``/channel/*``."""
+    """The endpoints ``/channel/*``."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -113,7 +113,7 @@ class ChannelVerbs:
         return empty()
 
     def unpause(self, request: Request) -> Response:
-        """Let it flow again."""
+        """Resume deliveries to the consumers."""
         self._find(request).unpause()
         return empty()
 
@@ -130,7 +130,7 @@ class ChannelVerbs:
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 
     def peek(self, request: Request) -> Response:
-        """Return messages that wait, are in flight or deferred. Changes nothing."""
+        """Return messages that are ready, in flight or deferred. Changes nothing."""
         channel = self._find(request)
         try:
             state = PeekState(request.params.get("state", PeekState.READY))
@@ -161,7 +161,7 @@ class ChannelVerbs:
 
 
 def _bounded(request: Request, name: str, *, default: int, most: int) -> int:
-    """A number from 0 to ``most``. Raises HTTPError 400 with the parameter's name."""
+    """A parameter that is a number from 0 to ``most``. Raises HTTPError 400 with the parameter's name."""
     text = request.params.get(name)
     if text is None:
         return default

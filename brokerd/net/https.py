@@ -1,4 +1,4 @@
-"""HTTPS: a TLS conversation below an HTTP protocol."""
+"""HTTPS: an asyncio protocol that decrypts input for an HTTP protocol, and encrypts its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("brokerd")
 
 
 def refuse_plain(https_port: int) -> Callable[[Request], Response]:
-    """The handler of plain HTTP requests if TLS is required; the port is 0 without HTTPS."""
+    """Return the handler of plain HTTP requests if TLS is required. The port is 0 if HTTPS is disabled."""
     body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % https_port
     response = Response(403, body, (JSON_HEADER, NSQ_HEADER))
 
@@ -105,7 +105,7 @@ class HTTPSProtocol(asyncio.Protocol):
 
 
 class _Encrypting(asyncio.Transport):
-    """The part of a transport that an HTTP protocol uses."""
+    """A transport that encrypts what the HTTP protocol writes. It has only the methods that this protocol uses."""
 
     def __init__(self, transport: asyncio.Transport, tls: TLSConversation) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The timer of the recent latencies."""
+"""The periodic task that rotates the recent latencies."""
 
 from __future__ import annotations
 

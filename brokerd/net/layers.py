@@ -1,7 +1,7 @@
 """TLS and compression between a socket and a Connection.
 
-When IDENTIFY has granted either, Layers replaces the Connection as the protocol of the transport, and passes on the
-decrypted and decompressed input. Other connections do not use this module.
+If IDENTIFY has granted either, Layers replaces the Connection as the protocol of the transport. It passes the decrypted
+and decompressed input to the Connection. Other connections do not use this module.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ if TYPE_CHECKING:
     from brokerd.net.tls import TLSConversation
 
 SMALL_READ_BYTES: Final = 512
-"""Reads of up to this size are handled at once in any turn, because they unpack to a few pieces at most."""
+"""Reads of up to this size are handled at once, even late in a turn: they decompress to a few pieces at most."""
 HANDSHAKE_SECONDS: Final = 5.0
 
 logger = logging.getLogger("brokerd")
 
 
 class Layers(asyncio.BufferedProtocol):
-    """TLS outside, a compression inside; either may be missing. ``scratch`` is the sessions' shared buffer."""
+    """TLS on the side of the socket, and a compression within it; either may be missing.
+
+    ``scratch`` is the sessions' shared buffer.
+    """
 
     def __init__(self, connection: Connection, transport: asyncio.Transport, scratch: bytearray) -> None:
         self.in_handshake = False
-        """True while nothing but the handshake may be sent."""
+        """True while only the handshake may be sent."""
         self._connection = connection
         self._transport = transport
         self._scratch = scratch
@@ -56,7 +59,7 @@ class Layers(asyncio.BufferedProtocol):
             self._compress()
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send through the layers. A failure closes the connection and raises nothing."""
+        """Compress, encrypt and send ``data``. A failure closes the connection; nothing is raised."""
         if self._transport.is_closing():
             return
         if self._codec is not None:
@@ -78,8 +81,10 @@ class Layers(asyncio.BufferedProtocol):
             self._transport.write(self._tls.take_output())
 
     def go_on(self, deadline: float = 0.0) -> None:
-        """Unpack the rest of the input, until reading is paused or the deadline passes; 0 means the deadline of a new
-        slice."""
+        """Decrypt and decompress the rest of the input, until reading is paused or the deadline passes.
+
+        0 means the deadline of a new slice.
+        """
         connection = self._connection
         scheduler = connection.broker.runtime.scheduler
         deadline = deadline or scheduler.deadline()
@@ -142,7 +147,7 @@ class Layers(asyncio.BufferedProtocol):
                 self._connection.eof_received()
                 return
             yield from self._decode(plain)
-        if answer := self._tls.take_output():  # such as the answer to a change of keys
+        if answer := self._tls.take_output():  # such as the response to a key update
             self._transport.write(answer)
 
     def _decode(self, data: bytes) -> Iterator[bytes]:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 DIAL_TIMEOUT_S: Final = 1.0
 REPLY_TIMEOUT_S: Final = 1.0
 PING_INTERVAL_S: Final = 15.0
-# Enough to hide the round trips of a broker with thousands of channels, few enough for any peer's socket buffer.
+# Enough that thousands of registrations take few round trips, and few enough for any peer's socket buffer.
 _COMMANDS_AT_ONCE: Final = 256
 
 log = logging.getLogger("brokerd.lookup")
 
 
 class _Connection:
-    """One open connection: the session and the stream under it."""
+    """One open connection: the session, and its stream."""
 
     def __init__(self, session: LookupSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.session = session
@@ -53,8 +53,8 @@ class _Connection:
 class LookupPeer:
     """The connection to one nsqlookupd, and the task that owns it.
 
-    There is no retry timer: after a failure, the next change or the next ping connects again and registers everything.
-    A change is therefore never lost, only late.
+    There is no retry timer. After a failure, the next change or the next ping connects again and registers everything,
+    so a change may arrive late but is never lost.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LookupPeer:
         self._task = asyncio.create_task(self._run(), name=f"lookup {address}")
 
     def notify(self, command: bytes) -> None:
-        """Send this REGISTER or UNREGISTER soon, after those before it."""
+        """Queue a REGISTER or UNREGISTER, to be sent after those queued before."""
         self._changes.append(command)
         self._woken.set()
 
@@ -108,10 +108,10 @@ class LookupPeer:
             await self._attempt(commands)
 
     async def _attempt(self, commands: list[bytes]) -> None:
-        """Send commands and read their replies, connecting first if needed; a failure is logged and disconnects."""
+        """Send commands and read their replies. Connects first if needed. A failure is logged and disconnects."""
         try:
             if self._connection is None:
-                # A new connection registers everything, so the changes are included.
+                # A new connection registers everything, including the queued changes.
                 self._connection = await self._connect()
                 self._changes.clear()
                 commands = self._registrations()

@@ -11,9 +11,9 @@ HAS_EPOLL = hasattr(select, "epoll")
 
 
 class ResetWatch:
-    """Calls ``reset`` once if the connection of this descriptor breaks, until it is closed.
+    """Calls ``reset`` if the connection of ``descriptor`` is reset before the watch is closed.
 
-    A client that only closed its sending side is left alone, because it may wait for a response.
+    A client that only closed its sending side does not count, because it may wait for a response.
     """
 
     def __init__(self, descriptor: int, reset: Callable[[], None]) -> None:

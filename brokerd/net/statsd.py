@@ -23,19 +23,19 @@ log = logging.getLogger("brokerd")
 _TOPICS_AT_ONCE: Final = 50
 _QUERY: Final = StatsQuery(include_clients=False)
 _QUIET_S: Final = 1.0
-"""At the end of an interval no datagrams are sent, so that those of two pushes never mix."""
+"""Time at the end of an interval in which no datagrams are sent, so that those of two pushes never mix."""
 
 
 def statsd_prefix(settings: BrokerSettings, http_port: int) -> str:
-    """The prefix of every name: ``%s`` is ``broadcast_address:http_port``, with ``_`` for characters that statsd does
-    not allow."""
+    """The prefix of every name. ``%s`` in it becomes ``broadcast_address:http_port``, with ``_`` for ``.`` and ``:``,
+    which statsd does not allow."""
     host_key = f"{settings.broadcast_address}:{http_port}".replace(".", "_").replace(":", "_")
     prefix = settings.statsd_prefix.replace("%s", host_key)
     return prefix if not prefix or prefix.endswith(".") else prefix + "."
 
 
 class Statsd:
-    """One push per interval. Counters are sent as their increase since the last push, other figures as they are."""
+    """Pushes once per interval. Counters are sent as their increase since the last push, other figures as they are."""
 
     def __init__(self, broker: Broker, latencies: RecentLatencies, pauses: CollectorPauses, *, http_port: int) -> None:
         """``http_port`` is the one announced to nsqlookupd."""
@@ -48,7 +48,7 @@ class Statsd:
         self._last_gc_runs = 0
 
     async def run(self) -> None:
-        """Push until cancelled; the remaining datagrams are then sent at once."""
+        """Push until cancelled. On cancellation, the remaining datagrams of a push are sent at once."""
         interval = self._settings.statsd_interval.total_seconds()
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -157,7 +157,7 @@ def packed(lines: Iterable[bytes], packet_size: int) -> list[bytes]:
 
 
 async def _send_spread(transport: asyncio.DatagramTransport, datagrams: list[bytes], seconds: float) -> None:
-    """Send the first at once and the others evenly over ``seconds``; on cancellation, all the others at once."""
+    """Send the first datagram at once and the others evenly over ``seconds``; on cancellation, the rest at once."""
     pause = seconds / max(1, len(datagrams))
     rest = iter(datagrams)
     try:

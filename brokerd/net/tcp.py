@@ -50,7 +50,7 @@ FIRST_OF_FIN = ord("F")
 _LONG_COMMANDS = frozenset({PubRun, DpubRun, MpubRun, Mpub, Fin, Req, Touch})
 
 WRITE_HIGH_WATER = 512 * 1024
-"""Bytes that may wait in a connection's write buffer before its client is sent no more messages."""
+"""Above this many bytes in a connection's write buffer, its client is sent no more messages."""
 
 
 def session_limits(settings: BrokerSettings) -> SessionLimits:
@@ -209,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
     def take_commands(self, deadline: float = 0.0) -> None:
         """Execute the received commands, up to one that has to wait, and send the responses.
 
-        Commands left at the deadline are queued; 0 means the deadline of a new slice.
+        Commands left at the deadline are queued. 0 means the deadline of a new slice.
         """
         session, commands = self.session, self._commands
         unchecked = _CHECKED_COMMANDS
@@ -278,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
     def _publish_again(self, nbytes: int) -> bool:
         """Execute a read that has only publishes with the last command line, on the fast path.
 
-        False, with nothing done, for other input, for errors, and when a segment is full or an index has to grow."""
+        False, with nothing done, for other input, for errors, and if a segment is full or an index has to grow."""
         topic = self.broker.topics.get(self._published_to)
         if topic is None:
             return False
@@ -335,17 +335,20 @@ class Connection(asyncio.BufferedProtocol):
         self.take_commands(deadline)
 
     def upgrade(self) -> Wait | None:
-        """Begin the TLS or compression of the session's terms after the queued response, or wait for a sync first."""
+        """Begin the TLS or compression of the session's terms, after the queued response.
+
+        If responses wait for a sync, returns a Wait for it, because they must be sent without TLS or compression.
+        """
         self.session.drop_unread()
         if self._unsynced or not (self._syncer is None or self._syncer.is_clean):
-            # Responses up to this one wait for the disk, and must be sent without TLS or compression.
+            # Responses up to this one wait for the disk.
             return Wait(self._responses_sent, self._begin_layers)
         self._begin_layers()
         return None
 
     async def _responses_sent(self) -> None:
         assert self._syncer is not None
-        with suppress(OSError):  # which has closed the connection already
+        with suppress(OSError):  # the failed sync has already closed the connection
             await self._syncer.synced()
 
     def _begin_layers(self) -> None:
@@ -454,11 +457,11 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, output: bytes) -> None:
         self._write(output)
         if self.client.blocked and not self.session.closed:
-            # Unread messages alone are no reason: its FINs have to be read.
+            # Reading is not paused for unread messages alone, because the client's FINs have to be read.
             self.pause_reading(ReadPause.OUTPUT)
 
     def _send_when_synced(self, output: bytes) -> None:
-        """Send responses once what they acknowledge is on the disk, and all later responses after them."""
+        """Send responses when the messages that they acknowledge are on the disk. Later responses follow in order."""
         assert self._syncer is not None
         self._unsynced.append(output)
         self._syncer.when_synced(self._synced)
@@ -489,7 +492,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- heartbeats and deadlines ---------------------------------------------------------------------------------
 
     def restart_heartbeat(self) -> None:
-        """Send heartbeats at the negotiated interval from now on, or none."""
+        """Send heartbeats at the negotiated interval from now on; none if the client has disabled them."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             self._heartbeat = None
@@ -502,7 +505,7 @@ class Connection(asyncio.BufferedProtocol):
             self._heartbeat = asyncio.get_running_loop().call_later(limit_s, self._end_unfinished, limit_s)
 
     def _end_unfinished(self, limit_s: float) -> None:
-        """Close a connection that is silent within a command; without heartbeats nothing else notices it."""
+        """Close a connection that is silent within a command. Without heartbeats nothing else would notice it."""
         silent_s = self.now() - self._last_read
         if self.session.unfinished_bytes and silent_s >= limit_s and self._waiting is None and not self.read_pauses:
             logger.error("PROTOCOL(V2): [%s] silent for %.1f s within a command", self.client.remote_address, silent_s)
@@ -533,7 +536,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _shown(peer: object) -> str:
-    """A peer's ``host:port``; ``@`` for one on a Unix socket, as in nsqd."""
+    """A client's ``host:port``; ``@`` for one on a Unix socket, as in nsqd."""
     if not isinstance(peer, tuple):
         return "@"
     host, port = peer[:2]

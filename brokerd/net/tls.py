@@ -1,4 +1,4 @@
-"""TLS without a socket: the context from the settings, and the two streams of one conversation.
+"""TLS without a socket: the context of the settings, and the broker's side of a TLS connection.
 
 It uses pyOpenSSL, because the standard library's ``ssl`` cannot request a client certificate without verifying it, as
 ``--tls-client-auth-policy=require`` does.
@@ -32,7 +32,7 @@ _VERSIONS: Final = {
 
 
 class TLSConfigFailed(Exception):
-    """The certificate, the key or the authorities cannot be used; the text has the file."""
+    """The certificate, the key or the authorities cannot be used; the text has the file and the reason."""
 
 
 def server_context(settings: BrokerSettings) -> SSL.Context:
@@ -44,7 +44,7 @@ def server_context(settings: BrokerSettings) -> SSL.Context:
         context.set_cipher_list(b"DEFAULT:@SECLEVEL=0")
     context.set_options(SSL.OP_NO_RENEGOTIATION)
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-    context.set_session_id(b"nsqd")  # without one, a client that resumes and has a certificate is refused
+    context.set_session_id(b"nsqd")  # without an id, a client with a certificate that resumes a session is refused
     context.set_passwd_cb(lambda *_: b"")  # otherwise OpenSSL prompts for the key's passphrase on the terminal
     _load(settings.tls_cert, context.use_certificate_chain_file)
     _load(settings.tls_key, context.use_privatekey_file)
@@ -80,7 +80,7 @@ def _reason(error: SSL.Error) -> str:
 
 
 class TLSConversation:
-    """The broker's side of one TLS connection: ciphertext in and out, plaintext out and in."""
+    """The broker's side of one TLS connection: decrypts received bytes, and encrypts bytes to send."""
 
     def __init__(self, context: SSL.Context) -> None:
         self._connection = SSL.Connection(context, None)
@@ -101,7 +101,7 @@ class TLSConversation:
         return True
 
     def plaintext(self) -> Iterator[bytes]:
-        """Yield what can be decrypted, a record at a time; b"" is the end of the stream. Raises StreamBroken."""
+        """Yield the decrypted input, a TLS record at a time; b"" is the end of the stream. Raises StreamBroken."""
         while True:
             try:
                 piece = self._connection.recv(_RECORD_BYTES)
@@ -124,14 +124,14 @@ class TLSConversation:
             raise StreamBroken(_reason(error)) from None
 
     def close(self) -> None:
-        """Send the end of our stream."""
+        """Queue the end of our stream (``close_notify``)."""
         try:
             self._connection.shutdown()
         except SSL.Error:
             pass  # there was no handshake, or it failed
 
     def take_output(self) -> bytes:
-        """Return, once, the ciphertext to send."""
+        """Remove and return the ciphertext to send."""
         output = []
         try:
             while True:
@@ -157,7 +157,7 @@ class TLSConversation:
 
 
 NewTLS = Callable[[], TLSConversation]
-"""Creates a conversation in the broker's context."""
+"""Creates a TLSConversation with the broker's context."""
 
 _OUTPUT_BYTES: Final = 64 * 1024
 _VERSION_NAMES: Final = {769: "TLS1.0", 770: "TLS1.1", 771: "TLS1.2", 772: "TLS1.3"}
@@ -176,7 +176,7 @@ _NAMED_SUITES: Final = {
     "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 }
-"""The cipher suites that nsqd knows by name; it shows all others by number."""
+"""The cipher suites that nsqd shows by name; it shows all others by number."""
 
 
 def _cipher_suite(name: str) -> str:
