@@ -1,6 +1,8 @@
-"""``python distributions/build.py FOLDER [NAME…]``: an sdist of each distribution, and from it a wheel, in FOLDER.
+"""``python distributions/build.py FOLDER [NAME…]`` builds an sdist of each distribution, and a wheel from it, in
+FOLDER.
 
-Uses the installed setuptools and Cython. A wheel is built from the unpacked sdist, so the sdist has all that it needs.
+It uses the installed setuptools and Cython. Each wheel is built from the unpacked sdist, which shows that the sdist is
+complete.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ FOLDERS = {
 
 
 def run_hook(hook: str, source: Path, into: Path) -> Path:
-    """Call a PEP 517 hook of setuptools in ``source``. Return the file that it made in ``into``."""
+    """Call a PEP 517 hook of setuptools in ``source``. Return the file that it created in ``into``."""
     code = f"import sys; from setuptools import build_meta; print(build_meta.{hook}(sys.argv[1]))"
     into.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", code, str(into.resolve())]

@@ -1,7 +1,7 @@
 """Builds the optional kernel; everything else about packaging is in pyproject.toml.
 
-``brokerd/kernel/_*.pyx`` are compiled copies of the plain-Python modules beside them. Where there is no C compiler (or
-no Cython) they are left out with a warning and the plain modules serve: slower, never missing.
+``brokerd/kernel/_*.pyx`` are Cython versions of the plain-Python modules beside them. Without a C compiler or Cython
+they are left out with a warning, and the broker uses the slower plain modules.
 """
 
 import sys
@@ -12,12 +12,15 @@ from setuptools.command.build_ext import build_ext
 
 
 class OptionalBuildExt(build_ext):
-    """Builds what it can and says what it could not; an installation never fails over an extension."""
+    """Builds the extensions that can be built and warns of the others.
+
+    A failed extension does not fail the installation.
+    """
 
     def run(self) -> None:
         try:
             super().run()
-        except Exception as error:  # whatever a missing or broken tool chain raises
+        except Exception as error:  # a missing or broken tool chain can raise any exception
             self.leave_out("the kernel", error)
 
     def build_extension(self, ext: Extension) -> None:
@@ -27,7 +30,7 @@ class OptionalBuildExt(build_ext):
             self.leave_out(ext.name, error)
 
     def copy_extensions_to_source(self) -> None:
-        """Editable and ``--inplace`` builds copy the results beside the sources: only those that exist."""
+        """For editable and ``--inplace`` builds, copy the extensions that were built to the folder of their sources."""
         build = Path(self.build_lib)
         self.extensions = [ext for ext in self.extensions if (build / self.get_ext_filename(ext.name)).exists()]
         super().copy_extensions_to_source()
