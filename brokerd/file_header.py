@@ -61,7 +61,7 @@ class UnsupportedFormat(Exception):
 
 
 def read_header(data: bytes) -> Header | None:
-    """The header at the beginning of ``data``, with one wrong bit corrected if need be; None if there is none."""
+    """The header at the beginning of ``data``, with one wrong bit corrected if needed; None if there is none."""
     found = data[:HEADER_BYTES]
     if len(found) < HEADER_BYTES:
         return None

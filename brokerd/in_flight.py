@@ -39,9 +39,9 @@ class Expired(NamedTuple):
 class InFlight:
     """The messages of one channel that are in flight or set aside.
 
-    No other class changes ``Client.in_flight_count`` and ``Client.runs``.
-    Times are monotonic seconds; ``now_ns`` is Unix nanoseconds. ``schedule(when)`` schedules the channel's timer. The
-    methods write the journal records that recovery needs.
+    No other class changes ``Client.in_flight_count`` and ``Client.runs``. Times are monotonic seconds; ``now_ns`` is
+    Unix nanoseconds. ``schedule(when)`` schedules the channel's timer. The methods write the journal records that
+    recovery needs.
     """
 
     def __init__(

@@ -152,9 +152,9 @@ def _read_queue(staging: Path, name: str) -> dict[bytes, Message]:
 def _import_topic(state: NodeState, taken: TopicState, topic: _Topic, place: Place) -> None:
     """Write a topic's messages to its log, and its channels to ``state``.
 
-    The log has the delivered messages first, then the undelivered ones by age, then those that had gone to no channel,
-    which are the newest. A channel that has every message from some number on gets its cursor there (:func:`_cursor`);
-    its messages below the cursor are set aside.
+    The log has the delivered messages first, then the undelivered ones by age, then those that were in no channel's
+    queue, which are the newest. A channel that has every message from some number on gets its cursor there
+    (:func:`_cursor`); its messages below the cursor are set aside.
     """
     known = {message.id: message for channel in topic.channels for message in channel.messages.values()}
     attempted = {message.id for channel in topic.channels for message in channel.messages.values() if message.attempts}

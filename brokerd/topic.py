@@ -304,7 +304,7 @@ class Topic:
             for commit in deferred
             if commit.first_seq >= deferred_end and commit.first_seq not in messages.holes
         ]
-        # Those below the routed end had gone to the channels, but the record of it was lost: a pause does not apply.
+        # Those below the routed end were routed, but the record of it was lost: a pause does not apply to them.
         self._give_deferred(each for each in unrouted if each[0] < routed_end)
         messages.unrouted[:] = [each for each in unrouted if each[0] >= routed_end]
         self._route_deferred()

@@ -60,7 +60,7 @@ class Reader(Protocol):
 
 
 class Unrouted(list[tuple[int, int, int]]):
-    """``(first seq, count, delay in ms)`` of the deferred publishes that have not gone to the channels, in order."""
+    """``(first seq, count, delay in ms)`` of the deferred publishes that are not routed yet, in order."""
 
     def between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of their ranges that are in ``[start, end)``."""
@@ -114,12 +114,12 @@ class TopicLog:
 
     @property
     def routed_end(self) -> int:
-        """Messages below this number have gone to the channels; those at or above it wait in the topic."""
+        """Messages below this number were routed to the channels; those at or above it wait in the topic."""
         return self.log.next_seq if self.is_routing else self._routed_end
 
     @property
     def deferred_end(self) -> int:
-        """Deferred publishes below this number have gone to the channels."""
+        """Deferred publishes below this number were routed to the channels."""
         return self.unrouted[0][0] if self.unrouted else self.log.next_seq
 
     def set_routing(self, is_routing: bool) -> None:
@@ -226,7 +226,7 @@ class TopicLog:
                 reader.forget(lost)
 
     def lose_batch_of(self, seq: int) -> None:
-        """Record as lost message ``seq`` and the rest of its batch, which are damaged or missing."""
+        """Record message ``seq`` and the others of its batch as lost, because they are damaged or missing."""
         start, end = self.log.batch_of(seq)
         self._lose(start, end, f"damaged in {self.log.file_of(seq)}" if self.log.directory else "damaged in memory")
 

@@ -165,7 +165,7 @@ def max_mpub_messages(max_body: int) -> int:
 def scan_messages(
     buffer: bytes | Input, offset: int, end: int, remaining: int, max_size: int
 ) -> tuple[int, int, int, int]:
-    """Walk ``remaining`` messages of ``size i32 | body`` from ``offset``, as far as ``buffer[:end]`` has them.
+    """Check the sizes of ``remaining`` messages, ``size i32 | body``, from ``offset`` on in ``buffer[:end]``.
 
     Returns ``(status, offset, remaining, size)``: COMPLETE with the offset after the last message; MORE with the offset
     at which to continue with more bytes; BAD_SIZE with offset and size of a message below 1 or above ``max_size``.

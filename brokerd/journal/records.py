@@ -55,7 +55,7 @@ OFFSET = struct.Struct(">Bq")
 
 
 def topic_created(number: int, routed_end: int, name: str) -> bytes:
-    """A topic was created. Messages from ``routed_end`` on have gone to no channel yet."""
+    """A topic was created. Messages from ``routed_end`` on are not routed to channels yet."""
     return TOPIC_HEAD.pack(TOPIC_CREATED, number, routed_end) + name.encode()
 
 
@@ -65,17 +65,17 @@ def topic_deleted(number: int) -> bytes:
 
 
 def topic_paused(number: int, paused: bool, routed_end: int) -> bytes:
-    """A topic was paused or unpaused. Messages from ``routed_end`` on have gone to no channel yet."""
+    """A topic was paused or unpaused. Messages from ``routed_end`` on are not routed to channels yet."""
     return TOPIC_GATE.pack(TOPIC_PAUSED, number, paused, routed_end)
 
 
 def topic_emptied(number: int, start: int, end: int) -> bytes:
-    """A topic was emptied: the messages ``[start, end)``, which had gone to no channel, were dropped."""
+    """A topic was emptied: the messages ``[start, end)``, which were not routed yet, were dropped."""
     return TOPIC_RANGE.pack(TOPIC_EMPTIED, number, start, end)
 
 
 def topic_routed(number: int, end: int) -> bytes:
-    """The deferred publishes below ``end`` have gone to the channels, which have records of them."""
+    """The deferred publishes below ``end`` were routed to the channels, which have records of them."""
     return TOPIC_HEAD.pack(TOPIC_ROUTED, number, end)
 
 
@@ -134,7 +134,7 @@ def waiting_ranges(number: int, ranges: bytes) -> Iterator[bytes]:
 
 
 def topic_passed(number: int, routed_end: int) -> bytes:
-    """Messages below ``routed_end`` have gone to ephemeral channels, which do not survive a restart."""
+    """Messages below ``routed_end`` were routed to ephemeral channels, which do not survive a restart."""
     return TOPIC_HEAD.pack(TOPIC_PASSED, number, routed_end)
 
 

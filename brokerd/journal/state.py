@@ -131,7 +131,7 @@ class ChannelState:
 
 @dataclass
 class TopicState:
-    """The state of a topic. Messages from ``routed_end`` on had gone to no channel; ``holes`` are ranges to skip."""
+    """The state of a topic. Messages from ``routed_end`` on are not routed yet; ``holes`` are ranges to skip."""
 
     number: int
     name: str
@@ -139,7 +139,7 @@ class TopicState:
     paused: bool = False
     holes: list[tuple[int, int]] = field(default_factory=list)
     deferred_end: int = 0
-    """Deferred publishes below this number had gone to the channels."""
+    """Deferred publishes below this number were routed to the channels."""
     next_seq: int = 0
     """Messages below this number were published. It is as of the checkpoint; more may have been published since."""
 

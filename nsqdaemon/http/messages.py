@@ -173,7 +173,7 @@ class Response:
 
 
 class Stream(Response):
-    """A response of unlimited length: a head without Content-Length, then ``protocol`` takes over the connection.
+    """A response of unlimited length: a head without Content-Length, after which ``protocol`` uses the connection.
 
     ``protocol`` receives everything that the client sends from then on. The head has ``Connection: close``, so the
     client sends no further request.

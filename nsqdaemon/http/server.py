@@ -33,7 +33,7 @@ _LARGE_BODY_BYTES: Final = 16 * 1024
 
 
 class Slices(Protocol):
-    """Shares the event loop's time. A job is called with its deadline and queues the rest of its work again."""
+    """Runs long work in slices of time. A job is called with its deadline, and queues itself again for the rest."""
 
     def later(self, job: Callable[[float], None]) -> None: ...
     def deadline(self) -> float: ...
