@@ -56,8 +56,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Readings are grouped by series and hour. If a task has more groups than this, Spark sorts all readings first,
-    # which
+    # Readings are grouped by series and hour. If a task has more groups than this, Spark sorts all of them first, which
     # is slow. The memory of a task is bounded by the bytes that it reads.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     # Java never compiles methods of more than 8,000 bytes. With this limit, Spark generates smaller ones.

@@ -1,6 +1,6 @@
 """Polling with a deadline, for tests that wait for other processes and threads.
 
-Only failing tests reach the deadline: even a busy machine needs a fraction of it.
+Only failing tests reach the deadline: passing tests need a fraction of it, even on a busy machine.
 """
 
 from __future__ import annotations
