@@ -101,7 +101,7 @@ class Handshake:
             answer: Any = json.loads(data)
             granted = Negotiated(
                 max_rdy_count=int(answer.get("max_rdy_count", 0)),
-                msg_timeout_ms=int(answer.get("msg_timeout", 0)),
+                msg_timeout_ms=int(answer.get("msg_timeout", Negotiated.msg_timeout_ms)),
                 version=str(answer.get("version", "")),
                 tls_v1=bool(answer.get("tls_v1")),
                 deflate=bool(answer.get("deflate")),

@@ -28,7 +28,7 @@ def rewind(channel: Channel, since_ns: int) -> Rewound:
     seq = log.first_since(since_ns)
     deferred = channel.go_back(seq)
     in_order = max(0, head - seq - channel.messages.skipped.count_between(seq, head))
-    if seq >= head and not deferred:
-        return Rewound(0, None, is_complete=True)
     is_complete = seq > log.first_seq or log.first_seq == 0
+    if seq >= head and not deferred:
+        return Rewound(0, None, is_complete)
     return Rewound(in_order + deferred, log.timestamp_of(seq), is_complete)

@@ -31,10 +31,13 @@ class _Answer:
 
 
 async def get_json(host: str, port: int, target: str, *, connect_timeout_s: float, request_timeout_s: float) -> Any:
-    """GET ``http://host:port`` + ``target`` and return the JSON value. Raises FetchFailed."""
+    """GET ``http://host:port`` + ``target`` and return the JSON value. Raises FetchFailed.
+
+    A timeout of 0 is no limit.
+    """
     try:
-        async with asyncio.timeout(request_timeout_s):
-            async with asyncio.timeout(connect_timeout_s):
+        async with asyncio.timeout(request_timeout_s or None):
+            async with asyncio.timeout(connect_timeout_s or None):
                 reader, writer = await asyncio.open_connection(host, port)
             try:
                 authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -23,6 +23,7 @@ from brokerd.net.layers import Layers
 from brokerd.net.read_pause import ReadPause
 from brokerd.net.reset import HAS_EPOLL, ResetWatch
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
+from nsqwire.addresses import address_text
 from nsqwire.commands import DpubRun, Fin, Mpub, MpubRun, PubRun, Req, Touch
 from nsqwire.errors import NSQError, PubFailed
 from nsqwire.identify import IdentifyLimits
@@ -140,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family != socket.AF_UNIX:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        remote = _shown(transport.get_extra_info("peername"))
+        remote = address_text(transport.get_extra_info("peername"))
         self.client = Client(
             self.broker.next_client_number(),
             remote,
@@ -533,14 +534,6 @@ class Connection(asyncio.BufferedProtocol):
         if limit_s and self._blocked_since is not None and now - self._blocked_since > limit_s:
             return f"has not read for {limit_s:.1f} s"
         return ""
-
-
-def _shown(peer: object) -> str:
-    """A client's ``host:port``; ``@`` for one on a Unix socket, as in nsqd."""
-    if not isinstance(peer, tuple):
-        return "@"
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def serve_tcp(

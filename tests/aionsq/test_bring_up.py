@@ -85,6 +85,13 @@ def test_an_nsqd_that_names_no_maximum_is_asked_for_nothing():
     assert ready.negotiated.max_rdy_count == 0
 
 
+def test_an_nsqd_that_names_no_message_timeout_has_the_usual_one():
+    """Messages are touched before 60 s, and not all the time."""
+    (ready,) = started().received(frame.RESPONSE, b'{"version":"1.3.0"}')
+    assert isinstance(ready, Ready)
+    assert ready.negotiated.msg_timeout_ms == 60_000
+
+
 def test_identify_tells_what_was_chosen_in_milliseconds():
     """Times are integers of milliseconds, and msg_timeout is sent only if it was set."""
     fields = ConsumerOptions(heartbeat_interval=timedelta(seconds=5), sample_rate=10).identify_fields()

@@ -69,3 +69,16 @@ def test_a_consumer_that_creates_the_topic_gets_its_messages_as_well(start_broke
     producer.ok(b"PUB t\n\x00\x00\x00\x03now")
     assert sorted(consumer.message()[2] for _ in range(2)) == [b"later", b"now"]
     wait_until(lambda: [c["channel_name"] for c in broker.stats()["topics"][0]["channels"]] == ["a", "mine"])
+
+
+def test_without_time_limits_for_http_a_registrys_channels_are_created(start_broker, registry):
+    """0 is no limit, as in nsqd."""
+    registry.post("/channel/create", topic="t", channel="known")
+    broker = start_broker(
+        f"--lookupd-tcp-address={registry.tcp_address}",
+        "--http-client-connect-timeout=0s",
+        "--http-client-request-timeout=0s",
+    )
+    broker.wait_for_log(r"LOOKUPD\(.*\): peer info")
+    broker.post("/topic/create", topic="t")
+    wait_until(lambda: [each["channel_name"] for each in broker.topics()["t"]["channels"]] == ["known"])

@@ -436,3 +436,14 @@ def test_the_console_script_is_the_process_itself(start_broker):
     assert "brokerd.__main__" in script.read_text()
     version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert version.stdout.startswith("nsqd v1.3.0 ")
+
+
+def test_a_client_over_ipv4_has_its_ipv4_address_on_a_socket_for_both_versions(start_broker, connect) -> None:
+    """On every interface the system reports ``::ffff:127.0.0.1``; nsqd shows ``127.0.0.1``."""
+    broker = start_broker("--tcp-address=:0")
+    port = int(broker.tcp_address.rpartition(":")[2])
+    peer = connect(("127.0.0.1", port))
+    peer.ok(b"SUB t c\n")
+    [client] = broker.topics()["t"]["channels"][0]["clients"]
+    host, _, client_port = client["remote_address"].rpartition(":")
+    assert (host, int(client_port)) == ("127.0.0.1", peer.socket.getsockname()[1])

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 import brokerd.journal.journal as journal_module
+from brokerd.rewind import rewind as rewind_channel
 from brokerd.topic import Topic
 from nsqwire.errors import PublishFailed
 from tests.brokerd.clockwork import Delivery, Node
@@ -344,3 +345,23 @@ def test_what_is_finished_after_a_rewind_stays_finished(tmp_path: Path, monkeypa
     node.kill()
     node.open()
     assert node.broker.topic("t").channel("c").depth == 0
+
+
+def test_a_rewind_to_before_a_removed_message_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All was finished and removed: nothing is delivered again, and the answer says that messages are missing."""
+    node = Node(tmp_path)
+    monkeypatch.setattr(time, "time_ns", node.wall_ns)
+    topic = node.broker.topic("t")
+    channel = topic.channel("c")
+    before = node.wall_ns()
+    topic.publish([b"x" * 50_000] * 8)
+    got: list[Delivery] = []
+    client = node.subscribe("t", "c", 100, got.append)
+    node.pass_until(node.now)
+    assert not channel.finish(
+        client, memoryview(b"".join(b"FIN %b\n" % each.message_id for each in got)), 8, node.wall_ns()
+    )
+    channel.unsubscribe(client)
+    for _ in range(2):
+        topic.unmap_if_idle()
+    assert rewind_channel(channel, before) == (0, None, False)
