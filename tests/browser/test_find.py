@@ -59,7 +59,7 @@ def test_the_palette_leads_anywhere(live, shop):
     """Ctrl K, a few letters, Enter."""
     page = live("/")
     page.keyboard.press("Control+k")
-    box = page.get_by_role("combobox")
+    box = page.get_by_role("dialog", name="Command palette").get_by_role("combobox")
     expect(box).to_be_focused()
     box.fill("shop north")
     expect(page.get_by_role("option").first).to_contain_text("shop / north")
@@ -81,7 +81,7 @@ def test_a_viewers_palette_offers_no_actions(live, shop):
     """Only places."""
     page = live("/topics/shop", user="viktor")
     page.keyboard.press("Control+k")
-    page.get_by_role("combobox").fill("delete shop")
+    page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("delete shop")
     expect(page.get_by_text("Nothing matches")).to_be_visible()
 
 
@@ -189,7 +189,7 @@ def test_clients_of_the_whole_cluster_are_found(live, stack):
         page.get_by_role("searchbox").fill("crew-7 harbour")
         expect(page.get_by_role("table", name="Clients").get_by_role("row").nth(1)).to_contain_text("crew-7")
         page.keyboard.press("Control+k")
-        page.get_by_role("combobox").fill("crew-7")
+        page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("crew-7")
         expect(page.get_by_role("option").filter(has_text="client of harbour / pilots")).to_be_visible()
 
 

@@ -165,7 +165,7 @@ def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, lette
         ("messages letters post", "/topics/letters/post?messages=ready"),
     ):
         page.keyboard.press("Control+k")
-        page.get_by_role("combobox").fill(typed)
+        page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill(typed)
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(re.escape(address) + "$"))
         if "publish" in typed:
