@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PAGE = 4096
 ZEROS = bytes(PAGE)
@@ -51,6 +51,7 @@ class Round(NamedTuple):
     """A call of :func:`brokerd.syncer.sync` that has returned."""
 
     began_ns: int
+    """When the broker took the list of the files to sync: what was written to other files later is not in the round."""
     ended_ns: int
 
 
@@ -117,6 +118,7 @@ class Recorder:
         self._record = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._snapshots = Snapshots(data_path)
         self._lock = threading.Lock()
+        self._round_began_ns = time.monotonic_ns()
 
     def around(self, call: Callable[[int], None], *, is_of_file_system: bool = False) -> Callable[[int], None]:
         """``call(fd)``, recorded."""
@@ -135,11 +137,21 @@ class Recorder:
         data = pickle.dumps(entry)
         assert os.write(self._record, data) == len(data)
 
+    def around_start(self, start: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Record when a round begins: the broker takes the list of its files then, before its thread syncs them."""
+
+        def recorded(syncer: Any) -> None:
+            if syncer._running is None:
+                self._round_began_ns = time.monotonic_ns()
+            start(syncer)
+
+        return recorded
+
     def around_round(self, sync: Callable[..., None]) -> Callable[..., None]:
         """:func:`brokerd.syncer.sync`, recorded."""
 
         def recorded(segments: Iterable[Path], new: Iterable[Path], journal: Iterable[Path]) -> None:
-            began_ns = time.monotonic_ns()
+            began_ns = self._round_began_ns
             sync(segments, new, journal)
             self._write(Round(began_ns, time.monotonic_ns()))
 
@@ -159,6 +171,7 @@ def main(record: Path, argv: list[str]) -> int:
     os.fsync = recorder.around(os.fsync)  # type: ignore[assignment]
     os.fdatasync = recorder.around(os.fdatasync)
     syncer.sync = recorder.around_round(syncer.sync)
+    syncer.Syncer._start = recorder.around_start(syncer.Syncer._start)  # type: ignore[method-assign]
     syncfs = file_systems._syncfs()
     if syncfs is not None:
         recorded = recorder.around(syncfs, is_of_file_system=True)
