@@ -1,7 +1,9 @@
 """Busy polling: after small input, the event loop polls for more for some microseconds before it sleeps.
 
 Putting the process to sleep and waking it costs more processor time than a small publish. A client that waits for each
-response before it sends the next command would also wait for the wake-up every time.
+response before it sends the next command would also wait for the wake-up every time. For other clients polling is no
+gain: a process that never sleeps waits longer for the processor when another thread, such as that of the syncer, runs.
+So only input of the same client counts as a poll's success.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ POLL_SECONDS: Final = 40e-6
 PROBE_EVERY: Final = 64
 """While polls find nothing, only one input in this many is followed by a poll."""
 MISS_COST: Final = 3
-"""Number of polls with input that make up for one poll without."""
+"""Number of successful polls that make up for one other."""
 MOST_CREDIT: Final = 8 * MISS_COST
 
 
@@ -31,15 +33,18 @@ class BusyPolling:
     ) -> None:
         self._call_soon = call_soon
         self._clock = clock
-        self._is_polling = False
+        self._source: object | None = None  # whose input started the poll; None while there is no poll
         self._deadline = 0.0  # 0 until the first turn of the loop after input
         self._credit = 0
         self._until_probe = PROBE_EVERY
 
-    def input_arrived(self) -> None:
-        """Poll after this turn of the event loop if more input is likely. To be called for each input."""
-        if self._is_polling:
-            if self._deadline:
+    def input_arrived(self, source: object) -> None:
+        """Poll after this turn of the event loop if ``source``, a connection, is likely to send more at once.
+
+        To be called for each input.
+        """
+        if self._source is not None:
+            if self._deadline and source is self._source:
                 self._deadline = 0.0
                 self._credit = min(self._credit + 1, MOST_CREDIT)
             return
@@ -48,7 +53,7 @@ class BusyPolling:
             if self._until_probe:
                 return
             self._until_probe = PROBE_EVERY
-        self._is_polling = True
+        self._source = source
         self._deadline = 0.0
         self._call_soon(self._poll)
 
@@ -59,5 +64,5 @@ class BusyPolling:
         if now < self._deadline:
             self._call_soon(self._poll)
         else:
-            self._is_polling = False
+            self._source = None
             self._credit = max(0, self._credit - MISS_COST)

@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         awaited_magic = session.awaits_magic
         session.received(nbytes)
         if nbytes <= SMALL_READ_BYTES:
-            self._polling.input_arrived()
+            self._polling.input_arrived(self)
             if session.is_between_commands and self._take_at_once(nbytes):
                 return
             self.take_commands()

@@ -8,6 +8,8 @@ import pytest
 
 from brokerd.net.busy_polling import MOST_CREDIT, POLL_SECONDS, PROBE_EVERY, BusyPolling
 
+CLIENTS = [object() for _ in range(8)]
+
 
 class Loop:
     """An event loop whose turns and time pass when a test says so."""
@@ -36,11 +38,11 @@ class Loop:
         self.now = max(self.now, until)
         return not self.sleeps
 
-    def polls(self, inputs: int, gap: float) -> int:
-        """Let inputs arrive ``gap`` seconds apart. Returns how many were followed by a poll."""
+    def polls(self, inputs: int, gap: float, clients: int = 1) -> int:
+        """Let inputs of ``clients`` in turn arrive ``gap`` seconds apart. Returns how many were followed by a poll."""
         polls = 0
-        for _ in range(inputs):
-            self.polling.input_arrived()
+        for number in range(inputs):
+            self.polling.input_arrived(CLIENTS[number % clients])
             polls += not self.sleeps
             self.is_awake_after(gap)
         return polls
@@ -72,12 +74,20 @@ def test_input_that_comes_too_late_for_a_poll_is_seldom_polled_for(loop: Loop, g
     assert loop.polls(10 * PROBE_EVERY, gap) == 10
 
 
+def test_the_loop_sleeps_between_the_inputs_of_many_clients(loop: Loop) -> None:
+    """A poll that ends with another client's input is no success: such a broker would never sleep under load."""
+    loop.polls(1000, POLL_SECONDS / 2)
+    loop.polls(MOST_CREDIT, POLL_SECONDS / 2, clients=8)
+    loop.is_awake_after(2 * POLL_SECONDS)
+    assert loop.polls(8 * PROBE_EVERY, POLL_SECONDS / 2, clients=8) <= 4 * 8
+
+
 def test_input_of_one_turn_is_no_success_of_a_poll(loop: Loop) -> None:
     """Many clients that send at the same moment, and rarely, do not keep the loop awake."""
     polls = 0
     for _ in range(10 * PROBE_EVERY):
-        for _ in range(8):
-            loop.polling.input_arrived()
+        for client in CLIENTS:
+            loop.polling.input_arrived(client)
         polls += not loop.sleeps
         loop.is_awake_after(2 * POLL_SECONDS)
     assert polls == 10 * 8
