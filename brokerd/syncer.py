@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,7 +63,8 @@ class Syncer:
         self._check_directory = check_directory
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync")
+        begin = None if self.acknowledges else _run_in_the_background
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync", initializer=begin)
         self._dirty: dict[Path, None] = {}
         """Segments that were written to and not synced since."""
         self._missed: dict[Path, None] = {}
@@ -168,18 +171,31 @@ def sync(segments: Iterable[Path], directories: Iterable[Path], journal: Iterabl
     Files that no longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
     """
     files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
-    files += [*journal, *directories]
-    if len(files) < MANY_FILES or not sync_file_systems(files):
+    files += journal
+    directories = list(directories)
+    if len(files) + len(directories) < MANY_FILES or not sync_file_systems([*files, *directories]):
         for path in files:
-            _sync_file(path)
+            _sync_path(path, os.fdatasync)
+        for path in directories:
+            _sync_path(path, os.fsync)
 
 
-def _sync_file(path: Path) -> None:
+def _sync_path(path: Path, sync_descriptor: Callable[[int], None]) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
-        os.fsync(fd) if path.is_dir() else os.fdatasync(fd)
+        sync_descriptor(fd)
     finally:
         os.close(fd)
+
+
+def _run_in_the_background() -> None:
+    """Let this thread wait while the event loop's runs, where the system has SCHED_BATCH (Linux).
+
+    Otherwise it interrupts the event loop whenever it wakes up, and clients wait for it.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
@@ -271,6 +272,25 @@ async def test_the_directory_of_a_new_journal_is_synced_once(tmp_path: Path, mon
         journals.append(tmp_path / name)
     await syncer.close()
     assert disk.syncs == [(set(), {tmp_path}), (set(), set())] * 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs SCHED_BATCH, which Linux has")
+@pytest.mark.parametrize(("every", "policy"), [(1, "SCHED_OTHER"), (2500, "SCHED_BATCH")])
+async def test_clients_wait_for_a_sync_only_if_their_acknowledgements_do(
+    every: int, policy: str, tmp_path: Path
+) -> None:
+    """A sync in the background does not take the processor from the event loop."""
+    policies: list[int] = []
+    syncer = Syncer(
+        every=every,
+        timeout=timedelta(seconds=60),
+        journal=list,
+        check_directory=lambda: policies.append(os.sched_getscheduler(0)),
+        failed=lambda error: None,
+    )
+    await syncer.synced()
+    await syncer.close()
+    assert policies == [getattr(os, policy)]
 
 
 def test_each_file_is_synced_with_its_side_file_and_each_directory(
