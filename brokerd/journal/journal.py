@@ -28,6 +28,7 @@ from brokerd.journal.checkpoint import CHECKPOINT, PREVIOUS, Position, position_
 from brokerd.journal.recovery import RECORD_HEAD, Recovered, journal_files, next_generation
 from brokerd.journal.state import NodeState
 from brokerd.kernel import write_record
+from brokerd.new_map import map_new_file
 
 JOURNAL_BYTES = 16 * 1024 * 1024
 RETRY_S = 1.0
@@ -292,8 +293,7 @@ class Journal:
         path = self._path(generation)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(fd, 0, size)
-            map_ = mmap.mmap(fd, size)
+            map_ = map_new_file(fd, size)
         except OSError:
             path.unlink()
             raise

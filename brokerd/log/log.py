@@ -130,11 +130,10 @@ class Log:
             segment = self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
         if self.segments:
             try:
-                self.segments[-1].commits.seal()
+                self.segments[-1].seal()
             except OSError:
                 segment.remove()  # otherwise the next attempt fails because the file exists
                 raise
-            self.segments[-1].close_file()
         self.segments.append(segment)
         largest = LAST_SEGMENT_BYTES if self.directory is not None else LAST_IN_MEMORY_BYTES
         self._capacity = min(2 * min(self._capacity, segment.capacity), largest)

@@ -27,6 +27,7 @@ from brokerd.log.batch import Batch, DpubBatch
 from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.mending import Known, Repair, mend
+from brokerd.new_map import map_new_file, read_ahead
 from nsqwire.scan import Input
 
 SIZE = struct.Struct(">i")
@@ -93,8 +94,7 @@ class Segment:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             try:
-                os.posix_fallocate(fd, 0, capacity)
-                map_ = mmap.mmap(fd, capacity)
+                map_ = map_new_file(fd, capacity)
             finally:
                 os.close(fd)
             return cls._begin(path, first_seq, map_)
@@ -178,6 +178,13 @@ class Segment:
         self.written_end = max(self.written_end, self.next_seq)
         self._unchecked_from = 0 if commits else None
         return repair
+
+    def seal(self) -> None:
+        """Seal the index, since the segment is full, and close the descriptor for writing. Raises OSError."""
+        self.commits.seal()
+        self.close_file()
+        if self.path is not None and self._map is not None:
+            read_ahead(self._map)
 
     def close_for_appends(self) -> None:
         """Accept no further batches: the next number begins another segment."""

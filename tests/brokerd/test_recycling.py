@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import threading
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from brokerd.log import log as log_module
 from brokerd.log import segment as segment_module
 from brokerd.log.batch import BodyBatch
 from brokerd.log.log import Log
-from brokerd.log.segment import RETIRED
+from brokerd.log.segment import RETIRED, Segment
 from tests.harness.waiting import DEADLINE_S
 
 ID_HEAD = b"9a4001"
@@ -83,3 +85,19 @@ def test_what_a_socket_still_sends_outlives_the_pages_that_are_given_back(
     assert unused.closed
     assert bytes(frame) == before
     assert len(list(tmp_path.glob("*.log"))) == len(log.segments)
+
+
+def test_a_new_segment_is_not_read_ahead(tmp_path: Path) -> None:
+    """Filling megabytes of a new file with zeros, at the first access, makes clients wait for milliseconds."""
+    log = Log(tmp_path)
+    append(log, 1)
+    assert resident_pages(log.segments[0]) <= 2
+
+
+def resident_pages(segment: Segment) -> int:
+    """How many pages of a segment's file are in memory."""
+    start = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
+    pages = (ctypes.c_ubyte * (segment.capacity // mmap.PAGESIZE))()
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(segment.capacity), pages) == 0, ctypes.get_errno()
+    return sum(page & 1 for page in pages)
