@@ -79,12 +79,14 @@ def setting(
 class Settings:
     """Base of the settings classes. Completes each declaration from its field's name and type.
 
-    A field ``config`` is the path of the TOML file to read; a field ``version`` prints the version and exits.
+    ``env`` is the prefix of the environment variables; without it, the class has flags only, and reads neither file nor
+    environment. A field ``config`` is the path of the TOML file to read; a field ``version`` prints the version and
+    exits.
     """
 
     ENV_PREFIX: ClassVar[str] = ""
 
-    def __init_subclass__(cls, env: str, **kwargs: Any) -> None:
+    def __init_subclass__(cls, env: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.ENV_PREFIX = env
         hints = get_type_hints(cls)
@@ -116,7 +118,13 @@ def declarations(cls: type[Settings]) -> dict[str, Declaration]:
 
 def file_keys(cls: type[Settings]) -> dict[str, str]:
     """File key -> field name, for the settings that a file may contain."""
-    return {d.key or name: name for name, d in declarations(cls).items() if d.file}
+    return {d.key or name: name for name, d in declarations(cls).items() if d.file and cls.ENV_PREFIX}
+
+
+def variables(cls: type[Settings]) -> dict[str, str]:
+    """Environment variable -> field name, for the settings that the environment may contain."""
+    prefix = cls.ENV_PREFIX
+    return {prefix + name.upper(): name for name, d in declarations(cls).items() if d.env and prefix}
 
 
 # --- the command line ---
@@ -281,11 +289,10 @@ def _listed(declaration: Declaration, value: Any) -> Any:
 
 def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, declaration in declarations(cls).items():
-        variable = cls.ENV_PREFIX + name.upper()
-        if not declaration.env or variable not in environ:
+    for variable, name in variables(cls).items():
+        if variable not in environ:
             continue
-        text = environ[variable]
+        declaration, text = declarations(cls)[name], environ[variable]
         try:
             if declaration.repeatable:
                 found[name] = _listed(declaration, [value_from_text(declaration, part) for part in split_list(text)])
@@ -328,14 +335,16 @@ def _fatal(prog: str, message: str) -> NoReturn:
 def markdown(cls: type[Settings]) -> str:
     """A Markdown table of all settings that have an effect, without empty columns."""
     rows = [("flag", "file key", "environment", "value", "default", "meaning")]
+    keys = {name: key for key, name in file_keys(cls).items()}
+    variable_of = {name: variable for variable, name in variables(cls).items()}
     for name, declaration in declarations(cls).items():
         if declaration.hidden:
             continue
         default = _shown_default(declaration)
         cells = (
             f"`--{declaration.flag_name}`",
-            f"`{declaration.key}`" if declaration.file else "",
-            f"`{cls.ENV_PREFIX}{name.upper()}`" if declaration.env else "",
+            f"`{keys[name]}`" if name in keys else "",
+            f"`{variable_of[name]}`" if name in variable_of else "",
             _metavar(declaration),
             f"`{default}`" if default else "",
             declaration.help.replace("<", "\\<"),

@@ -20,13 +20,15 @@ from rich.table import Table
 from rich.text import Text
 
 from aionsq.tools import process
-from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment
+from aionsq.tools.flags import DEFAULT_LOOKUPD, ToolFailed, lookupds_of_environment, node_tls
 from aionsq.tools.process import INTERRUPTED
 from nsqcluster import Cluster, ClusterUnreachable, NotInCluster, Result, Survey, outcome_of
 from nsqcluster.addresses import base_url
 from nsqcluster.survey import Failure
 from nsqdaemon.descriptors import occupy_standard_descriptors
 from nsqdaemon.moments import past_ns
+from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.settings import declarations
 from nsqwire.names import is_valid_name
 
 T = TypeVar("T")
@@ -104,6 +106,11 @@ def parse(
         parser.add_argument(
             "--since", metavar="WHEN", help="for rewind: a time, as in 2026-11-22T06:30:00Z, or an age, as in 90m"
         )
+    for name, declaration in declarations(NodeTLSSettings).items():
+        shape: Mapping[str, Any] = {"metavar": "FILE"} if declaration.kind is str else {"action": "store_true"}
+        parser.add_argument(
+            f"--{declaration.flag_name}", dest=name, default=declaration.default, help=declaration.help, **shape
+        )
     given = parser.parse_intermixed_args(list(argv))
     if given.verb not in verbs:
         near = get_close_matches(given.verb, verbs, n=1, cutoff=0.5)
@@ -113,7 +120,7 @@ def parse(
         prog=prog,
         verb=given.verb,
         names=given.names,
-        cluster=_cluster(parser, given.lookupd_http_address, given.nsqd_http_address),
+        cluster=_cluster(parser, given),
         json=given.json,
         yes=given.yes,
         since=_since(parser, given.verb, given.since) if "rewind" in verbs else "",
@@ -134,17 +141,20 @@ def _since(parser: Parser, verb: str, since: str | None) -> str:
     return since
 
 
-def _cluster(parser: Parser, lookupd: Sequence[str] | None, nsqd: Sequence[str] | None) -> Cluster:
+def _cluster(parser: Parser, given: argparse.Namespace) -> Cluster:
+    lookupd: Sequence[str] = given.lookupd_http_address or ()
+    nsqd: Sequence[str] = given.nsqd_http_address or ()
     if not lookupd and not nsqd:
         nsqd = [part.strip() for part in os.environ.get("NSQD_HTTP_ADDRESSES", "").split(",") if part.strip()]
         if not nsqd or os.environ.get("NSQLOOKUPD_HTTP_ADDRESSES"):
             lookupd = lookupds_of_environment(local=True)
-    for address in (*(lookupd or ()), *(nsqd or ())):
-        try:
+    try:
+        for address in (*lookupd, *nsqd):
             base_url(address)
-        except ValueError as error:
-            parser.error(str(error))
-    return Cluster(lookupd=tuple(dict.fromkeys(lookupd or ())), nsqd=tuple(dict.fromkeys(nsqd or ())))
+        tls = node_tls(NodeTLSSettings(**{name: getattr(given, name) for name in declarations(NodeTLSSettings)}))
+    except (ValueError, ToolFailed) as error:
+        parser.error(str(error))
+    return Cluster(lookupd=tuple(dict.fromkeys(lookupd)), nsqd=tuple(dict.fromkeys(nsqd)), tls=tls)
 
 
 def checked_name(kind: str, name: str) -> str:

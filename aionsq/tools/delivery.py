@@ -20,12 +20,10 @@ from nsqdaemon.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryFlags(ConsumerFlags, env=""):
+class DeliveryFlags(ConsumerFlags):
     """Flags of the tools that deliver messages to another server."""
 
-    status_every: int = setting(
-        250, "Log the delivery times once for this many deliveries; 0: never.", min=0, file=False
-    )
+    status_every: int = setting(250, "Log the delivery times once for this many deliveries; 0: never.", min=0)
 
 
 def mode_setting(others: Sequence[str] = ()) -> str:
@@ -35,7 +33,6 @@ def mode_setting(others: Sequence[str] = ()) -> str:
         "How to choose among several addresses. round-robin: the next in turn; hostpool: the next live one; "
         f"epsilon-greedy: mostly the fastest{'; all: every address' if others else ''}.",
         choices=(*MODES, *others),
-        file=False,
     )
     return declared
 

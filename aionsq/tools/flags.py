@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -11,8 +12,11 @@ from typing import TypeVar
 from aionsq.addresses import split_address
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.options import with_texts as options_with_texts
+from nsqcluster import tls_context
 from nsqcluster.addresses import base_url
+from nsqcluster.errors import reason_of
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
+from nsqdaemon.node_tls import NodeTLSSettings
 from nsqdaemon.settings import Settings, setting
 from nsqwire.version import NSQ_VERSION, product_version
 
@@ -33,21 +37,19 @@ class ToolFailed(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolFlags(Settings, env=""):
+class ToolFlags(Settings):
     """Flags of every tool."""
 
-    log_level: LogLevel = setting("warn", "Lowest severity to log: debug, info, warn, error or fatal.", file=False)
-    log_prefix: str = setting(
-        "[<TOOL>] ", "Prefix of each log line in nsqd's format; <TOOL> is the tool's name.", file=False
-    )
+    log_level: LogLevel = setting("warn", "Lowest severity to log: debug, info, warn, error or fatal.")
+    log_prefix: str = setting("[<TOOL>] ", "Prefix of each log line in nsqd's format; <TOOL> is the tool's name.")
     log_format: str = setting(
-        "nsqd", "Format of the log: nsqd's lines, or json for one object per line.", choices=LOG_FORMATS, file=False
+        "nsqd", "Format of the log: nsqd's lines, or json for one object per line.", choices=LOG_FORMATS
     )
-    version: bool = setting(False, "Print the version and exit.", file=False)
+    version: bool = setting(False, "Print the version and exit.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgressFlags(ToolFlags, env=""):
+class ProgressFlags(ToolFlags):
     """Flags of the tools that may run for a long time."""
 
     progress: str = setting(
@@ -55,20 +57,36 @@ class ProgressFlags(ToolFlags, env=""):
         "How to show progress: auto (an updating line if stderr is a terminal, otherwise lines), lines (a log line of "
         "level info every minute) or none.",
         choices=PROGRESS,
-        file=False,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerFlags(ProgressFlags, env=""):
+class ConsumerFlags(ProgressFlags):
     """Flags of the tools that consume."""
 
-    nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to consume from, host:port.", file=False)
+    nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to consume from, host:port.")
     lookupd_http_address: tuple[str, ...] = setting(
-        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
+        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE})."
     )
-    max_in_flight: int = setting(200, "Most messages in flight.", min=1, file=False)
-    consumer_opt: tuple[str, ...] = setting((), "Option of the client, as name,value; see docs/client.md.", file=False)
+    max_in_flight: int = setting(200, "Most messages in flight.", min=1)
+    consumer_opt: tuple[str, ...] = setting((), "Option of the client, as name,value; see docs/client.md.")
+
+
+def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
+    """Return the context that the flags describe. Raises ToolFailed."""
+    try:
+        flags.check_tls()
+    except ValueError as error:
+        raise ToolFailed(str(error)) from None
+    try:
+        return tls_context(
+            root_ca_file=flags.http_client_tls_root_ca_file,
+            cert=flags.http_client_tls_cert,
+            key=flags.http_client_tls_key,
+            skip_verify=flags.http_client_tls_insecure_skip_verify,
+        )
+    except OSError as error:
+        raise ToolFailed(f"invalid certificate or key file of --http-client-tls-*: {reason_of(error)}") from None
 
 
 @dataclass(frozen=True)

@@ -34,23 +34,19 @@ STDIN: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubFlags(ProgressFlags, env=""):
+class PubFlags(ProgressFlags):
     """Flags of to_nsq and ``nsq pub``."""
 
-    topic: str = setting("", "Topic to publish to.", file=False)
+    topic: str = setting("", "Topic to publish to.")
     nsqd_tcp_address: tuple[str, ...] = setting(
-        (),
-        f"nsqd to publish to, host:port; each of several receives every record (nsq pub: default {DEFAULT_NSQD}).",
-        file=False,
+        (), f"nsqd to publish to, host:port; each of several receives every record (nsq pub: default {DEFAULT_NSQD})."
     )
-    delimiter: str = setting("\n", "Byte that separates records.", shown="newline", file=False)
-    message: tuple[str, ...] = setting(
-        (), "Message to publish instead of standard input; may be given several times.", file=False
-    )
-    defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s", file=False)
-    rate: int = setting(0, "Records per second; 0: unlimited.", min=0, file=False)
-    batch_size: int = setting(200, "Most records in one MPUB.", min=1, file=False)
-    producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.", file=False)
+    delimiter: str = setting("\n", "Byte that separates records.", shown="newline")
+    message: tuple[str, ...] = setting((), "Message to publish instead of standard input; may be given several times.")
+    defer: timedelta = setting("0s", "Delay before the messages are delivered.", min="0s")
+    rate: int = setting(0, "Records per second; 0: unlimited.", min=0)
+    batch_size: int = setting(200, "Most records in one MPUB.", min=1)
+    producer_opt: tuple[str, ...] = setting((), "Option of the client, name,value; docs/client.md.")
 
 
 class Publisher:

@@ -39,11 +39,11 @@ GRACE: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PubSubFlags(ConsumerFlags, env=""):
+class PubSubFlags(ConsumerFlags):
     """Flags of nsq_pubsub."""
 
-    http_address: str = setting("0.0.0.0:8080", "Address to listen on for HTTP clients, host:port.", file=False)
-    max_in_flight: int = setting(100, "Most messages in flight per client.", file=False)
+    http_address: str = setting("0.0.0.0:8080", "Address to listen on for HTTP clients, host:port.")
+    max_in_flight: int = setting(100, "Most messages in flight per client.")
 
 
 class Subscriber(asyncio.Protocol):

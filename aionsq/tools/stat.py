@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from aionsq.tools.flags import LOOKUPDS_VARIABLE, ToolFailed, ToolFlags, lookupds_of_environment
+from aionsq.tools.flags import LOOKUPDS_VARIABLE, ToolFailed, ToolFlags, lookupds_of_environment, node_tls
 from aionsq.tools.process import Run, Tool
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.addresses import base_url
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, detail_of
+from nsqdaemon.node_tls import NodeTLSSettings
 from nsqdaemon.settings import setting
 
 NAME = "nsq_stat"
@@ -31,19 +32,19 @@ HEADER_EVERY = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatFlags(ToolFlags, env=""):
+class StatFlags(NodeTLSSettings, ToolFlags):
     """Flags of nsq_stat."""
 
-    topic: str = setting("", "Topic of the channel.", file=False)
-    channel: str = setting("", "Channel whose statistics are printed.", file=False)
-    interval: timedelta = setting("2s", "Time between lines.", file=False)
-    count: int = setting(sys.maxsize, "Number of lines to print.", shown="endless", file=False)
-    nsqd_http_address: tuple[str, ...] = setting((), "nsqd to query, host:port.", file=False)
+    topic: str = setting("", "Topic of the channel.")
+    channel: str = setting("", "Channel whose statistics are printed.")
+    interval: timedelta = setting("2s", "Time between lines.")
+    count: int = setting(sys.maxsize, "Number of lines to print.", shown="endless")
+    nsqd_http_address: tuple[str, ...] = setting((), "nsqd to query, host:port.")
     lookupd_http_address: tuple[str, ...] = setting(
-        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE}).", file=False
+        (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE})."
     )
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms", file=False)
-    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request.", min="1ms", file=False)
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms")
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request.", min="1ms")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ async def stat(flags: StatFlags, run: Run) -> int:
         if not lookupds:
             raise ToolFailed("--nsqd-http-address or --lookupd-http-address required")
     async with Client(
+        tls=node_tls(flags),
         timeout_s=flags.http_client_request_timeout.total_seconds(),
         connect_timeout_s=flags.http_client_connect_timeout.total_seconds(),
     ) as client:

@@ -33,15 +33,13 @@ def _channel() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TailFlags(ConsumerFlags, env=""):
+class TailFlags(ConsumerFlags):
     """Flags of nsq_tail."""
 
-    topic: tuple[str, ...] = setting((), "Topic to print; may be given several times.", file=False)
-    channel: str = setting(
-        _channel, "Channel to consume from each topic.", shown="tail<6 digits>#ephemeral", file=False
-    )
-    n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0, file=False)
-    print_topic: bool = setting(False, "Print the topic before each message.", file=False)
+    topic: tuple[str, ...] = setting((), "Topic to print; may be given several times.")
+    channel: str = setting(_channel, "Channel to consume from each topic.", shown="tail<6 digits>#ephemeral")
+    n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0)
+    print_topic: bool = setting(False, "Print the topic before each message.")
 
 
 class Printer:

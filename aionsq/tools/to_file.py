@@ -46,51 +46,39 @@ _QUIET.log_errors = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToFileFlags(ConsumerFlags, env=""):
+class ToFileFlags(ConsumerFlags):
     """Flags of nsq_to_file."""
 
-    topic: tuple[str, ...] = setting((), "Topic to archive; may be given several times.", file=False)
+    topic: tuple[str, ...] = setting((), "Topic to archive; may be given several times.")
     topic_pattern: str = setting(
-        "",
-        "Archive only topics that contain a match of this regular expression; without --topic, of all topics.",
-        file=False,
+        "", "Archive only topics that contain a match of this regular expression; without --topic, of all topics."
     )
-    topic_refresh: timedelta = setting("1m", "Interval of the search for new topics, without --topic.", file=False)
-    channel: str = setting(NAME, "Channel to consume from each topic.", file=False)
-    max_in_flight: int = setting(200, "Most messages in flight, and so also between two syncs.", min=1, file=False)
-    output_dir: str = setting("/tmp", "Folder for the files.", file=False)
-    work_dir: str = setting(
-        "", "Folder for unfinished files, on the same file system.", shown="the output folder", file=False
-    )
+    topic_refresh: timedelta = setting("1m", "Interval of the search for new topics, without --topic.")
+    channel: str = setting(NAME, "Channel to consume from each topic.")
+    max_in_flight: int = setting(200, "Most messages in flight, and so also between two syncs.", min=1)
+    output_dir: str = setting("/tmp", "Folder for the files.")
+    work_dir: str = setting("", "Folder for unfinished files, on the same file system.", shown="the output folder")
     filename_format: str = setting(
         DEFAULT_FORMAT,
         "Format of file names, with <TOPIC>, <HOST>, <PID>, <DATETIME> and <REV>; may contain folders. Gzip, rotation "
         "and a work folder require <REV>, a number that distinguishes files of the same name.",
-        file=False,
     )
     datetime_format: str = setting(
-        DEFAULT_DATETIME,
-        "Format of <DATETIME>, with strftime's %Y %y %m %d %H %I %M %S %p %B %b %A %a %Z %z.",
-        file=False,
+        DEFAULT_DATETIME, "Format of <DATETIME>, with strftime's %Y %y %m %d %H %I %M %S %p %B %b %A %a %Z %z."
     )
     host_identifier: str = setting(
         "<SHORT_HOST>",
         "Format of <HOST>, in which <SHORT_HOST> is the host name up to the first dot and <HOSTNAME> the full name.",
-        file=False,
     )
-    gzip: bool = setting(False, "Compress the files.", file=False)
-    gzip_level: int = setting(6, "Compression level of gzip, 1 to 9.", file=False)
-    skip_empty_files: bool = setting(False, "Do not create a file before it has a message.", file=False)
-    rotate_size: int = setting(
-        0, "Start another file after this many bytes, before compression; 0: never.", min=0, file=False
-    )
-    rotate_interval: timedelta = setting("0s", "Start another file after this time; 0: never.", min="0s", file=False)
-    sync_interval: timedelta = setting(
-        "30s", "Longest time until a message is synced to disk and finished.", file=False
-    )
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting to nsqlookupd.", file=False)
-    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to nsqlookupd.", file=False)
-    log_level: LogLevel = setting("info", "Lowest severity to log: debug, info, warn, error or fatal.", file=False)
+    gzip: bool = setting(False, "Compress the files.")
+    gzip_level: int = setting(6, "Compression level of gzip, 1 to 9.")
+    skip_empty_files: bool = setting(False, "Do not create a file before it has a message.")
+    rotate_size: int = setting(0, "Start another file after this many bytes, before compression; 0: never.", min=0)
+    rotate_interval: timedelta = setting("0s", "Start another file after this time; 0: never.", min="0s")
+    sync_interval: timedelta = setting("30s", "Longest time until a message is synced to disk and finished.")
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting to nsqlookupd.")
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to nsqlookupd.")
+    log_level: LogLevel = setting("info", "Lowest severity to log: debug, info, warn, error or fatal.")
 
 
 async def to_file(flags: ToFileFlags, run: Run) -> int:

@@ -41,26 +41,20 @@ CONTENT_TYPE: Final = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToHTTPFlags(DeliveryFlags, env=""):
+class ToHTTPFlags(DeliveryFlags):
     """Flags of nsq_to_http."""
 
-    topic: str = setting("", "Topic to consume.", file=False)
-    channel: str = setting(NAME, "Channel to consume.", file=False)
-    post: tuple[str, ...] = setting((), "URL to POST each message to; the message is the body.", file=False)
-    get: tuple[str, ...] = setting(
-        (), "URL to GET for each message; its one %s is replaced by the escaped message.", file=False
-    )
-    header: tuple[str, ...] = setting((), "Header of each request, 'Name: value'.", file=False)
-    content_type: str = setting(CONTENT_TYPE, "Content-Type of POST requests.", file=False)
+    topic: str = setting("", "Topic to consume.")
+    channel: str = setting(NAME, "Channel to consume.")
+    post: tuple[str, ...] = setting((), "URL to POST each message to; the message is the body.")
+    get: tuple[str, ...] = setting((), "URL to GET for each message; its one %s is replaced by the escaped message.")
+    header: tuple[str, ...] = setting((), "Header of each request, 'Name: value'.")
+    content_type: str = setting(CONTENT_TYPE, "Content-Type of POST requests.")
     mode: str = mode_setting((EVERY_ADDRESS,))
-    n: int = setting(100, "Most simultaneous requests.", min=1, file=False)
-    sample: float = setting(
-        1.0, "Fraction of the messages to send, 0 to 1; the others are finished without sending.", file=False
-    )
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms", file=False)
-    http_client_request_timeout: timedelta = setting(
-        "20s", "Timeout of a request, including redirects.", min="1ms", file=False
-    )
+    n: int = setting(100, "Most simultaneous requests.", min=1)
+    sample: float = setting(1.0, "Fraction of the messages to send, 0 to 1; the others are finished without sending.")
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms")
+    http_client_request_timeout: timedelta = setting("20s", "Timeout of a request, including redirects.", min="1ms")
 
 
 class NotTaken(Exception):

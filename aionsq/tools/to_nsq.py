@@ -38,29 +38,26 @@ RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToNSQFlags(DeliveryFlags, env=""):
+class ToNSQFlags(DeliveryFlags):
     """Flags of nsq_to_nsq."""
 
-    topic: tuple[str, ...] = setting((), "Topic to consume; may be given several times.", file=False)
-    channel: str = setting(NAME, "Channel to consume.", file=False)
-    destination_topic: str = setting("", "Topic to publish to.", shown="the topic consumed", file=False)
-    destination_nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to publish to, host:port.", file=False)
+    topic: tuple[str, ...] = setting((), "Topic to consume; may be given several times.")
+    channel: str = setting(NAME, "Channel to consume.")
+    destination_topic: str = setting("", "Topic to publish to.", shown="the topic consumed")
+    destination_nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to publish to, host:port.")
     mode: str = mode_setting()
-    require_json_field: str = setting("", "Publish only JSON objects that have this field.", file=False)
-    require_json_value: str = setting("", "Publish only if the required field has this value.", file=False)
+    require_json_field: str = setting("", "Publish only JSON objects that have this field.")
+    require_json_value: str = setting("", "Publish only if the required field has this value.")
     whitelist_json_field: tuple[str, ...] = setting(
-        (), "Publish only this field of a JSON object; may be given several times.", file=False
+        (), "Publish only this field of a JSON object; may be given several times."
     )
     non_json: str = setting(
         "requeue",
         "Treatment of messages that are not JSON objects if fields are required or whitelisted: requeue, pass "
         "(publish unchanged) or drop.",
         choices=("requeue", "pass", "drop"),
-        file=False,
     )
-    producer_opt: tuple[str, ...] = setting(
-        (), "Option of the publishing client, as name,value; see docs/client.md.", file=False
-    )
+    producer_opt: tuple[str, ...] = setting((), "Option of the publishing client, as name,value; see docs/client.md.")
 
 
 class Destinations:

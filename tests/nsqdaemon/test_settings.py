@@ -255,3 +255,29 @@ def test_the_docs_table_has_a_row_for_each_setting_with_an_effect() -> None:
     assert "| `--config` |  |  |" in table
     assert "the host's name" in table
     assert "verbose" not in table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Settings):
+    certificate: str = setting("", "PEM file.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSettings(Shared):
+    config: str = setting("", "A file.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonSettings(Shared, env="DAEMON_"):
+    config: str = setting("", "A file.", file=False)
+
+
+def test_settings_without_a_prefix_are_flags_only() -> None:
+    """A base class without one is shared by a tool, which has flags, and by a daemon, which also reads its variable."""
+    environ = {"CERTIFICATE": "tool", "DAEMON_CERTIFICATE": "daemon"}
+    tool = load(ToolSettings, prog="tool", argv=[], environ=environ, version_text="")
+    daemon = load(DaemonSettings, prog="daemon", argv=[], environ=environ, version_text="")
+    assert (tool.certificate, daemon.certificate) == ("", "daemon")
+    assert markdown(ToolSettings).splitlines()[-1] == "| `--certificate` | str | PEM file. |"
+    row = "| `--certificate` | `certificate` | `DAEMON_CERTIFICATE` | str | PEM file. |"
+    assert markdown(DaemonSettings).splitlines()[-1] == row

@@ -61,10 +61,6 @@ def check(settings: AdminSettings) -> None:
         raise CannotStart("--nsqd-http-address or --lookupd-http-address required")
     if settings.nsqd_http_address and settings.lookupd_http_address:
         raise CannotStart("use --nsqd-http-address or --lookupd-http-address not both")
-    if settings.http_client_tls_cert and not settings.http_client_tls_key:
-        raise CannotStart("--http-client-tls-key must be specified with --http-client-tls-cert")
-    if settings.http_client_tls_key and not settings.http_client_tls_cert:
-        raise CannotStart("--http-client-tls-cert must be specified with --http-client-tls-key")
     for flag, addresses in (
         ("lookupd-http-address", settings.lookupd_http_address),
         ("nsqd-http-address", settings.nsqd_http_address),
@@ -73,12 +69,8 @@ def check(settings: AdminSettings) -> None:
             resolve(flag, address)
     if settings.dev_static_dir and not os.path.isdir(settings.dev_static_dir):
         raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is not a directory")
-    for flag in ("root_ca_file", "tls_cert", "tls_key"):
-        name = "http_client_tls_root_ca_file" if flag == "root_ca_file" else f"http_client_{flag}"
-        path = getattr(settings, name)
-        if path and not os.access(path, os.R_OK):
-            raise CannotStart(f"--{name.replace('_', '-')} ({path}) cannot be read")
     try:
+        settings.check_tls()
         check_networks(settings)
     except ValueError as error:
         raise CannotStart(str(error)) from None

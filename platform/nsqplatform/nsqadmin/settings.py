@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 
 from nsqdaemon.logs import LogLevel
-from nsqdaemon.settings import Settings, declarations, load, setting
+from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.settings import load, setting, variables
 from nsqplatform.accounts.networks import Network, networks
 from nsqwire.durations import format_duration, nanoseconds
 from nsqwire.version import version_text
@@ -19,8 +20,8 @@ ROLES = ("none", "viewer", "operator", "admin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdminSettings(Settings, env="NSQADMIN_"):
-    """Flags, file keys and defaults are nsqadmin 1.3.0's; those below ``admin_user`` are ours."""
+class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
+    """Flags, file keys and defaults are nsqadmin 1.3.0's; those declared from ``admin_user`` on are ours."""
 
     config: str = setting("", "Path to a TOML file with settings.", file=False)
     version: bool = setting(False, "Print the version and exit.", file=False)
@@ -47,10 +48,6 @@ class AdminSettings(Settings, env="NSQADMIN_"):
     notification_http_endpoint: str = setting("", "URL that each action is POSTed to, as JSON.")
     http_client_connect_timeout: timedelta = setting("2s", "Timeout of a connection to a node.", min="1ms")
     http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to a node.", min="1ms")
-    http_client_tls_insecure_skip_verify: bool = setting(False, "Accept any certificate of nodes over HTTPS.")
-    http_client_tls_root_ca_file: str = setting("", "PEM file of authorities that sign the nodes' certificates.")
-    http_client_tls_cert: str = setting("", "PEM file of the client certificate, for nodes that require one.")
-    http_client_tls_key: str = setting("", "PEM file of its key.")
     allow_config_from_cidr: str = setting("127.0.0.1/8", "Network that may use /config; empty for any.")
     acl_http_header: str = setting("X-Forwarded-User", "Header in which a proxy names its signed-in user.")
     admin_user: tuple[str, ...] = setting(
@@ -113,12 +110,7 @@ class AdminSettings(Settings, env="NSQADMIN_"):
 
     def environment(self) -> dict[str, str]:
         """The same settings as variables, for the processes that ``nsqadmin`` starts."""
-        told = declarations(type(self))
-        return {
-            self.ENV_PREFIX + field.name.upper(): as_text(getattr(self, field.name))
-            for field in fields(self)
-            if told[field.name].env
-        }
+        return {variable: as_text(getattr(self, name)) for variable, name in variables(type(self)).items()}
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:

@@ -1,0 +1,30 @@
+"""TLS settings of HTTP requests to nsqd, the same for nsqadmin and the tools."""
+
+import os
+from dataclasses import dataclass
+
+from nsqdaemon.settings import Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTLSSettings(Settings):
+    """Flags and file keys are nsqadmin's."""
+
+    http_client_tls_insecure_skip_verify: bool = setting(False, "Accept any certificate of nodes over HTTPS.")
+    http_client_tls_root_ca_file: str = setting("", "PEM file of authorities that sign the nodes' certificates.")
+    http_client_tls_cert: str = setting("", "PEM file of the client certificate, for nodes that require one.")
+    http_client_tls_key: str = setting("", "PEM file of its key.")
+
+    def check_tls(self) -> None:
+        """Raise ValueError, naming the flag, for a file that cannot be read, and for only one of certificate and key.
+
+        Whether a file is a certificate or a key is not checked.
+        """
+        if self.http_client_tls_cert and not self.http_client_tls_key:
+            raise ValueError("--http-client-tls-key must be specified with --http-client-tls-cert")
+        if self.http_client_tls_key and not self.http_client_tls_cert:
+            raise ValueError("--http-client-tls-cert must be specified with --http-client-tls-key")
+        for name in ("http_client_tls_root_ca_file", "http_client_tls_cert", "http_client_tls_key"):
+            path = getattr(self, name)
+            if path and not os.access(path, os.R_OK):
+                raise ValueError(f"--{name.replace('_', '-')} ({path}) cannot be read")
