@@ -32,7 +32,7 @@ LEAST_SECONDS = 15.0
 LEAST_POLLS = 4.0
 """Seconds. Shortest duration of a run with fewer browsers, which only shows that everything works."""
 SIGN_IN = re.compile(r"sign in, once, as \S+: http://[^/]+(\S+)")
-BEAT = "nsq_collector_beat_seconds"
+POLL_METRIC = "nsq_collector_poll_seconds"
 
 
 def platform(options: Options, processes: LoadProcesses) -> Iterator[Row]:
@@ -79,11 +79,11 @@ def measured(
     asking: Future[Load] = processes.start(ask_sometimes, server.http, "/api/topics", seconds)
     load = asking.result()
     spent, after = busy.spent(), figures(server.http)
-    count, total = (after[f"{BEAT}_{kind}"] - before[f"{BEAT}_{kind}"] for kind in ("count", "sum"))
+    count, total = (after[f"{POLL_METRIC}_{kind}"] - before[f"{POLL_METRIC}_{kind}"] for kind in ("count", "sum"))
     seen, generator = watching.result()
     if seen.closed or not seen.ages_ms:
         raise BenchError(f"{seen.closed} websockets were closed; {len(seen.ages_ms)} figures with a stamp arrived")
-    beats = [late - early for early, late in zip(seen.taken_at_ms, seen.taken_at_ms[1:], strict=False)]
+    intervals = [late - early for early, late in zip(seen.taken_at_ms, seen.taken_at_ms[1:], strict=False)]
     ages = quantiles(seen.ages_ms, n=100, method="inclusive")
     yield Row(
         name=f"platform, {name}",
@@ -104,8 +104,8 @@ def measured(
             "figure to browser max ms": max(seen.ages_ms),
             "a poll takes ms": total / count * 1000,
             "polls/s": count / load.seconds,
-            "between snapshots p50 ms": sorted(beats)[len(beats) // 2],
-            "between snapshots max ms": max(beats),
+            "between snapshots p50 ms": sorted(intervals)[len(intervals) // 2],
+            "between snapshots max ms": max(intervals),
             "deltas missed": seen.missed,
             "whole snapshots sent again": seen.snapshots,
             "kB/s to a browser": seen.nbytes / len(topics) / seconds / 1000,
@@ -184,14 +184,14 @@ def figures(address: Address) -> dict[str, float]:
     }
 
 
-def wait_for_polls(address: Address, topics: int, beats: int) -> None:
+def wait_for_polls(address: Address, topics: int, polls: int) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         found = figures(address)
-        if found.get("nsq_collector_topics") == topics and found["nsq_collector_beat_seconds_count"] >= beats:
+        if found.get("nsq_collector_topics") == topics and found["nsq_collector_poll_seconds_count"] >= polls:
             return
         time.sleep(0.5)
-    raise BenchError(f"the collector did not poll {beats} times within {READY_SECONDS:.0f} s")
+    raise BenchError(f"the collector did not poll {polls} times within {READY_SECONDS:.0f} s")
 
 
 def wait_for_clients(address: Address, count: int, watching: Future[tuple[Seen, float]]) -> None:

@@ -25,7 +25,7 @@ import uvloop
 TOPIC_NODES = 2
 BUCKETS = range(640, 760)
 """About 1 ms to 14 ms."""
-FINISHED_PER_BEAT = 24
+FINISHED_PER_POLL = 24
 """Number of buckets of a channel's histogram that change between two responses."""
 
 
@@ -89,7 +89,7 @@ class Node:
                 values[:] = self._random.integers(1000, 9999, len(values))
             else:
                 # Different buckets of each channel at each request.
-                some = self._random.choice(len(BUCKETS), FINISHED_PER_BEAT, replace=False)
+                some = self._random.choice(len(BUCKETS), FINISHED_PER_POLL, replace=False)
                 which = (np.arange(0, len(values), len(BUCKETS))[:, None] + some).reshape(-1)
                 values[which] += 3
                 self.numbers.write(width, which)

@@ -197,7 +197,7 @@ def test_a_node_that_dies_is_missing_until_it_is_back(go_cluster, collect, pictu
     wait_until(lambda: ("firing", [beta.address]) in receiver.told(), "beta is missing")
     assert "connection refused" in receiver.bodies[1]["text"]
     version = picture()["version"]
-    wait_until(lambda: picture()["version"] > version + 3, "some more beats")
+    wait_until(lambda: picture()["version"] > version + 3, "some more polls")
     assert len(receiver.bodies) == 2
     beta.start()
     wait_until(lambda: ("resolved", [beta.address]) in receiver.told(), "beta is back")
@@ -228,7 +228,7 @@ def test_another_collector_goes_on_with_what_the_last_one_knew(
 def test_a_failing_webhook_gets_its_message_when_it_works_again(
     go_cluster, collect, picture, admin, tells, firing, receiver
 ):
-    """Meanwhile the notifier says what is wrong, beats go on, and others are told."""
+    """Meanwhile the notifier says what is wrong, polls go on, and others are told."""
     receiver.status["/hook"] = (503, "no room")
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
     other = Receiver()
@@ -243,7 +243,7 @@ def test_a_failing_webhook_gets_its_message_when_it_works_again(
     assert notifiers()["hook"]["last_error"] == 'answers 503 {"message": "no room"}'
     wait_until(lambda: other.told() == [("firing", ["orders/billing"])], "the other is told")
     version = picture()["version"]
-    wait_until(lambda: picture()["version"] > version, "beats go on")
+    wait_until(lambda: picture()["version"] > version, "polls go on")
     del receiver.status["/hook"]
     wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "it is told at last", within_s=40)
     wait_until(lambda: notifiers()["hook"]["last_error"] == "", "the failure is forgotten")
@@ -473,7 +473,7 @@ def test_a_collector_without_a_database_goes_on_collecting(go_cluster, collect, 
     collect()
     wait_until(lambda: "a listener failed" in caplog.text, "the log says so")
     version = picture()["version"]
-    wait_until(lambda: picture()["version"] > version, "beats go on")
+    wait_until(lambda: picture()["version"] > version, "polls go on")
     monkeypatch.setattr(evaluation.ledger, "in_force", original)
     wait_until(lambda: Alert.objects.filter(state="firing").exists(), "the alert fires")
     assert Notifier.objects.count() == 0

@@ -72,7 +72,7 @@ def test_what_changes_it_has_held_for_as_long_as_it_has_to(history, hold_s, reso
 
 @given(histories(), HOLDS, HOLDS)
 def test_what_is_not_known_changes_nothing(history, hold_s, resolve_after_s):
-    """A beat without knowledge is as good as none."""
+    """A poll without knowledge is as good as none."""
     known = [(now, beyond) for now, beyond in history if beyond is not None]
     found = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
     assert found == events(known, hold_s=hold_s, resolve_after_s=resolve_after_s)
@@ -169,17 +169,17 @@ DOWN = Rule(pk=2, name="Missing", scope="node", metric="down", hold_s=3, resolve
 
 
 class Clock:
-    """An engine that beats once a second from second 0, past its settling unless told."""
+    """An engine that polls once a second from second 0, past its settling unless ``settled`` is false."""
 
     def __init__(self, *rules: Rule, settled: bool = True, **limits: Any) -> None:
         self.engine = Engine(settling_s=10.0, **limits)
         self.engine.follow(rules, now=0.0)
         self.now = 0.0
         if settled:
-            self.beats(picture(), 11)
+            self.polls(picture(), 11)
 
-    def beats(self, seen: Snapshot, count: int = 1) -> list[tuple[float, str, Any]]:
-        """What happened in so many beats: when, what, and to which subject (its last part) or how it ended."""
+    def polls(self, seen: Snapshot, count: int = 1) -> list[tuple[float, str, Any]]:
+        """What happened in so many polls: when, what, and to which subject (its last part) or how it ended."""
         found = []
         for _ in range(count):
             self.now += 1
@@ -194,22 +194,22 @@ def test_an_alert_fires_after_its_hold_time_and_is_over_after_its_calm():
     """With the value that it fired at, and since when it was so."""
     clock = Clock(DEPTH)
     high, low = picture(channel("billing", (ALPHA, 500))), picture(channel("billing", (ALPHA, 5)))
-    assert clock.beats(high, 3) == []
+    assert clock.polls(high, 3) == []
     clock.now += 1
     [[fired]] = list(clock.engine.evaluate(high, now=clock.now))
     assert isinstance(fired, Fired)
     assert (fired.subject, fired.value, fired.at - fired.began) == (("orders", "billing", ""), 500, 3)
-    assert clock.beats(low, 2) == []
-    assert clock.beats(high, 1) == []
-    assert clock.beats(low, 5) == [(clock.now - 2, "cleared", "billing")]
+    assert clock.polls(low, 2) == []
+    assert clock.polls(high, 1) == []
+    assert clock.polls(low, 5) == [(clock.now - 2, "cleared", "billing")]
 
 
 def test_a_peak_shorter_than_the_hold_time_is_nobodys_news():
     """Whether it comes once or often."""
     clock = Clock(DEPTH)
     for _ in range(10):
-        assert clock.beats(picture(channel("billing", (ALPHA, 500))), 3) == []
-        assert clock.beats(picture(channel("billing", (ALPHA, 5)))) == []
+        assert clock.polls(picture(channel("billing", (ALPHA, 500))), 3) == []
+        assert clock.polls(picture(channel("billing", (ALPHA, 5)))) == []
 
 
 def test_patterns_choose_the_subjects():
@@ -220,16 +220,16 @@ def test_patterns_choose_the_subjects():
     rows = [
         channel(name, (ALPHA, 9), topic=of) for name in ("billing", "mail") for of in ("orders.eu", "orders", "returns")
     ]
-    assert clock.beats(picture(*rows)) == [(clock.now, "fired", "billing")]
+    assert clock.polls(picture(*rows)) == [(clock.now, "fired", "billing")]
 
 
 def test_nothing_is_concluded_while_the_collector_settles():
     """Its first pictures lack nodes, and with them consumers."""
     rule = Rule(pk=1, scope="channel", metric="client_count", comparison="below", threshold=1.0, hold_s=0)
     clock = Clock(rule, settled=False)
-    assert clock.beats(picture(channel("billing", client_count=0)), 10) == []
-    assert clock.beats(picture(channel("billing", client_count=1)), 5) == []
-    assert clock.beats(picture(channel("billing", client_count=0))) == [(clock.now, "fired", "billing")]
+    assert clock.polls(picture(channel("billing", client_count=0)), 10) == []
+    assert clock.polls(picture(channel("billing", client_count=1)), 5) == []
+    assert clock.polls(picture(channel("billing", client_count=0))) == [(clock.now, "fired", "billing")]
 
 
 def test_nothing_is_concluded_of_a_node_that_has_just_started():
@@ -238,8 +238,8 @@ def test_nothing_is_concluded_of_a_node_that_has_just_started():
     clock = Clock(rule)
     alone = channel("billing", (ALPHA, 0), client_count=0)
     restarted = picture(alone, nodes={ALPHA: {"start_time": 99}, BETA: {}})
-    assert clock.beats(restarted, 10) == []
-    assert clock.beats(restarted) == [(clock.now, "fired", "billing")]
+    assert clock.polls(restarted, 10) == []
+    assert clock.polls(restarted) == [(clock.now, "fired", "billing")]
 
 
 @pytest.mark.parametrize(
@@ -257,20 +257,20 @@ def test_unknown_figures_neither_fire_nor_resolve(metric, comparison, row):
     rule = Rule(pk=1, scope="channel", metric=metric, comparison=comparison, threshold=10.0, hold_s=0)
     rule.resolve_after_s = 0
     clock = Clock(rule)
-    assert clock.beats(picture(channel("billing") | row), 5) == []
+    assert clock.polls(picture(channel("billing") | row), 5) == []
     beyond = {"publish_rate": 5.0, "timeout_rate": 11.0, "oldest_age_ms": 11_000.0, "client_count": 1, "depth": 50}
-    assert [what for _, what, _ in clock.beats(picture(channel("billing", **beyond)))] == ["fired"]
-    assert clock.beats(picture(channel("billing") | row), 5) == []
+    assert [what for _, what, _ in clock.polls(picture(channel("billing", **beyond)))] == ["fired"]
+    assert clock.polls(picture(channel("billing") | row), 5) == []
     well = {"publish_rate": 50.0, "timeout_rate": 0.0, "oldest_age_ms": 0.0, "client_count": 50, "depth": 5}
-    assert [what for _, what, _ in clock.beats(picture(channel("billing", **well)))] == ["cleared"]
+    assert [what for _, what, _ in clock.polls(picture(channel("billing", **well)))] == ["cleared"]
 
 
 def test_the_age_of_an_empty_channel_is_zero():
     """Where nothing waits no broker tells an age, and an alert of it is over."""
     rule = Rule(pk=1, scope="channel", metric="oldest_age_s", threshold=60.0, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
-    assert clock.beats(picture(channel("billing", (ALPHA, 1), oldest_age_ms=61_000.0)))[0][1] == "fired"
-    assert clock.beats(picture(channel("billing")))[0][1] == "cleared"
+    assert clock.polls(picture(channel("billing", (ALPHA, 1), oldest_age_ms=61_000.0)))[0][1] == "fired"
+    assert clock.polls(picture(channel("billing")))[0][1] == "cleared"
 
 
 def test_what_a_silent_node_held_is_no_longer_believed_either_way():
@@ -278,10 +278,10 @@ def test_what_a_silent_node_held_is_no_longer_believed_either_way():
     rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
     down = {ALPHA: {}, BETA: {"state": "down"}}
-    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 90)), nodes=down), 5) == []
-    assert clock.beats(picture(channel("billing", (ALPHA, 101), (BETA, 90)), nodes=down))[0][1] == "fired"
-    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 0)), nodes=down), 5) == []
-    assert clock.beats(picture(channel("billing", (ALPHA, 20), (BETA, 0)))) == [(clock.now, "cleared", "billing")]
+    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 90)), nodes=down), 5) == []
+    assert clock.polls(picture(channel("billing", (ALPHA, 101), (BETA, 90)), nodes=down))[0][1] == "fired"
+    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 0)), nodes=down), 5) == []
+    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 0)))) == [(clock.now, "cleared", "billing")]
 
 
 def test_a_deleted_channels_alert_is_over_and_one_out_of_sight_is_not():
@@ -289,25 +289,25 @@ def test_a_deleted_channels_alert_is_over_and_one_out_of_sight_is_not():
     rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=1)
     clock = Clock(rule)
     both = picture(channel("billing", (ALPHA, 500)), channel("mail", (BETA, 500)))
-    assert len(clock.beats(both)) == 2
-    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "gone", "billing")]
+    assert len(clock.polls(both)) == 2
+    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "gone", "billing")]
     clock.now += FORGOTTEN_S - 5
-    assert clock.beats(picture(nodes={ALPHA: {}})) == []
-    assert clock.beats(picture(nodes={ALPHA: {}}), 5) == [(clock.now - 2, "gone", "mail")]
+    assert clock.polls(picture(nodes={ALPHA: {}})) == []
+    assert clock.polls(picture(nodes={ALPHA: {}}), 5) == [(clock.now - 2, "gone", "mail")]
 
 
 def test_a_node_that_is_forgotten_while_it_is_down_stays_missing():
     """Until it answers again, however long that takes, and though its hold time is not over when it goes."""
     clock = Clock(DOWN)
     down = picture(nodes={ALPHA: {}, BETA: {"state": "down", "error": "connection refused"}})
-    assert clock.beats(down, 2) == []
-    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "fired", BETA)]
+    assert clock.polls(down, 2) == []
+    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "fired", BETA)]
     for _ in range(5):
         clock.now += 29
-        assert clock.beats(picture(nodes={ALPHA: {}})) == []
+        assert clock.polls(picture(nodes={ALPHA: {}})) == []
     clock.now += 2 * FORGOTTEN_S
-    assert clock.beats(picture(nodes={ALPHA: {}}), 2) == []
-    assert clock.beats(picture()) == [(clock.now, "cleared", BETA)]
+    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == []
+    assert clock.polls(picture()) == [(clock.now, "cleared", BETA)]
 
 
 def test_a_node_says_what_it_failed_with():
@@ -327,9 +327,9 @@ def test_a_node_that_lost_messages_fires_until_its_process_starts_anew():
     """It counts from the start of its process; the suggested rule has no hold time."""
     [suggested] = [each for each in SUGGESTED if each["metric"] == "lost_message_count"]
     clock = Clock(Rule(pk=4, resolve_after_s=0, **suggested))
-    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}})) == []
-    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
-    assert clock.beats(picture(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
+    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 0}})) == []
+    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
+    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
 
 
 def test_damaged_archive_files_fire_until_there_are_none():
@@ -371,8 +371,8 @@ def test_a_topic_counts_what_waits_in_its_channels():
     rule = Rule(pk=1, scope="topic", metric="depth", threshold=100.0, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
     rows = [channel("billing", (ALPHA, 60)), channel("mail", (ALPHA, 30))]
-    assert clock.beats(picture(*rows, topics=[topic("orders", depth=10)])) == []
-    assert clock.beats(picture(*rows, topics=[topic("orders", depth=11)])) == [(clock.now, "fired", "orders")]
+    assert clock.polls(picture(*rows, topics=[topic("orders", depth=10)])) == []
+    assert clock.polls(picture(*rows, topics=[topic("orders", depth=11)])) == [(clock.now, "fired", "orders")]
 
 
 # ---- rules that change
@@ -390,33 +390,33 @@ def test_what_a_changed_rule_no_longer_watches_is_over(values):
     """Disabled, of another metric, or with patterns that leave it out."""
     clock = Clock(DEPTH)
     high = picture(channel("billing", (ALPHA, 500)))
-    assert len(clock.beats(high, 4)) == 1
+    assert len(clock.polls(high, 4)) == 1
     over = clock.engine.follow([replace_rule(DEPTH, **values)], now=clock.now)
-    told = [each.resolution for each in over] + [what for _, what, _ in clock.beats(high)]
+    told = [each.resolution for each in over] + [what for _, what, _ in clock.polls(high)]
     assert told == ["rule"]
-    assert clock.beats(high, 5) == []
+    assert clock.polls(high, 5) == []
 
 
 def test_a_changed_threshold_applies_from_the_next_poll():
     """What fires goes on or ends by it; nothing begins anew."""
     clock = Clock(DEPTH)
     high = picture(channel("billing", (ALPHA, 500)))
-    assert len(clock.beats(high, 4)) == 1
+    assert len(clock.polls(high, 4)) == 1
     assert clock.engine.follow([replace_rule(DEPTH, threshold=400.0)], now=clock.now) == []
-    assert clock.beats(high, 5) == []
+    assert clock.polls(high, 5) == []
     clock.engine.follow([replace_rule(DEPTH, threshold=600.0)], now=clock.now)
-    assert clock.beats(high, 3) == [(clock.now, "cleared", "billing")]
+    assert clock.polls(high, 3) == [(clock.now, "cleared", "billing")]
 
 
 def test_what_people_close_fires_again_only_after_its_hold_time():
     """And only what fired before they did."""
     clock = Clock(DEPTH)
     high = picture(channel("billing", (ALPHA, 500)))
-    assert len(clock.beats(high, 4)) == 1
+    assert len(clock.polls(high, 4)) == 1
     clock.engine.close([(1, "orders/billing", clock.now)])
-    assert clock.beats(high, 4) == [(clock.now, "fired", "billing")]
+    assert clock.polls(high, 4) == [(clock.now, "fired", "billing")]
     clock.engine.close([(1, "orders/billing", clock.now - 1)])
-    assert clock.beats(high, 4) == []
+    assert clock.polls(high, 4) == []
 
 
 def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
@@ -424,10 +424,10 @@ def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
     clock = Clock(replace_rule(DEPTH, hold_s=0, resolve_after_s=0), firing_most=3)
     names = [f"channel-{number}" for number in range(10)]
     high = picture(*(channel(name, (ALPHA, 500)) for name in names))
-    assert len(clock.beats(high, 5)) == 3
+    assert len(clock.polls(high, 5)) == 3
     assert caplog.text.count("a rule fires too often") == 1
     fewer = picture(*(channel(name, (ALPHA, 5 if number < 3 else 500)) for number, name in enumerate(names)))
-    told = [what for _, what, _ in clock.beats(fewer, 2)]
+    told = [what for _, what, _ in clock.polls(fewer, 2)]
     assert (told.count("cleared"), told.count("fired")) == (3, 3)
 
 
@@ -441,7 +441,7 @@ def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
     st.integers(0, 40),
 )
 def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, resolve_after_s, restarted_after):
-    """At any beat: what fires, fires on, and hold times go on. Only how long it is calm already begins anew."""
+    """At any poll: what fires, fires on, and hold times go on. Only how long it is calm already begins anew."""
     rule = replace_rule(DEPTH, hold_s=hold_s, resolve_after_s=resolve_after_s)
     engine = Engine(settling_s=0)
     engine.follow([rule], now=0.0)

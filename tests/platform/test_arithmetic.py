@@ -334,7 +334,7 @@ def test_a_channel_made_again_with_other_latencies_harms_nothing():
     )
 )
 def test_percentiles_are_those_of_the_merged_histogram(finished):
-    """Beat by beat, over all nodes, to the bucket: the arrays do what the histogram's own arithmetic does."""
+    """Poll by poll, over all nodes, to the bucket: the arrays do what the histogram's own arithmetic does."""
     window = LatencyWindow()
     told = {(node, name): Histogram() for node in "mn" for name in "cde"}
     everything = {name: Histogram() for name in "cde"}
@@ -344,11 +344,11 @@ def test_percentiles_are_those_of_the_merged_histogram(finished):
             window.observe(node, stats(*(channel(told[node, name], name=name) for name in "cde")), now)
 
     tell(0.0)
-    for beat, (node, name, values) in enumerate(finished, 1):
+    for poll, (node, name, values) in enumerate(finished, 1):
         for value in values:
             told[node, name].record(value)
             everything[name].record(value)
-        tell(float(beat))
+        tell(float(poll))
     window.settle()
     for name in "cde":
         expected = everything[name].quantiles(QUANTILES)

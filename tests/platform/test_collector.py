@@ -90,7 +90,7 @@ def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluste
 
 
 def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture):
-    """Counters that start again at zero with a new start_time are no rate at all for a beat."""
+    """Counters that start again at zero with a new start_time are no rate at all for a poll."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", message_count=1_000_000)
     collect()
@@ -176,7 +176,7 @@ def test_the_nodes_of_a_dead_registry_stay_in_the_snapshot(go_cluster, collect, 
 def test_versions_go_on_after_a_restart(go_cluster, collect, picture):
     """Browsers that hold an old picture are not confused by a new collector."""
     collecting = collect()
-    wait_until(lambda: (picture() or {}).get("version", 0) >= 2, "two beats")
+    wait_until(lambda: (picture() or {}).get("version", 0) >= 2, "two polls")
     collecting.stop()
     last = picture()["version"]
     collect()
@@ -190,12 +190,12 @@ def test_a_second_collector_stands_by(go_cluster, collect, picture, redis):
     holder = redis.get("nsq:collector")
     second = collect()
     version = picture()["version"]
-    wait_until(lambda: picture()["version"] >= version + 2, "two more beats")
+    wait_until(lambda: picture()["version"] >= version + 2, "two more polls")
     assert redis.get("nsq:collector") == holder
     first.stop()
     version = picture()["version"]
     wait_until(lambda: redis.get("nsq:collector") not in (None, holder), "the second takes over")
-    wait_until(lambda: picture()["version"] > version, "it beats")
+    wait_until(lambda: picture()["version"] > version, "it polls")
     second.stop()
 
 
@@ -231,7 +231,7 @@ def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, pi
     collecting = collect()
     wait_until(lambda: "cannot write to the archive" in caplog.text, "the log says so")
     version = picture()["version"]
-    wait_until(lambda: picture()["version"] > version, "another beat")
+    wait_until(lambda: picture()["version"] > version, "another poll")
     (tmp_path / "archive").unlink()
     collecting.stop()
     assert archived(tmp_path / "archive")
@@ -276,7 +276,7 @@ def test_an_archive_that_cannot_be_listed_has_an_unknown_number_of_damaged_files
 
 
 def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis):
-    """A broken connection to Redis costs a beat, not the collector."""
+    """A broken connection to Redis costs a poll, not the collector."""
     collect()
     wait_until(lambda: picture(), "a picture")
     version = picture()["version"]

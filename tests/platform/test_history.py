@@ -64,7 +64,7 @@ def test_an_hour_of_polls_gives_an_hour_of_records():
 
 
 def test_no_poll_writes_all_series():
-    """A tenth of the series is due with each beat, so that large clusters cost the same each second."""
+    """A tenth of the series is due with each poll, so that large clusters cost the same each second."""
     recorder, rings = Recorder(), {}
     play(recorder, rings, picture(START, topics=1000))
     written = [play(recorder, rings, picture(START + second, topics=1000)) for second in range(1, STEP_S + 1)]

@@ -35,8 +35,8 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
     found = wait_until(scraped, "the collector's figures")
     assert found["nsq_collector_nodes", "up"] == found["nsq_collector_nodes", "down"] == 1
     assert (found["nsq_collector_topics",], found["nsq_collector_channels",]) == (1, 1)
-    assert found["nsq_collector_beat_seconds_count",] >= 1
-    assert found["nsq_collector_polls_total", "answered"] >= 1
+    assert found["nsq_collector_poll_seconds_count",] >= 1
+    assert found["nsq_collector_node_requests_total", "answered"] >= 1
     assert found["nsq_web_requests_total", "GET", "200"] >= 1
     assert found["nsq_web_process_cpu_seconds_total",] > 0
 

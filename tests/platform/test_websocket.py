@@ -140,7 +140,7 @@ def test_resync_returns_the_whole_snapshot(go_cluster, collect, picture, join):
 
 
 def test_a_browser_that_missed_a_delta_is_sent_the_whole_snapshot(go_cluster, collect, picture, join, web, redis):
-    """Whatever got lost on the way to it, the picture in the browser is right again a beat later."""
+    """Whatever got lost on the way to it, the picture in the browser is right again a poll later."""
     collect()
     wait_until(lambda: picture(), "a picture")
     with join() as live:
@@ -150,7 +150,7 @@ def test_a_browser_that_missed_a_delta_is_sent_the_whole_snapshot(go_cluster, co
         try:
             redis.client_kill_filter(_type="pubsub")
             version = picture()["version"]
-            wait_until(lambda: picture()["version"] >= version + 3, "three beats")
+            wait_until(lambda: picture()["version"] >= version + 3, "three polls")
         finally:
             web.process.send_signal(signal.SIGCONT)
         assert live.next("snapshot")["version"] > version
@@ -218,7 +218,7 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
 
-    def beat(version: int, padding: int = 0) -> None:
+    def poll(version: int, padding: int = 0) -> None:
         redis.set("nsq:snapshot", json.dumps(snapshot(version)))
         changes = same | {"put": {"id": ["x" * padding]}} if padding else same
         delta = snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
@@ -228,25 +228,25 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     narrow.connect(("127.0.0.1", web.port))
-    beats = 2_000
+    polls = 2_000
     with join(sock=narrow) as live:
         assert live.next("snapshot")["version"] == 0
-        for version in range(1, beats + 1):
-            beat(version, padding=20_000)
+        for version in range(1, polls + 1):
+            poll(version, padding=20_000)
         received = []
-        while live.version <= beats:
+        while live.version <= polls:
             try:
                 received.append(live.next("delta", "snapshot", within=2)["type"])
             except TimeoutError:
-                beat(beats + 1)  # all that was kept for it has come
-        assert len(received) < beats * 0.8, "it was kept waiting for everything"
+                poll(polls + 1)  # all that was kept for it has come
+        assert len(received) < polls * 0.8, "it was kept waiting for everything"
         assert "snapshot" in received
         live.send(type="nonsense")
         assert live.next("error")
 
 
 def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
-    """A beat has a delta for each topic that is looked at; a web process that is busy meanwhile is handed them all."""
+    """A poll has a delta for each topic that is looked at; a web process that is busy meanwhile is handed them all."""
     from nsqplatform.cluster.live.broadcast import broadcast
     from nsqplatform.cluster.snapshots.snapshot import View
 

@@ -55,7 +55,7 @@ class Alerting:
         self._redis: Redis | None = None
         self._database = ThreadPoolExecutor(1, thread_name_prefix="alerts: database")
         self._senders = ThreadPoolExecutor(DELIVERED_AT_ONCE, thread_name_prefix="alerts: notifiers")
-        self._beat_at = 0.0
+        self._polled_at = 0.0
         self._asked: bytes | str | None = None
         self._unsaved: list[Fired | Resolved] = []
         self._saving = asyncio.Lock()
@@ -74,10 +74,10 @@ class Alerting:
 
     async def on_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
         now = time.time()
-        if self._engine is None or not 0 <= now - self._beat_at <= AWAY_S:
+        if self._engine is None or not 0 <= now - self._polled_at <= AWAY_S:
             self._engine = await self._restored(now)
             self._wake.set()
-        self._beat_at = now
+        self._polled_at = now
         redis = self._redis = self._redis or store.connect_async()
         asked, damaged_files = await redis.mget(live.ASKED, store.DAMAGED_FILES)
         began = time.perf_counter()
@@ -133,7 +133,7 @@ class Alerting:
         try:
             await self._save()
             if self._engine is not None and self._redis is not None:
-                await self._keep(self._redis, self._beat_at)
+                await self._keep(self._redis, self._polled_at)
         except Exception:
             logger.exception("the last changes of alerts could not be saved")
         finally:
@@ -153,7 +153,7 @@ class Alerting:
             self._wake.clear()
             try:
                 await self._save()
-                if time.time() - self._beat_at <= AWAY_S:  # otherwise another collector may be running
+                if time.time() - self._polled_at <= AWAY_S:  # otherwise another collector may be running
                     rules_at = await self._follow(rules_at)
                     self._deliver(await self._in_database(notifications.due))
                     await self._repeat()

@@ -34,14 +34,16 @@ request_seconds = Histogram(
 collector = CollectorRegistry()
 ProcessCollector(namespace="nsq_collector", registry=collector)
 poll_seconds = Histogram(
-    "nsq_collector_beat_seconds", "Duration of a poll, waiting for nodes included.", buckets=SECONDS, registry=collector
+    "nsq_collector_poll_seconds", "Duration of a poll, waiting for nodes included.", buckets=SECONDS, registry=collector
 )
 poll_lateness_seconds = Histogram(
-    "nsq_collector_beat_lateness_seconds", "How late a poll began.", buckets=LATE_SECONDS, registry=collector
+    "nsq_collector_poll_lateness_seconds", "How late a poll began.", buckets=LATE_SECONDS, registry=collector
 )
-failed_polls = Counter("nsq_collector_failed_beats", "Polls that failed.", registry=collector)
+failed_polls = Counter("nsq_collector_failed_polls", "Polls that failed.", registry=collector)
 nodes = Gauge("nsq_collector_nodes", "Nodes known.", ["state"], registry=collector)
-polls = Counter("nsq_collector_polls", "Requests for the figures of a node.", ["outcome"], registry=collector)
+node_requests = Counter(
+    "nsq_collector_node_requests", "Requests for the figures of a node.", ["outcome"], registry=collector
+)
 topics = Gauge("nsq_collector_topics", "Topics in the snapshot.", registry=collector)
 channels = Gauge("nsq_collector_channels", "Channels in the snapshot.", registry=collector)
 damaged_files = Gauge(
@@ -50,7 +52,7 @@ damaged_files = Gauge(
 for _state in ("up", "down"):
     nodes.labels(_state)
 for _outcome in ("answered", "failed"):
-    polls.labels(_outcome)
+    node_requests.labels(_outcome)
 
 
 def websocket_sent(text: str) -> None:

@@ -77,7 +77,7 @@ class NodePoller:
             self.earlier = self.latest if self.error is None else None
             self.latest = self._last = reading
             self.error = None
-        metrics.polls.labels("failed" if self.error else "answered").inc()
+        metrics.node_requests.labels("failed" if self.error else "answered").inc()
 
     async def _last_of(self, client: Client, latest: Reading) -> Reading:
         """The last figures of the process of ``latest``, after it has ended; ``latest`` if they are not known.
@@ -148,7 +148,7 @@ class Pollers:
         self.follow([])
         await asyncio.gather(*(poller.ended() for poller in pollers))
 
-    async def beat(self, client: Client, *, with_clients: bool, within: float) -> list[NodeView]:
+    async def poll(self, client: Client, *, with_clients: bool, within: float) -> list[NodeView]:
         """Poll every node, wait at most ``within`` seconds, and return the state of the nodes that have answered or
         failed so far.
 

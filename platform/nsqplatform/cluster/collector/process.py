@@ -126,7 +126,7 @@ class Collector:
             self.latencies.forget(gone)
             self._observed.pop(gone, None)
         watched, views = await store.watches(self.redis)
-        self.views = await self.pollers.beat(self.client, with_clients=bool(watched), within=POLL_DEADLINE_S)
+        self.views = await self.pollers.poll(self.client, with_clients=bool(watched), within=POLL_DEADLINE_S)
         heard_all, has_all = self.pollers.heard_all, self.pollers.has_all
         for view in self.views:
             if view.error is not None:
