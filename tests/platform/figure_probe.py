@@ -14,7 +14,7 @@ django.setup()
 
 from nsqanalytics.schema import ARROW_SCHEMA  # noqa: E402
 from nsqplatform.alerts.catalogue import METRICS  # noqa: E402
-from nsqplatform.alerts.readings import Sight  # noqa: E402
+from nsqplatform.alerts.readings import MetricReader  # noqa: E402
 from nsqplatform.cluster.collector.node import Node  # noqa: E402
 from nsqplatform.cluster.collector.reading import NodeView, Reading  # noqa: E402
 from nsqplatform.cluster.collector.samples import samples_of  # noqa: E402
@@ -69,7 +69,7 @@ json.dump(
             "meaning": column.metadata[b"meaning"].decode(),
             "nullable": column.nullable,
         },
-        "alert": {"title": metric.title, "unit": metric.unit, "value": float(Sight(after).column(metric)[0])},
+        "alert": {"title": metric.title, "unit": metric.unit, "value": float(MetricReader(after).column(metric)[0])},
         "docs": files()[DOCS],
     },
     sys.stdout,

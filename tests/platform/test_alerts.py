@@ -462,18 +462,18 @@ def test_prometheus_reads_firing_alerts_and_notifications(
 
 def test_a_collector_without_a_database_goes_on_collecting(go_cluster, collect, picture, monkeypatch, caplog):
     """The picture is drawn; the log says that alerts are not watched; they are once it is back."""
-    original = evaluation.ledger.in_force
+    original = evaluation.ledger.rules
 
     def away() -> Any:
         raise OSError("the database is away")
 
-    monkeypatch.setattr(evaluation.ledger, "in_force", away)
+    monkeypatch.setattr(evaluation.ledger, "rules", away)
     Rule.objects.create(**BACKLOG, created_by="admin")
     go_cluster.nodes[0].channel("orders", "billing", depth=500)
     collect()
     wait_until(lambda: "a listener failed" in caplog.text, "the log says so")
     version = picture()["version"]
     wait_until(lambda: picture()["version"] > version, "polls go on")
-    monkeypatch.setattr(evaluation.ledger, "in_force", original)
+    monkeypatch.setattr(evaluation.ledger, "rules", original)
     wait_until(lambda: Alert.objects.filter(state="firing").exists(), "the alert fires")
     assert Notifier.objects.count() == 0

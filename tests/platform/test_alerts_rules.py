@@ -14,7 +14,7 @@ from nsqplatform.alerts.engine import FORGOTTEN_S, Engine, Fired, Resolved
 from nsqplatform.alerts.ledger import alert_of
 from nsqplatform.alerts.models import Rule
 from nsqplatform.alerts.readings import Reading, Subject, is_beyond
-from nsqplatform.alerts.standing import GAP_S, Event, Standing, step
+from nsqplatform.alerts.subject_state import GAP_S, Event, SubjectState, step
 from nsqplatform.alerts.suggested import SUGGESTED
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.store import DamagedFiles
@@ -26,10 +26,10 @@ Observation = tuple[float, bool | None]
 
 
 def events(observations: Sequence[Observation], *, hold_s: float, resolve_after_s: float) -> list[tuple[float, Event]]:
-    standing: Standing | None = None
+    state: SubjectState | None = None
     found = []
     for now, beyond in observations:
-        standing, event = step(standing, beyond, now=now, hold_s=hold_s, resolve_after_s=resolve_after_s)
+        state, event = step(state, beyond, now=now, hold_s=hold_s, resolve_after_s=resolve_after_s)
         if event is not None:
             found.append((now, event))
     return found
@@ -37,7 +37,7 @@ def events(observations: Sequence[Observation], *, hold_s: float, resolve_after_
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Observation]:
-    """Beats that come mostly each second, with a pause or a step of the clock now and then."""
+    """Polls that come mostly each second, with a pause or a step of the clock now and then."""
     steps = draw(st.lists(st.sampled_from([1.0, 1.0, 1.0, 5.0, 29.0, 31.0, 600.0, -5.0, -3600.0]), max_size=60))
     times = list(accumulate(steps, initial=1_700_000_000.0))
     return [(now, draw(st.sampled_from([True, False, None]))) for now in times]
@@ -421,11 +421,11 @@ def test_what_people_close_fires_again_only_after_its_hold_time():
 
 def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
     """The rest waits until there is room; the log says so once."""
-    clock = Clock(replace_rule(DEPTH, hold_s=0, resolve_after_s=0), firing_most=3)
+    clock = Clock(replace_rule(DEPTH, hold_s=0, resolve_after_s=0), max_firing=3)
     names = [f"channel-{number}" for number in range(10)]
     high = picture(*(channel(name, (ALPHA, 500)) for name in names))
     assert len(clock.polls(high, 5)) == 3
-    assert caplog.text.count("a rule fires too often") == 1
+    assert caplog.text.count("limit of firing alerts reached") == 1
     fewer = picture(*(channel(name, (ALPHA, 5 if number < 3 else 500)) for number, name in enumerate(names)))
     told = [what for _, what, _ in clock.polls(fewer, 2)]
     assert (told.count("cleared"), told.count("fired")) == (3, 3)

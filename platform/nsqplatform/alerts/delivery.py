@@ -28,7 +28,7 @@ def send_test(notifier: Notifier, *, by: str) -> str:
     return ""
 
 
-def note(notifier_id: int, error: str) -> None:
+def record_outcome(notifier_id: int, error: str) -> None:
     """Store the outcome of a delivery; an empty ``error`` is success."""
     now = timezone.now()
     found = Notifier.objects.filter(pk=notifier_id)

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 
 from nsqplatform.alerts import delivery, ledger, live, metrics, notifications
 from nsqplatform.alerts.engine import SETTLING_S, Engine, Fired, Resolved
-from nsqplatform.alerts.pending import STANDINGS, Stored
+from nsqplatform.alerts.pending import PENDING, Stored
 from nsqplatform.alerts.wording import message_of
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import CLUSTER, Message, publish
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Alerting:
-    """Evaluates alerts in the collector. The counter live.ASKED in Redis increases when people change something."""
+    """Evaluates alerts in the collector. The counter live.CHANGES in Redis increases when people change something."""
 
     def __init__(self, *, settling_s: float | None = None) -> None:
         self._settling_s = SETTLING_S if settling_s is None else settling_s
@@ -56,7 +56,7 @@ class Alerting:
         self._database = ThreadPoolExecutor(1, thread_name_prefix="alerts: database")
         self._senders = ThreadPoolExecutor(DELIVERED_AT_ONCE, thread_name_prefix="alerts: notifiers")
         self._polled_at = 0.0
-        self._asked: bytes | str | None = None
+        self._changes: bytes | str | None = None
         self._unsaved: list[Fired | Resolved] = []
         self._saving = asyncio.Lock()
         self._worker: asyncio.Task[None] | None = None
@@ -79,7 +79,7 @@ class Alerting:
             self._wake.set()
         self._polled_at = now
         redis = self._redis = self._redis or store.connect_async()
-        asked, damaged_files = await redis.mget(live.ASKED, store.DAMAGED_FILES)
+        changes, damaged_files = await redis.mget(live.CHANGES, store.DAMAGED_FILES)
         began = time.perf_counter()
         for events in self._engine.evaluate(snapshot, store.damaged_files_of(damaged_files), now=now):
             self._unsaved += events
@@ -88,7 +88,7 @@ class Alerting:
         metrics.firing.clear()
         for rule, count in self._engine.firing():
             metrics.firing.labels(rule.name, rule.severity).set(count)
-        if self._unsaved or asked != self._asked:
+        if self._unsaved or changes != self._changes:
             self._wake.set()
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
@@ -101,7 +101,7 @@ class Alerting:
         pending = self._engine.pending()
         if pending or self._kept_some:
             kept: Stored = {"at": now, "pending": {str(rule): keys for rule, keys in pending.items()}}
-            await redis.set(STANDINGS, orjson.dumps(kept), ex=3600)
+            await redis.set(PENDING, orjson.dumps(kept), ex=3600)
         self._kept_some = bool(pending)
 
     async def _restored(self, now: float) -> Engine:
@@ -109,13 +109,13 @@ class Alerting:
         await self._save()
         engine = Engine(settling_s=self._settling_s)
         redis = self._redis = self._redis or store.connect_async()
-        self._asked = await redis.get(live.ASKED)
-        standing = await self._in_database(ledger.in_force)
+        self._changes = await redis.get(live.CHANGES)
+        rules = await self._in_database(ledger.rules)
         firing = await self._in_database(ledger.firing)
-        kept = await redis.get(STANDINGS)
+        kept = await redis.get(PENDING)
         stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
         pending = {int(rule): keys for rule, keys in stored["pending"].items()}
-        engine.follow(standing.rules, now=now)
+        engine.follow(rules, now=now)
         self._unsaved += engine.restore(firing, pending, now=now, known=stored["at"])
         return engine
 
@@ -180,9 +180,9 @@ class Alerting:
 
     async def _announce(self, alert_ids: list[int]) -> None:
         if alert_ids:
-            await self._tell_browsers(await self._in_database(lambda: live.next_message(alert_ids)))
+            await self._send_to_browsers(await self._in_database(lambda: live.next_message(alert_ids)))
 
-    async def _tell_browsers(self, message: Message) -> None:
+    async def _send_to_browsers(self, message: Message) -> None:
         redis = self._redis = self._redis or store.connect_async()
         await publish(redis, [(CLUSTER, message)])
 
@@ -192,20 +192,21 @@ class Alerting:
         now = time.monotonic()
         if self._engine.firing() and now - self._repeated_at >= REPEATED_EVERY_S:
             self._repeated_at = now
-            await self._tell_browsers(await self._in_database(live.present_message))
+            await self._send_to_browsers(await self._in_database(live.present_message))
 
     async def _follow(self, rules_at: float) -> float:
         assert self._engine is not None
         assert self._redis is not None
-        asked = await self._redis.get(live.ASKED)
-        if asked == self._asked and time.monotonic() - rules_at < RULES_EVERY_S:
+        changes = await self._redis.get(live.CHANGES)
+        if changes == self._changes and time.monotonic() - rules_at < RULES_EVERY_S:
             return rules_at
-        standing = await self._in_database(ledger.in_force)
-        self._unsaved += self._engine.follow(standing.rules, now=time.time())
-        self._engine.close(standing.closed)
-        if asked != self._asked:
+        rules = await self._in_database(ledger.rules)
+        closed = await self._in_database(ledger.recently_closed)
+        self._unsaved += self._engine.follow(rules, now=time.time())
+        self._engine.close(closed)
+        if changes != self._changes:
             self._not_before.clear()  # a notifier that was corrected is tried at once
-        self._asked = asked
+        self._changes = changes
         await self._save()
         return time.monotonic()
 
@@ -222,9 +223,9 @@ class Alerting:
         for number, messages in waiting.items():
             busy = number in self._deliveries and not self._deliveries[number].done()
             if not busy and time.monotonic() >= self._not_before.get(number, 0.0):
-                self._deliveries[number] = asyncio.create_task(self._tell(messages))
+                self._deliveries[number] = asyncio.create_task(self._notify(messages))
 
-    async def _tell(self, messages: list[notifications.Due]) -> None:
+    async def _notify(self, messages: list[notifications.Due]) -> None:
         loop = asyncio.get_running_loop()
         for due in messages:
             notifier, error = due.notifier, ""
@@ -236,12 +237,12 @@ class Alerting:
             except Exception as defect:  # shown with the notifier; other notifiers are not affected
                 logger.exception("a notification failed", extra={"notifier": notifier.name})
                 error = f"{type(defect).__name__}: {defect}"
-            await self._told(due, error)
+            await self._record_delivery(due, error)
             if error:
                 return
         self._wake.set()  # for messages that became due meanwhile
 
-    async def _told(self, due: notifications.Due, error: str) -> None:
+    async def _record_delivery(self, due: notifications.Due, error: str) -> None:
         number, name = due.notifier.pk, due.notifier.name
         metrics.notifications.labels(name, "failed" if error else "delivered").inc()
         failures = self._failures.get(number, 0)
@@ -254,9 +255,9 @@ class Alerting:
             logger.info("notifications are delivered again", extra={"notifier": name})
             del self._failures[number]
         try:
-            await self._in_database(lambda: delivery.note(number, error))
+            await self._in_database(lambda: delivery.record_outcome(number, error))
             if not error:
-                await self._in_database(lambda: notifications.note(due))
+                await self._in_database(lambda: notifications.record_sent(due))
                 await self._announce([alert.pk for alert in due.alerts])
         except Exception:
             logger.exception("the delivery of a notification could not be recorded", extra={"notifier": name})

@@ -3,8 +3,7 @@ thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -18,30 +17,23 @@ CLOSED_WITHIN = timedelta(minutes=10)
 """Age up to which the collector reads alerts that people closed."""
 
 
-@dataclass(frozen=True)
-class Standing:
-    """The rules, and the alerts that people closed: rule, key, and time in unix seconds."""
-
-    rules: Sequence[Rule]
-    closed: Sequence[tuple[int, str, float]]
+def rules() -> list[Rule]:
+    return list(Rule.objects.all())
 
 
-def in_force() -> Standing:
-    """The rules, and the recently closed alerts."""
+def recently_closed() -> list[tuple[int, str, float]]:
+    """The alerts that people closed within CLOSED_WITHIN: rule, key, and time in unix seconds."""
     closed = Alert.objects.filter(
         state=Alert.State.RESOLVED,
         resolved_at__gt=timezone.now() - CLOSED_WITHIN,
         resolution=Alert.Resolution.CLOSED,
         rule__isnull=False,
     )
-    return Standing(
-        rules=list(Rule.objects.all()),
-        closed=[
-            (alert.rule_id, alert.subject, alert.resolved_at.timestamp())
-            for alert in closed
-            if alert.rule_id is not None and alert.resolved_at is not None
-        ],
-    )
+    return [
+        (alert.rule_id, alert.subject, alert.resolved_at.timestamp())
+        for alert in closed
+        if alert.rule_id is not None and alert.resolved_at is not None
+    ]
 
 
 def firing() -> list[Alert]:
@@ -60,7 +52,7 @@ def save(events: Iterable[Fired | Resolved]) -> list[int]:
     """Save fired and resolved alerts, in order and in one transaction; return their ids."""
     changed: list[int] = []
     with transaction.atomic():
-        rules = set(Rule.objects.values_list("pk", flat=True))
+        rule_ids = set(Rule.objects.values_list("pk", flat=True))
         fires = {
             (alert.rule_id, alert.topic, alert.channel, alert.node): alert.pk
             for alert in Alert.objects.filter(state=Alert.State.FIRING).only("rule_id", "topic", "channel", "node")
@@ -70,7 +62,7 @@ def save(events: Iterable[Fired | Resolved]) -> list[int]:
                 pk = fires.pop((event.rule_id or None, *event.subject), None)
                 if pk is not None and _resolve(pk, event):
                     changed.append(pk)
-            elif event.rule.pk in rules and (event.rule.pk, *event.subject) not in fires:
+            elif event.rule.pk in rule_ids and (event.rule.pk, *event.subject) not in fires:
                 alert = alert_of(event)
                 alert.save(force_insert=True)
                 fires[event.rule.pk, *event.subject] = alert.pk

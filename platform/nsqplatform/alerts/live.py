@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 VERSION = "nsq:alerts:version"
 """The version of the last message to browsers. A browser that misses one requests all alerts."""
-ASKED = "nsq:alerts:asked"
+CHANGES = "nsq:alerts:changes"
 """A counter of changes by people; the collector reads it with every poll."""
-TOLD_MOST = 100
+MAX_ANNOUNCED = 100
 """Maximum number of alerts in one message. If more changed, a version is skipped, so that browsers request all
 alerts."""
 
@@ -38,15 +38,15 @@ def version() -> int:
         return int(cast(bytes | None, redis.get(VERSION)) or 0)
 
 
-def announce(alert_ids: Sequence[int] = (), *, asked: bool = False) -> None:
-    """Send every browser the counts and these alerts; with ``asked``, notify the collector of a change by a person.
+def announce(alert_ids: Sequence[int] = (), *, by_person: bool = False) -> None:
+    """Send every browser the counts and these alerts; ``by_person``: the collector must read the change.
 
     Raises nothing: if Redis cannot be reached, that is logged, and the change stays in effect.
     """
     try:
-        if asked:
+        if by_person:
             with store.connect() as redis:
-                redis.incr(ASKED)
+                redis.incr(CHANGES)
         broadcast(CLUSTER, next_message(alert_ids))
     except (RedisError, OSError) as error:
         logger.warning("cannot announce a change of alerts", extra={"error": str(error)})
@@ -55,8 +55,8 @@ def announce(alert_ids: Sequence[int] = (), *, asked: bool = False) -> None:
 def next_message(alert_ids: Sequence[int]) -> AlertsMessage:
     """The message for a change of these alerts, with the next version."""
     with store.connect() as redis:
-        number = cast(int, redis.incrby(VERSION, 2 if len(alert_ids) > TOLD_MOST else 1))
-    return message(number, alert_ids[:TOLD_MOST])
+        number = cast(int, redis.incrby(VERSION, 2 if len(alert_ids) > MAX_ANNOUNCED else 1))
+    return message(number, alert_ids[:MAX_ANNOUNCED])
 
 
 def message(number: int, alert_ids: Sequence[int] = ()) -> AlertsMessage:

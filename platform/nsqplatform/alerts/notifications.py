@@ -15,7 +15,7 @@ from nsqplatform.alerts import selectors
 from nsqplatform.alerts.models import Alert, Notice, Notifier
 from nsqplatform.alerts.wording import Event
 
-NEWS_FOR = timedelta(days=1)
+NOTIFY_WITHIN = timedelta(days=1)
 """No notification is sent about an alert that was resolved longer ago than this."""
 
 
@@ -31,12 +31,12 @@ class Due:
 def due() -> list[Due]:
     """The notifications that are due: one message for each notifier and event, with all its alerts."""
     now = timezone.now()
-    told = Prefetch("notices", Notice.objects.select_related("notifier"))
+    notices = Prefetch("notices", Notice.objects.select_related("notifier"))
     groups: dict[tuple[int, Event], list[Alert]] = defaultdict(list)
     notifiers: dict[int, Notifier] = {}
     silences = list(selectors.active_silences(at=now))
     firing = Alert.objects.filter(state=Alert.State.FIRING, rule__isnull=False, acknowledged_at=None)
-    for alert in firing.select_related("rule").prefetch_related(told, "rule__notifiers"):
+    for alert in firing.select_related("rule").prefetch_related(notices, "rule__notifiers"):
         if alert.rule is None or selectors.silenced_until(alert, silences, at=now) is not None:
             continue
         sent = {notice.notifier_id: notice.sent_at for notice in alert.notices.all()}
@@ -49,9 +49,9 @@ def due() -> list[Due]:
         state=Alert.State.FIRING,
         notifier__enabled=True,
         alert__state=Alert.State.RESOLVED,
-        alert__resolved_at__gt=now - NEWS_FOR,
+        alert__resolved_at__gt=now - NOTIFY_WITHIN,
     )
-    alerts = Alert.objects.prefetch_related(told)
+    alerts = Alert.objects.prefetch_related(notices)
     for notice in over.select_related("notifier").prefetch_related(Prefetch("alert", alerts)):
         notifiers[notice.notifier_id] = notice.notifier
         groups[notice.notifier_id, "resolved"].append(notice.alert)
@@ -66,13 +66,13 @@ def _of_firing(repeat_s: int | None, sent_at: datetime | None, now: datetime) ->
     return None
 
 
-def note(told: Due) -> None:
+def record_sent(message: Due) -> None:
     """Record that the message was sent."""
-    state = Alert.State.RESOLVED if told.event == "resolved" else Alert.State.FIRING
-    _keep(told.notifier.pk, told.alerts, state)
+    state = Alert.State.RESOLVED if message.event == "resolved" else Alert.State.FIRING
+    _record(message.notifier.pk, message.alerts, state)
 
 
-def _keep(notifier_id: int, alerts: Iterable[Alert], state: str) -> None:
+def _record(notifier_id: int, alerts: Iterable[Alert], state: str) -> None:
     there = set(Notifier.objects.filter(pk=notifier_id).values_list("pk", flat=True))
     kept = set(Alert.objects.filter(pk__in=[alert.pk for alert in alerts]).values_list("pk", flat=True))
     now = timezone.now()

@@ -9,10 +9,10 @@ import orjson
 
 from nsqplatform.alerts.models import Rule
 from nsqplatform.alerts.schemas import PendingOut, PendingsOut
-from nsqplatform.alerts.standing import GAP_S
+from nsqplatform.alerts.subject_state import GAP_S
 from nsqplatform.cluster import store
 
-STANDINGS = "nsq:alerts:standings"
+PENDING = "nsq:alerts:pending"
 """JSON of Stored."""
 
 
@@ -26,7 +26,7 @@ class Stored(TypedDict):
 def pending(*, limit: int) -> PendingsOut:
     """The pending alerts, in the order in which they will fire. Empty if no collector has stored any for GAP_S."""
     with store.connect() as redis:
-        kept = cast(bytes | None, redis.get(STANDINGS))
+        kept = cast(bytes | None, redis.get(PENDING))
     stored: Stored = orjson.loads(kept) if kept else {"at": 0.0, "pending": {}}
     if time.time() - stored["at"] > GAP_S:
         return PendingsOut(total=0, pending=[])

@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 UNKNOWN = Reading(None)
 
 
-class Sight:
+class MetricReader:
     """A snapshot, and its silent nodes: those that are down, and those in ``unsettled``.
 
     ``damaged_files``: those of the archive; None if their number is not known.
@@ -94,8 +94,8 @@ class Sight:
         elif not rows:
             values = []
         elif metric.kind is Kind.AGE:
-            told = (rows.columns[name] for name in ("oldest_age_ms", "depth", "in_flight_count"))
-            values = [age_s(*figures) for figures in zip(*told, strict=True)]
+            columns_of_age = (rows.columns[name] for name in ("oldest_age_ms", "depth", "in_flight_count"))
+            values = [age_s(*figures) for figures in zip(*columns_of_age, strict=True)]
         elif metric.scope == "topic" and metric.name == "depth":
             columns = zip(rows.columns["name"], rows.columns["depth"], strict=True)
             values = [depth + self.backlogs.get(name, 0) for name, depth in columns]

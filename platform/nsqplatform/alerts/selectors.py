@@ -12,7 +12,7 @@ from django.utils import timezone
 from nsqplatform.accounts.schemas import ms
 from nsqplatform.alerts.catalogue import ARCHIVE
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Severity, Silence
-from nsqplatform.alerts.readings import Matching, Sight, Watch, is_beyond, subject_of
+from nsqplatform.alerts.readings import Matching, MetricReader, Watch, is_beyond, subject_of
 from nsqplatform.alerts.schemas import AlertOut, CountsOut, PreviewOut, PreviewRow, alert_detail
 from nsqplatform.cluster import selectors as cluster_selectors
 
@@ -141,17 +141,17 @@ def preview(watch: Watch) -> PreviewOut:
     snapshot = cluster_selectors.snapshot()
     if snapshot is None:
         raise NoSnapshot("there is no snapshot of the cluster yet: is the collector running?")
-    sight = Sight(snapshot, damaged_files=cluster_selectors.damaged_files())
-    rows = sight.rows(watch.watched.scope)
+    reader = MetricReader(snapshot, damaged_files=cluster_selectors.damaged_files())
+    rows = reader.rows(watch.watched.scope)
     found: list[PreviewRow] = []
     for key in Matching(watch).subjects(rows):
         row = rows[key]
-        reading = sight.read(watch.watched, row)
+        reading = reader.read(watch.watched, row)
         subject = subject_of(watch.watched.scope, row)
         found.append(PreviewRow(**subject._asdict(), value=reading.value, beyond=is_beyond(watch, reading)))
     found.sort(key=lambda row: {True: 0, None: 1, False: 2}[row.beyond])
     return PreviewOut(
-        taken_at=sight.snapshot.taken_at,
+        taken_at=reader.snapshot.taken_at,
         matched=len(found),
         beyond=sum(row.beyond is True for row in found),
         unknown=sum(row.beyond is None for row in found),

@@ -28,8 +28,8 @@ class NotFiring(Exception):
 
 
 def _changed(*alert_ids: int) -> None:
-    """Tell browsers and the collector of the change after commit, so that they read the new state."""
-    transaction.on_commit(partial(announce, alert_ids, asked=True))
+    """Announce the change to browsers and the collector after commit, so that they read the new state."""
+    transaction.on_commit(partial(announce, alert_ids, by_person=True))
 
 
 # ---- rules
@@ -169,9 +169,9 @@ def delete_notifier(*, notifier_id: int, by: User, remote_address: str) -> None:
     """Delete a notifier and remove it from its rules. Raises PermissionDenied or Http404."""
     require(by, Permission.ALERT)
     notifier = selectors.notifier(notifier_id)
-    told = ", ".join(notifier.rules.values_list("name", flat=True))
+    rules = ", ".join(notifier.rules.values_list("name", flat=True))
     notifier.delete()
-    _record_notifier("delete notifier", notifier, by, remote_address, detail=f"used by: {told}" if told else "")
+    _record_notifier("delete notifier", notifier, by, remote_address, detail=f"used by: {rules}" if rules else "")
 
 
 def test_notifier(*, notifier_id: int, by: User, remote_address: str) -> str:
@@ -182,7 +182,7 @@ def test_notifier(*, notifier_id: int, by: User, remote_address: str) -> str:
     require(by, Permission.ALERT)
     notifier = selectors.notifier(notifier_id)
     error = delivery.send_test(notifier, by=by.username)
-    delivery.note(notifier.pk, error)
+    delivery.record_outcome(notifier.pk, error)
     record(
         user=by,
         action="test notifier",
@@ -287,12 +287,12 @@ def _attended(alert_id: int, by: User) -> Alert:
     return alert
 
 
-def _written(alert: Alert, values: dict[str, Any], told: tuple[str, str], by: User, remote_address: str) -> Alert:
+def _written(alert: Alert, values: dict[str, Any], entry: tuple[str, str], by: User, remote_address: str) -> Alert:
     """Change the alert if it still fires; otherwise raise NotFiring. The collector may resolve it concurrently."""
     with transaction.atomic():
         if not Alert.objects.filter(pk=alert.pk, state=Alert.State.FIRING).update(**values):
             raise NotFiring(f"alert {alert.pk} is already resolved")
-        action, detail = told
+        action, detail = entry
         record(
             user=by,
             action=action,
@@ -315,8 +315,8 @@ def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remot
     these topics. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ATTEND)
     silence = Silence(**values, ends_at=ends_at, created_by=by.username, within=limits_of(by))
-    asked = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
-    if not any(asked):
+    patterns = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
+    if not any(patterns):
         raise ValidationError("a silence needs a rule or a pattern; * as node_pattern or topic_pattern is all of them")
     if ends_at <= timezone.now():
         raise ValidationError({"ends_at": "this time is past"})
@@ -373,10 +373,10 @@ def _covered(silence: Silence) -> list[int]:
 
 def described(silence: Silence) -> str:
     """The silence in one line, for the audit trail."""
-    asked = {
+    fields = {
         "rule": silence.rule.name if silence.rule else "",
         "topic": silence.topic_pattern,
         "channel": silence.channel_pattern,
         "node": silence.node_pattern,
     }
-    return ", ".join(f"{name} {value}" for name, value in asked.items() if value)
+    return ", ".join(f"{name} {value}" for name, value in fields.items() if value)

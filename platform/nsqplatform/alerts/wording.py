@@ -68,16 +68,16 @@ def line_of(alert: Alert) -> str:
     metric = alert.watched
     detail = f" ({alert.detail})" if alert.detail else ""
     if metric.is_flag:
-        told = f"node {'is missing' if metric.name == 'down' else 'is unhealthy'}{detail}"
+        condition = f"node {'is missing' if metric.name == 'down' else 'is unhealthy'}{detail}"
     else:
         title, value = metric.title.lower(), "unknown" if alert.value is None else number(alert.value)
         unit = "" if metric.unit == title else f" {metric.unit}"
-        told = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}{detail}"
+        condition = f"{title} {value}{unit}, {alert.comparison} {number(alert.threshold)}{detail}"
     if alert.state == Alert.State.FIRING:
-        return f"{alert.subject}: {told}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
+        return f"{alert.subject}: {condition}{f' for {lasting(alert.hold_s)}' if alert.hold_s else ''}"
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))
     by = f" Closed by {alert.resolved_by}." if alert.resolution == Alert.Resolution.CLOSED else ""
-    return f"{alert.subject}: resolved after {took}; condition: {told}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
+    return f"{alert.subject}: resolved after {took}; condition: {condition}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
 
 
 def number(value: float) -> str:

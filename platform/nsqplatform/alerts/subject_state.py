@@ -18,7 +18,7 @@ class Event(Enum):
 
 
 @dataclass(slots=True)
-class Standing:
+class SubjectState:
     """The state of a pending or firing subject. ``began``: when it went beyond the threshold. ``known``: time of the
     last known value. ``well_since``: when a firing subject came back within the threshold; None while it is beyond."""
 
@@ -29,41 +29,41 @@ class Standing:
 
 
 def step(
-    standing: Standing | None,
+    state: SubjectState | None,
     beyond: bool | None,
     *,
     now: float,
     hold_s: float,
     resolve_after_s: float,
     may_fire: bool = True,
-) -> tuple[Standing | None, Event | None]:
+) -> tuple[SubjectState | None, Event | None]:
     """Return the next state, given whether the value is ``beyond`` the threshold (None: unknown).
 
     An unknown value changes nothing. If ``may_fire`` is false, the subject stays pending.
     """
     if beyond is None:
-        return standing, None
-    if standing is None:
+        return state, None
+    if state is None:
         if not beyond:
             return None, None
-        standing = Standing(began=now, known=now)
-    elif not 0 <= now - standing.known <= GAP_S:
-        standing.well_since = None
-        if not standing.firing:
-            standing.began = now
-    standing.known = now
-    if not standing.firing:
+        state = SubjectState(began=now, known=now)
+    elif not 0 <= now - state.known <= GAP_S:
+        state.well_since = None
+        if not state.firing:
+            state.began = now
+    state.known = now
+    if not state.firing:
         if not beyond:
             return None, None
-        if now - standing.began >= hold_s and may_fire:
-            standing.firing = True
-            return standing, Event.FIRED
-        return standing, None
+        if now - state.began >= hold_s and may_fire:
+            state.firing = True
+            return state, Event.FIRED
+        return state, None
     if beyond:
-        standing.well_since = None
-        return standing, None
-    if standing.well_since is None:
-        standing.well_since = now
-    if now - standing.well_since >= resolve_after_s:
+        state.well_since = None
+        return state, None
+    if state.well_since is None:
+        state.well_since = now
+    if now - state.well_since >= resolve_after_s:
         return None, Event.RESOLVED
-    return standing, None
+    return state, None
