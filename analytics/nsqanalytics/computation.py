@@ -44,24 +44,24 @@ def activity(
     plain = readings.plain(checked(wanted))
     # These are read more than once, and are small compared with the samples.
     sampled = persisted(readings.sampled(samples))
-    stretches = persisted(readings.stretches(plain, window, cuts))
+    summaries = persisted(readings.summaries(plain, window, cuts))
     seen = persisted(transforms.in_contexts(sampled, contexts))
     hours = readings.hours(seen)
-    uneasy = persisted(readings.uneasy(stretches))
-    kinds = uneasy.select("lacks_uptime", "lacks_count").distinct().collect()
+    irregular = persisted(readings.irregular(summaries))
+    kinds = irregular.select("lacks_uptime", "lacks_count").distinct().collect()
     if any(row["lacks_count"] for row in kinds):
         complete = readings.with_finish_count(samples)
         return activity(complete, window, topic=topic, channel=channel, cuts=cuts, contexts=contexts)
     if not kinds:
-        spans = readings.calm_spans(stretches, hours)
+        spans = readings.regular_spans(summaries, hours)
     else:
-        of_calm = readings.calm_spans(stretches.join(F.broadcast(uneasy), list(SERIES), "left_anti"), hours)
-        of_others = plain.join(F.broadcast(uneasy), list(SERIES), "left_semi")
+        of_regular = readings.regular_spans(summaries.join(F.broadcast(irregular), list(SERIES), "left_anti"), hours)
+        of_irregular = plain.join(F.broadcast(irregular), list(SERIES), "left_semi")
         evidence = None
         if any(row["lacks_uptime"] for row in kinds):
-            evidence = persisted(falls.evidence(readings.plain(samples), uneasy))
-        spans = of_calm.unionByName(readings.ordered_spans(of_others, hours, window, evidence, cuts))
-    ends = persisted(transforms.of_own_hour(readings.window_ends(spans, readings.beats(seen))))
+            evidence = persisted(falls.evidence(readings.plain(samples), irregular))
+        spans = of_regular.unionByName(readings.ordered_spans(of_irregular, hours, window, evidence, cuts))
+    ends = persisted(transforms.of_own_hour(readings.window_ends(spans, readings.sample_times(seen))))
     needed = transforms.histograms_needed(ends)
     buckets = [row["bucket"] for row in transforms.time_buckets(needed).collect()]
     read = persisted(transforms.histograms(wanted, needed, transforms.taken_within(buckets)))

@@ -50,7 +50,7 @@ def parts(samples: Iterable[Sample], since: datetime, until: datetime, window: t
     """Every window's part in [since, until)."""
     found: Parts = defaultdict(Part)
     in_order = sorted(samples, key=lambda s: (*series(s), s.taken_at))
-    beats = {node: sorted({s.taken_at for s in of}) for node, of in groupby(in_order, key=lambda s: s.node)}
+    sample_times = {node: sorted({s.taken_at for s in of}) for node, of in groupby(in_order, key=lambda s: s.node)}
     for (node, topic, channel, _), readings in groupby(in_order, key=series):
         last: Sample | None = None
         for reading in readings:
@@ -59,15 +59,15 @@ def parts(samples: Iterable[Sample], since: datetime, until: datetime, window: t
             if since <= at < until:
                 part = found[floor(at, window), node, topic, channel]
                 took_part(part, reading, last)
-                place = bisect_left(beats[node], at)
-                beat_before = beats[node][place - 1] if place else None
-                if last is None and beat_before is None and not just_started(reading, start):
+                place = bisect_left(sample_times[node], at)
+                sampled_before = sample_times[node][place - 1] if place else None
+                if last is None and sampled_before is None and not just_started(reading, start):
                     part.sums["unplaced_count"] += reading.finish_count or 0
                 else:
                     changed(part, reading, last)
                     counted_since = max(floor(at, window), since)
                     if last is None or last.taken_at < counted_since:
-                        part.sums["carried_count"] += carried(reading, last, beat_before, counted_since)
+                        part.sums["carried_count"] += carried(reading, last, sampled_before, counted_since)
             last = reading
     return found
 
@@ -76,9 +76,9 @@ def series(sample: Sample) -> tuple[str, str, str, str]:
     return sample.node, sample.topic, sample.channel or "", sample.boot_id
 
 
-def carried(reading: Sample, base: Sample | None, beat_before: datetime | None, start: datetime) -> int:
+def carried(reading: Sample, base: Sample | None, sampled_before: datetime | None, start: datetime) -> int:
     """Of what was finished since the reading before, how many messages may be older than the window."""
-    began = [base.taken_at] if base else [at for at in (reading.started_at, beat_before) if at is not None]
+    began = [base.taken_at] if base else [at for at in (reading.started_at, sampled_before) if at is not None]
     if not began or max(began) >= start:
         return 0
     return (reading.finish_count or 0) - ((base.finish_count or 0) if base else 0)

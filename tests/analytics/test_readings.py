@@ -63,14 +63,14 @@ def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_t
     samples = read_samples(spark, str(archive), midnight, midnight + DAY)
     plain = readings.plain(samples)
     hours = readings.hours(readings.sampled(samples).withColumn(readings.CONTEXT, F.timestamp_seconds(F.lit(0))))
-    stretches = readings.stretches(plain, window)
+    summaries = readings.summaries(plain, window)
 
     def rows(spans):
         return sorted(spans.select(sorted(spans.columns)).collect(), key=str)
 
-    assert readings.uneasy(stretches).isEmpty()
+    assert readings.irregular(summaries).isEmpty()
     one_by_one, in_order = (
-        rows(readings.calm_spans(stretches, hours)),
+        rows(readings.regular_spans(summaries, hours)),
         rows(readings.ordered_spans(plain, hours, window, None)),
     )
     assert len(one_by_one) > 30
@@ -101,8 +101,8 @@ def test_only_series_that_fell_or_disagree_with_themselves_are_put_in_order(spar
         ]
     )
 
-    stretches = readings.stretches(
+    summaries = readings.summaries(
         readings.plain(read_samples(spark, str(archive), midnight, midnight + DAY)), 60 * MINUTES
     )
 
-    assert {row["channel"] for row in readings.uneasy(stretches).collect()} == {"again", "across", "twice"}
+    assert {row["channel"] for row in readings.irregular(summaries).collect()} == {"again", "across", "twice"}

@@ -14,7 +14,7 @@ from itertools import pairwise
 from nsqanalytics.schema import Sample
 
 HOUR = timedelta(hours=1)
-LONGEST_HOLD_S = 60.0
+MAX_HOLD_S = 60.0
 START_GRACE = timedelta(seconds=60)
 ZERO = -1
 """The bucket of ``hist_zero_count``."""
@@ -104,17 +104,17 @@ class Walker:
     def __init__(self, samples: Iterable[Sample], window_of: Callable[[datetime], datetime]) -> None:
         self._window_of = window_of
         self._series: dict[SeriesKey, dict[datetime, Sample]] = defaultdict(dict)
-        beats: dict[str, set[datetime]] = defaultdict(set)
+        sample_times: dict[str, set[datetime]] = defaultdict(set)
         for sample in samples:
-            beats[sample.node].add(sample.taken_at)
+            sample_times[sample.node].add(sample.taken_at)
             readings = self._series[sample.node, sample.boot_id, sample.topic, sample.channel or ""]
             known = readings.get(sample.taken_at)
             if known is None or progress(sample) < progress(known):
                 readings[sample.taken_at] = sample
-        self._previous_beat = {
-            (node, later): earlier for node, times in beats.items() for earlier, later in pairwise(sorted(times))
+        self._previous_sampled_at = {
+            (node, later): earlier for node, times in sample_times.items() for earlier, later in pairwise(sorted(times))
         }
-        hours = sorted({hour_of(at) for times in beats.values() for at in times})
+        hours = sorted({hour_of(at) for times in sample_times.values() for at in times})
         self._seen_since = {hour: earlier for earlier, hour in zip([*hours[:1], *hours], hours, strict=False)}
         self._judge_falls()
 
@@ -203,7 +203,7 @@ class Walker:
             highest = progress(reading)
             held_s = 0.0
             if before is not None:
-                held_s = min((at - before.taken_at) / timedelta(seconds=1), LONGEST_HOLD_S)
+                held_s = min((at - before.taken_at) / timedelta(seconds=1), MAX_HOLD_S)
             is_first_ever = not steps or steps[-1].reading.taken_at < self.seen_since(at)
             steps.append(Step(reading, held_s, window_start, epoch, uncertain, is_first_ever))
             uncertain = 0
@@ -242,17 +242,17 @@ class Walker:
         """
         first, last = span[0], span[-1]
         reading, at = first.reading, first.reading.taken_at
-        previous_beat = self._previous_beat.get((reading.node, at))
-        if previous_beat is not None and previous_beat < self.seen_since(at):
-            previous_beat = None
+        previous_sampled_at = self._previous_sampled_at.get((reading.node, at))
+        if previous_sampled_at is not None and previous_sampled_at < self.seen_since(at):
+            previous_sampled_at = None
         started = reading.started_at
         just_started = started is not None and started >= min(first.window_start, at - START_GRACE)
-        if first.is_first_ever and previous_beat is None and not just_started:
+        if first.is_first_ever and previous_sampled_at is None and not just_started:
             row.sums["unplaced_count"] += min(step.reading.finish_count or 0 for step in span)
             counted_from, lowest = span, min
         else:
             counted_from, lowest = base or [], max
-            known = [moment for moment in (started, previous_beat) if moment is not None]
+            known = [moment for moment in (started, previous_sampled_at) if moment is not None]
             since = base[-1].reading.taken_at if base is not None else max(known, default=None)
             if since is not None and since < first.window_start:
                 row.carried_since = min(since, row.carried_since or since)

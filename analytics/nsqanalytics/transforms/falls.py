@@ -21,27 +21,27 @@ SERIES = ("node", "boot_id", "topic", "channel")
 _FINDINGS = ("is_created_again", "is_set_back", "is_unproven")
 
 
-def evidence(plain: DataFrame, uneasy: DataFrame) -> DataFrame:
-    """Plain columns of all series, and the uneasy series -> one row per reading at which an uneasy series fell.
+def evidence(plain: DataFrame, irregular: DataFrame) -> DataFrame:
+    """Plain columns of all series, and the irregular series -> one row per reading at which an irregular series fell.
 
     ``is_created_again`` and ``is_set_back`` are never both true. ``is_unproven`` is true if no other series rose and no
     other topic's series fell.
     """
-    boots = uneasy.where("lacks_uptime").select("node", "boot_id").distinct()
-    beat = Window.partitionBy("node", "boot_id", "taken_at")
+    boots = irregular.where("lacks_uptime").select("node", "boot_id").distinct()
+    at_same_time = Window.partitionBy("node", "boot_id", "taken_at")
     compared = (
         plain.join(F.broadcast(boots), ["node", "boot_id"], "left_semi")
         .groupBy(*SERIES, "hour", "taken_at")
         .agg(F.min("progress").alias("progress"))
         .withColumn("before", F.lag(F.struct("taken_at", "progress")).over(_in_time(*SERIES)))
         # A series without a value at the node's previous reading is compared with an older one, which proves no rise.
-        .withColumn("is_new", F.col("before.taken_at") == F.max("before.taken_at").over(beat))
+        .withColumn("is_new", F.col("before.taken_at") == F.max("before.taken_at").over(at_same_time))
         .withColumn("fell", F.coalesce(F.col("progress") < F.col("before.progress"), F.lit(False)))
         .withColumn("rose", F.coalesce(F.col("is_new") & (F.col("progress") > F.col("before.progress")), F.lit(False)))
     )
     judged = (
-        compared.withColumn("any_rose", F.max("rose").over(beat))
-        .withColumn("topics_fell", F.size(F.collect_set(F.when(F.col("fell"), F.col("topic"))).over(beat)))
+        compared.withColumn("any_rose", F.max("rose").over(at_same_time))
+        .withColumn("topics_fell", F.size(F.collect_set(F.when(F.col("fell"), F.col("topic"))).over(at_same_time)))
         .where("fell")
         .join(_alternating(compared), [*SERIES, "hour"], "left")
     )

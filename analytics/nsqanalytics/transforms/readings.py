@@ -26,9 +26,9 @@ Where counters start again:
 
 Messages that a process finished between its last reading and its end are not in the archive.
 
-Sorting all readings is by far the most expensive step, and nearly all series are calm: their counters only grow, and
-repeated readings are equal. For a calm series, the readings of each window are added up without sorting, and only the
-sums are sorted. Series that are not calm are detected meanwhile, and their readings are sorted one by one. Both ways
+Sorting all readings is by far the most expensive step, and nearly all series are regular: their counters only grow, and
+repeated readings are equal. For a regular series, the readings of each window are added up without sorting, and only
+these summaries are sorted. Irregular series are detected meanwhile, and their readings are sorted one by one. Both ways
 give the same result. Histograms, which are most of an archive, are read for the window ends only.
 """
 
@@ -45,7 +45,7 @@ from nsqanalytics.transforms.windows import window_start
 
 HOUR = timedelta(hours=1)
 START_GRACE = timedelta(seconds=60)
-LONGEST_HOLD_S = 60.0
+MAX_HOLD_S = 60.0
 """A reading's depth counts for the time since the reading before it, but for at most this long."""
 COUNTERS = ("message_count", "message_bytes", "done_count", "finish_count", "requeue_count", "timeout_count")
 SERIES = falls.SERIES
@@ -98,11 +98,11 @@ def with_finish_count(samples: DataFrame) -> DataFrame:
     return samples.withColumn("finish_count", F.coalesce("finish_count", total))
 
 
-def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()) -> DataFrame:
-    """Plain columns -> a row per series, hour and window, from its own readings alone.
+def summaries(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()) -> DataFrame:
+    """Plain columns -> a summary of each series, hour and window, from its own readings alone.
 
-    ``is_calm``: neither counters nor uptime fell, and repeated readings were equal. The areas exclude the time before
-    the first reading, because the reading before it is not known yet.
+    ``is_regular``: neither counters nor uptime fell, and repeated readings were equal. The areas exclude the time
+    before the first reading, because the reading before it is not known yet.
     """
     reading = F.struct(
         *("taken_at", "progress", "uptime_ns", "depth", "client_count"),
@@ -124,15 +124,15 @@ def stretches(plain: DataFrame, window: timedelta, cuts: Sequence[datetime] = ()
     )
     first = F.col("readings")[0]
     return (
-        collected.withColumn("walked", _walked(F.col("readings")))
+        collected.withColumn("summed", _summed(F.col("readings")))
         .withColumns({"first_depth": first["depth"], "first_client_count": first["client_count"]})
-        .select("*", *(f"walked.{name}" for name in ("sample_count", "merged_count", *AREAS, "is_calm")))
-        .drop("readings", "walked")
+        .select("*", *(f"summed.{name}" for name in ("sample_count", "merged_count", *AREAS, "is_regular")))
+        .drop("readings", "summed")
     )
 
 
-def uneasy(stretches: DataFrame) -> DataFrame:
-    """Stretches -> the series that are not calm, and whether any of their readings ``lacks_uptime``.
+def irregular(summaries: DataFrame) -> DataFrame:
+    """Summaries -> the irregular series, and whether any of their readings ``lacks_uptime``.
 
     Series with a reading that ``lacks_count`` are included: it has a histogram and no ``finish_count``, because it is
     older than that column.
@@ -143,24 +143,24 @@ def uneasy(stretches: DataFrame) -> DataFrame:
         F.col("first_uptime_ns") <= before["last_uptime_ns"], F.lit(False)
     )
     return (
-        stretches.withColumn("fell", F.coalesce(fell, F.lit(False)))
+        summaries.withColumn("fell", F.coalesce(fell, F.lit(False)))
         .groupBy(*SERIES)
         .agg(
-            F.max(F.col("fell") | ~F.col("is_calm")).alias("is_uneasy"),
+            F.max(F.col("fell") | ~F.col("is_regular")).alias("is_irregular"),
             F.max("lacks_uptime").alias("lacks_uptime"),
             F.max("lacks_count").alias("lacks_count"),
         )
-        .where("is_uneasy or lacks_count")
-        .drop("is_uneasy")
+        .where("is_irregular or lacks_count")
+        .drop("is_irregular")
     )
 
 
-def calm_spans(stretches: DataFrame, hours: DataFrame) -> DataFrame:
-    """Stretches of calm series -> their spans, equal to those that ``ordered_spans`` computes."""
+def regular_spans(summaries: DataFrame, hours: DataFrame) -> DataFrame:
+    """Summaries of regular series -> their spans, equal to those that ``ordered_spans`` computes."""
     series = Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")
     held_s = _held_s("earlier", "first_at")
     return (
-        stretches.join(F.broadcast(hours), "hour")
+        summaries.join(F.broadcast(hours), "hour")
         .withColumn("earlier", F.lag("last_at").over(series))
         .withColumn("earlier", F.when(F.col("earlier") >= F.col("seen_since"), F.col("earlier")))
         .withColumn("epoch", F.sum(F.col("earlier").isNull().cast("int")).over(series))
@@ -210,7 +210,7 @@ def ordered_spans(
         .withColumn("highest", F.max(F.struct("epoch", "progress")).over(so_far))
         .where("highest is null or highest.epoch < epoch or highest.progress <= progress")
         # The uncertainty of readings that are left out is counted with the next reading.
-        .withColumn("told_count", F.coalesce(F.lag("uncertain_so_far").over(_series()), F.lit(0)))
+        .withColumn("uncertain_before", F.coalesce(F.lag("uncertain_so_far").over(_series()), F.lit(0)))
         .withColumn("window_start", window_start("counted_at", window, cuts))
         .groupBy("series", CONTEXT, *SERIES, "epoch", "window_start")
         .agg(
@@ -218,7 +218,7 @@ def ordered_spans(
             F.min("seen_since").alias("seen_since"),
             F.count("*").alias("sample_count"),
             F.count("finish_count").alias("merged_count"),
-            F.sum(F.col("uncertain_so_far") - F.col("told_count")).alias("uncertain_count"),
+            F.sum(F.col("uncertain_so_far") - F.col("uncertain_before")).alias("uncertain_count"),
             F.sum(held_s).alias("observed_s"),
             F.sum(held_s * F.col("depth")).alias("depth_area"),
             F.sum(held_s * F.col("client_count")).alias("client_area"),
@@ -249,7 +249,7 @@ def _beginnings() -> dict[str, Column]:
     }
 
 
-def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
+def window_ends(spans: DataFrame, sample_times: DataFrame) -> DataFrame:
     """Spans -> a row per span: gauges, and the change of each counter (``d_…``) over the window.
 
     The change is from the reading at ``base_at`` to the one at ``last_at``; ``base_at`` is null if it is from zero.
@@ -261,13 +261,16 @@ def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
         spans.withColumn("before", before.over(Window.partitionBy(CONTEXT, *SERIES).orderBy("first_at")))
         .withColumn("before", F.when(F.col("before.last_at") >= F.col("seen_since"), F.col("before")))
         .withColumn("same", F.coalesce(F.expr("before.epoch = epoch"), F.lit(False)))
-        .join(F.broadcast(beats), [CONTEXT, "node", "first_at"], "left")
-        .withColumn("previous_beat", F.when(F.col("previous_beat") >= F.col("seen_since"), F.col("previous_beat")))
+        .join(F.broadcast(sample_times), [CONTEXT, "node", "first_at"], "left")
+        .withColumn(
+            "previous_sampled_at",
+            F.when(F.col("previous_sampled_at") >= F.col("seen_since"), F.col("previous_sampled_at")),
+        )
     )
     is_first_ever = F.col("before").isNull()
     just_started = F.col("started_at") >= F.least(F.col("window_start"), F.col("first_at") - F.lit(START_GRACE))
-    is_placed = ~is_first_ever | F.col("previous_beat").isNotNull() | F.coalesce(just_started, F.lit(False))
-    since = F.when(F.col("same"), F.col("before.last_at")).otherwise(F.greatest("started_at", "previous_beat"))
+    is_placed = ~is_first_ever | F.col("previous_sampled_at").isNotNull() | F.coalesce(just_started, F.lit(False))
+    since = F.when(F.col("same"), F.col("before.last_at")).otherwise(F.greatest("started_at", "previous_sampled_at"))
     return (
         spans.withColumn("is_placed", is_placed)
         .withColumn("carried_since", F.when(F.col("is_placed") & (since < F.col("window_start")), since))
@@ -282,15 +285,16 @@ def window_ends(spans: DataFrame, beats: DataFrame) -> DataFrame:
                 "unplaced_count": F.when(F.col("is_placed"), 0).otherwise(F.col("first_finish_count")),
             }
         )
-        .drop("before", "same", "previous_beat", "seen_since")
+        .drop("before", "same", "previous_sampled_at", "seen_since")
     )
 
 
-def beats(sampled: DataFrame) -> DataFrame:
-    """Return the times at which a node was sampled, and ``previous_beat``, the time before each; null for the first."""
+def sample_times(sampled: DataFrame) -> DataFrame:
+    """Return the times at which each node was sampled, with the time before each, ``previous_sampled_at``; null for the
+    first."""
     node = Window.partitionBy(CONTEXT, "node").orderBy("taken_at")
     return sampled.select(
-        CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_beat")
+        CONTEXT, "node", F.col("taken_at").alias("first_at"), F.lag("taken_at").over(node).alias("previous_sampled_at")
     )
 
 
@@ -321,8 +325,8 @@ def _extremes() -> list[Column]:
     ]
 
 
-def _walked(readings: Column) -> Column:
-    """Return the sums over the sorted readings of one stretch, in which repeated readings count once."""
+def _summed(readings: Column) -> Column:
+    """Return the sums over the sorted readings of one summary, in which repeated readings count once."""
     first = readings[0]
 
     def step(so_far: Column, reading: Column) -> Column:
@@ -340,7 +344,7 @@ def _walked(readings: Column) -> Column:
             (so_far["observed_s"] + held_s).alias("observed_s"),
             (so_far["depth_area"] + held_s * reading["depth"]).alias("depth_area"),
             (so_far["client_area"] + held_s * reading["client_count"]).alias("client_area"),
-            (so_far["is_calm"] & fits).alias("is_calm"),
+            (so_far["is_regular"] & fits).alias("is_regular"),
         )
 
     start = F.struct(
@@ -348,7 +352,7 @@ def _walked(readings: Column) -> Column:
         F.lit(1).cast("bigint").alias("sample_count"),
         first["merged"].cast("bigint").alias("merged_count"),
         *(F.lit(0.0).alias(name) for name in AREAS),
-        F.lit(True).alias("is_calm"),
+        F.lit(True).alias("is_regular"),
     )
     # ``step`` sees the first reading again, as one that is not new.
     return F.aggregate(readings, start, step)
@@ -360,10 +364,10 @@ def _series() -> WindowSpec:
 
 
 def _held_s(earlier: str | Column, later: str | Column) -> Column:
-    """Return the seconds for which a reading's gauges count: since the reading before it, at most LONGEST_HOLD_S."""
+    """Return the seconds for which a reading's gauges count: since the reading before it, at most MAX_HOLD_S."""
     micros = F.unix_micros(later) - F.unix_micros(earlier)
     # Spark's least and greatest ignore nulls.
-    return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(LONGEST_HOLD_S)))
+    return F.when(micros.isNull(), 0.0).otherwise(F.least(micros / 1e6, F.lit(MAX_HOLD_S)))
 
 
 def _before(name: str) -> Column:
