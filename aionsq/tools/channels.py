@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
-from aionsq.tools.cluster_command import Deed, Options
+from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, rewind, survey
 from nsqcluster.rows import held_count
@@ -49,10 +49,10 @@ def main(argv: Sequence[str]) -> int:
         return error.status
     names = list(dict.fromkeys(rest))
     if options.verb == "rewind":
-        return command.run(PROG, go_back(options, topic, names))
+        return command.run(PROG, rewind_channels(options, topic, names))
     action = Action(options.verb)
     if options.verb in command.DESTRUCTIVE:
-        found = command.run(PROG, look(options, topic, names))
+        found = command.run(PROG, checked_survey(options, topic, names))
         command.confirm(options, [loss(action, topic, name, found) for name in names])
     return command.run(PROG, act(options, action, topic, names))
 
@@ -86,14 +86,14 @@ async def show(options: Options, topics: Sequence[str]) -> int:
             ],
             "" if missing or found.failures else "no channels",
         )
-    status = command.tell_failures(options, found.failures)
+    status = command.report_failures(options, found.failures)
     if missing:
         process.note(PROG, f"no node or nsqlookupd has topic {', '.join(missing)}")
         return 1
     return status
 
 
-async def look(options: Options, topic: str, names: Sequence[str]) -> Survey:
+async def checked_survey(options: Options, topic: str, names: Sequence[str]) -> Survey:
     """Survey the topic's channels. Raises ToolFailed if every server answered and none has one of the channels."""
     found = await survey(options.cluster, topic)
     known = {row["name"] for row in found.channel_rows()}
@@ -118,17 +118,17 @@ def loss(action: Action, topic: str, name: str, found: Survey) -> str:
     return f"{action} channel {name} of topic {topic} {where}, with {held}{inside}{gone}{unknown}"
 
 
-async def go_back(options: Options, topic: str, names: Sequence[str]) -> int:
-    deeds: list[Deed] = []
+async def rewind_channels(options: Options, topic: str, names: Sequence[str]) -> int:
+    results: list[ActionResult] = []
     for name in names:
         what = {"topic": topic, "channel": name}
-        deeds.append(await command.carry_out(what, rewind(options.cluster, topic, name, options.since)))
-    return command.report(options, deeds)
+        results.append(await command.carry_out(what, rewind(options.cluster, topic, name, options.since)))
+    return command.report(options, results)
 
 
 async def act(options: Options, action: Action, topic: str, names: Sequence[str]) -> int:
-    deeds: list[Deed] = []
+    results: list[ActionResult] = []
     for name in names:
         what = {"topic": topic, "channel": name}
-        deeds.append(await command.carry_out(what, perform(options.cluster, action, topic, name)))
-    return command.report(options, deeds)
+        results.append(await command.carry_out(what, perform(options.cluster, action, topic, name)))
+    return command.report(options, results)

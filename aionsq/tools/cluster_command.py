@@ -183,7 +183,7 @@ def run(prog: str, work: Coroutine[Any, Any, T]) -> T:
         return 0
 
     occupy_standard_descriptors()
-    if status := process.run_told(prog, step()):
+    if status := process.run_reporting_errors(prog, step()):
         raise SystemExit(status)
     return answers[0]
 
@@ -225,12 +225,12 @@ def and_unknown(survey: Survey) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deed:
+class ActionResult:
     """The result for one topic, channel or node: results per server, or the reason why nothing was done."""
 
     what: Mapping[str, str]
     """``{"topic": …}``, with ``channel`` or ``node`` if the action concerns one."""
-    results: Sequence[Result] = ()
+    by_server: Sequence[Result] = ()
     refusal: str = ""
 
     @property
@@ -239,42 +239,42 @@ class Deed:
         return f"topic {topic}" if not narrower else f"{narrower[0][0]} {narrower[0][1]} of topic {topic}"
 
 
-async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Result]]) -> Deed:
+async def carry_out(what: Mapping[str, str], work: Coroutine[Any, Any, list[Result]]) -> ActionResult:
     try:
-        return Deed(what=what, results=await work)
+        return ActionResult(what=what, by_server=await work)
     except (NotInCluster, ClusterUnreachable) as error:
-        return Deed(what=what, refusal=str(error))
+        return ActionResult(what=what, refusal=str(error))
 
 
-def report(options: Options, deeds: Sequence[Deed]) -> int:
+def report(options: Options, results: Sequence[ActionResult]) -> int:
     """Print the results: successes on standard output, failures on standard error. Returns the exit status."""
     failed = False
-    for deed in deeds:
-        if deed.refusal:
+    for result in results:
+        if result.refusal:
             failed = True
-            process.note(options.prog, f"{options.verb} {deed.name}: {deed.refusal}")
+            process.note(options.prog, f"{options.verb} {result.name}: {result.refusal}")
             continue
-        done = [_where(each) for each in deed.results if each["outcome"] == "done"]
+        done = [_where(each) for each in result.by_server if each["outcome"] == "done"]
         if done and not options.json:
-            print(f"{deed.name}: {DONE[options.verb]} on {', '.join(done)}")
-        for each in deed.results:
+            print(f"{result.name}: {DONE[options.verb]} on {', '.join(done)}")
+        for each in result.by_server:
             where = f"{each['target']} {each['node']}"
             if each["outcome"] == "absent":
                 if each["target"] == "nsqd":  # a registry need not know every topic
-                    process.note(options.prog, f"{options.verb} {deed.name}: not on {where}: {each['detail']}")
+                    process.note(options.prog, f"{options.verb} {result.name}: not on {where}: {each['detail']}")
             elif each["outcome"] != "done":
                 failed = True
-                process.note(options.prog, f"{options.verb} {deed.name}: failed on {where}: {each['detail']}")
+                process.note(options.prog, f"{options.verb} {result.name}: failed on {where}: {each['detail']}")
     if options.json:
         actions = [
             {
                 "action": options.verb,
-                **deed.what,
-                "outcome": outcome_of(deed.results) if deed.results else "failed",
-                "results": list(deed.results),
-                "error": deed.refusal or None,
+                **result.what,
+                "outcome": outcome_of(result.by_server) if result.by_server else "failed",
+                "results": list(result.by_server),
+                "error": result.refusal or None,
             }
-            for deed in deeds
+            for result in results
         ]
         print(json.dumps({"actions": actions}, indent=2), flush=True)
     return int(failed)
@@ -284,7 +284,7 @@ def _where(result: Result) -> str:
     return f"{result['node']} ({result['detail']})" if result["detail"] else result["node"]
 
 
-def tell_failures(options: Options, failures: Sequence[Failure]) -> int:
+def report_failures(options: Options, failures: Sequence[Failure]) -> int:
     """Print the servers that did not answer on standard error. Returns the exit status."""
     for each in failures:
         process.note(options.prog, f"{each['target']} {each['node']}: {each['detail']}")

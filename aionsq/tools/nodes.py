@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
-from aionsq.tools.cluster_command import Deed, Options
+from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Survey, survey, tombstone
 from nsqcluster.rows import NodeRow
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         process.note(PROG, str(error))
         return error.status
     node = options.names[0]
-    found = command.run(PROG, look(options, node, topics))
+    found = command.run(PROG, checked_survey(options, node, topics))
     command.confirm(options, [loss(topic, node, found) for topic in topics])
     return command.run(PROG, act(options, node, topics))
 
@@ -82,7 +82,7 @@ async def show(options: Options) -> int:
             ],
             "" if options.names or found.failures else "no nodes",
         )
-    status = command.tell_failures(options, found.failures)
+    status = command.report_failures(options, found.failures)
     if missing := sorted(set(options.names) - {row["id"] for row in rows}):
         process.note(PROG, f"no such node: {', '.join(missing)}")
         return 1
@@ -105,7 +105,7 @@ def state(row: NodeRow) -> Text:
     return Text(f"OK; {hidden}", style="yellow") if hidden else Text("OK")
 
 
-async def look(options: Options, node: str, topics: Sequence[str]) -> Survey:
+async def checked_survey(options: Options, node: str, topics: Sequence[str]) -> Survey:
     """Survey the cluster. Raises ToolFailed if every server answered and the node, or a topic on it, does not exist."""
     found = await survey(options.cluster, channels=False)
     if found.failures and node not in found.nodes:
@@ -135,8 +135,8 @@ def loss(topic: str, node: str, found: Survey) -> str:
 
 
 async def act(options: Options, node: str, topics: Sequence[str]) -> int:
-    deeds: list[Deed] = []
+    results: list[ActionResult] = []
     for topic in topics:
         what = {"topic": topic, "node": node}
-        deeds.append(await command.carry_out(what, tombstone(options.cluster, topic, node)))
-    return command.report(options, deeds)
+        results.append(await command.carry_out(what, tombstone(options.cluster, topic, node)))
+    return command.report(options, results)

@@ -79,7 +79,7 @@ class Tool(Generic[F]):
         return self._run(flags, prog, is_subcommand=argv is not None)
 
     def _run(self, flags: F, prog: str, *, is_subcommand: bool) -> int:
-        return run_told(prog, self._until_done(flags, prog, is_subcommand))
+        return run_reporting_errors(prog, self._until_done(flags, prog, is_subcommand))
 
     async def _until_done(self, flags: F, prog: str, is_subcommand: bool) -> int:
         run = Run(prog, is_subcommand)
@@ -99,7 +99,7 @@ class Tool(Generic[F]):
             return INTERRUPTED
 
 
-def run_told(prog: str, work: Coroutine[Any, Any, int]) -> int:
+def run_reporting_errors(prog: str, work: Coroutine[Any, Any, int]) -> int:
     """Run ``work`` in an event loop and return its exit status.
 
     OSError, ToolFailed, ClientError and NSQError are reported in one line on stderr. BrokenPipeError exits with 1,

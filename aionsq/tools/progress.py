@@ -73,7 +73,7 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
     rate = Rate(count(), began_at)
     waiting: int | None = None
 
-    async def look() -> None:
+    async def update() -> None:
         nonlocal waiting
         while depth is not None:
             waiting = await depth()
@@ -84,7 +84,7 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
         text = sentence(done, rate.at(done, now), waiting)
         return Text.assemble((text, "bold"), (f"  {timedelta(seconds=int(now - began_at))}", "dim"))
 
-    looking = asyncio.create_task(look())
+    updating = asyncio.create_task(update())
     # Log lines go to sys.stderr, which Live prints above the progress line.
     with Live(console=console, auto_refresh=False, redirect_stdout=False, get_renderable=line) as live:
         try:
@@ -92,7 +92,7 @@ async def _drawn(count: Count, depth: Depth | None) -> None:
                 live.refresh()
                 await asyncio.sleep(DRAW_SECONDS)
         finally:
-            looking.cancel()
+            updating.cancel()
 
 
 async def _logged(count: Count, depth: Depth | None) -> None:

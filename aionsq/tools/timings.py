@@ -9,12 +9,12 @@ FEW_WARNING = f"Warning: use of status-every < {FEW} provides low quality percen
 
 
 class Timings:
-    """Calls ``tell`` with a status line after every ``every`` successes; 0: never."""
+    """Calls ``write`` with a status line after every ``every`` successes; 0: never."""
 
-    def __init__(self, every: int, prefix: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, every: int, prefix: str, write: Callable[[str], None]) -> None:
         self._every = every
         self._prefix = prefix
-        self._tell = tell
+        self._write = write
         self._seconds: list[float] = []
 
     def succeeded(self, seconds: float) -> None:
@@ -23,17 +23,17 @@ class Timings:
             return
         self._seconds.append(seconds)
         if len(self._seconds) >= self._every:
-            self._tell(line(self._prefix, self._seconds))
+            self._write(line(self._prefix, self._seconds))
             self._seconds = []
 
 
 class AddressTimings:
     """Timings of all addresses together and, if there are several, of each address."""
 
-    def __init__(self, every: int, addresses: Sequence[str], tell: Callable[[str], None]) -> None:
+    def __init__(self, every: int, addresses: Sequence[str], write: Callable[[str], None]) -> None:
         several = addresses if len(addresses) > 1 else ()
-        self._all = Timings(every, "[aggregate]:", tell)
-        self._by_address = {address: Timings(every, f"[{address}]:", tell) for address in several}
+        self._all = Timings(every, "[aggregate]:", write)
+        self._by_address = {address: Timings(every, f"[{address}]:", write) for address in several}
 
     def succeeded(self, address: str, seconds: float) -> None:
         """Record a delivery to ``address`` that took ``seconds``."""

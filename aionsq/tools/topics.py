@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from aionsq.tools import cluster_command as command
 from aionsq.tools import process
-from aionsq.tools.cluster_command import Deed, Options
+from aionsq.tools.cluster_command import ActionResult, Options
 from aionsq.tools.flags import ToolFailed
 from nsqcluster import Action, Survey, perform, survey
 from nsqcluster.rows import TopicRow, held_count
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         return error.status
     action = Action(options.verb)
     if options.verb in command.DESTRUCTIVE:
-        found = command.run(PROG, look(options, names))
+        found = command.run(PROG, checked_survey(options, names))
         command.confirm(options, [loss(action, name, each) for name, each in zip(names, found, strict=True)])
     return command.run(PROG, act(options, action, names))
 
@@ -75,14 +75,14 @@ async def show(options: Options, names: Sequence[str]) -> int:
             ],
             "" if names or found.failures else "no topics",
         )
-    status = command.tell_failures(options, found.failures)
+    status = command.report_failures(options, found.failures)
     if missing := sorted(set(names) - {row["name"] for row in rows}):
         process.note(PROG, f"no node or nsqlookupd has {', '.join(missing)}")
         return 1
     return status
 
 
-async def look(options: Options, names: Sequence[str]) -> list[Survey]:
+async def checked_survey(options: Options, names: Sequence[str]) -> list[Survey]:
     """Survey each topic. Raises ToolFailed if every server answered and none has one of the topics."""
     found = await asyncio.gather(*(survey(options.cluster, name) for name in names))
     for name, each in zip(names, found, strict=True):
@@ -115,7 +115,7 @@ def loss(action: Action, name: str, found: Survey) -> str:
 
 
 async def act(options: Options, action: Action, names: Sequence[str]) -> int:
-    deeds: list[Deed] = []
+    results: list[ActionResult] = []
     for name in names:
-        deeds.append(await command.carry_out({"topic": name}, perform(options.cluster, action, name, None)))
-    return command.report(options, deeds)
+        results.append(await command.carry_out({"topic": name}, perform(options.cluster, action, name, None)))
+    return command.report(options, results)

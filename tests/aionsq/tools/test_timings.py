@@ -14,27 +14,27 @@ def test_a_line_tells_percentiles_and_the_mean():
 
 def test_a_line_for_each_so_many_successes():
     """Each line covers only these; 0 means never."""
-    told: list[str] = []
-    timings = Timings(3, "[x]:", told.append)
+    lines: list[str] = []
+    timings = Timings(3, "[x]:", lines.append)
     for second in (1, 1, 1, 2, 2):
         timings.succeeded(second)
-    assert told == ["[x]: finished 3 - 99th: 1000.00ms - 95th: 1000.00ms - avg: 1000.00ms"]
+    assert lines == ["[x]: finished 3 - 99th: 1000.00ms - 95th: 1000.00ms - avg: 1000.00ms"]
     timings.succeeded(2)
-    assert told[1].endswith("avg: 2000.00ms")
-    never = Timings(0, "[x]:", told.append)
+    assert lines[1].endswith("avg: 2000.00ms")
+    never = Timings(0, "[x]:", lines.append)
     never.succeeded(1)
-    assert len(told) == 2
+    assert len(lines) == 2
 
 
 def test_several_addresses_have_a_line_each_and_one_together():
     """A single address has only the common line."""
-    told: list[str] = []
-    several = AddressTimings(2, ["a", "b"], told.append)
+    lines: list[str] = []
+    several = AddressTimings(2, ["a", "b"], lines.append)
     for _ in range(2):
         several.succeeded("a", 0.001)
         several.succeeded("b", 0.003)
-    assert [text.partition(" finished")[0] for text in told] == ["[aggregate]:", "[a]:", "[b]:", "[aggregate]:"]
-    told.clear()
-    alone = AddressTimings(1, ["a"], told.append)
+    assert [text.partition(" finished")[0] for text in lines] == ["[aggregate]:", "[a]:", "[b]:", "[aggregate]:"]
+    lines.clear()
+    alone = AddressTimings(1, ["a"], lines.append)
     alone.succeeded("a", 0.001)
-    assert told == ["[aggregate]: finished 1 - 99th: 1.00ms - 95th: 1.00ms - avg: 1.00ms"]
+    assert lines == ["[aggregate]: finished 1 - 99th: 1.00ms - 95th: 1.00ms - avg: 1.00ms"]
