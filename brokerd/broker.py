@@ -27,14 +27,14 @@ from brokerd.settings import BrokerSettings
 from brokerd.storage import Storage
 from brokerd.timers import CallAt
 from brokerd.topic import Topic
-from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, step_over
+from brokerd.topic_directories import TOPIC_NUMBERS, TopicDirectories, log_foreign
 from brokerd.topic_log import id_head
 from nsqwire.errors import BadTopic, TopicNotFound, go_quote
 from nsqwire.names import is_ephemeral, is_valid_name
 
 UNSYNCED_NS = 60_000_000_000
 """With ``--sync-timeout``, the longest time that messages may stay unsynced; the system writes pages after 30 s."""
-STRANGERS_NAMED = 100
+MAX_FOREIGN_LOGGED = 100
 """Maximum number of foreign files in the data path that are logged by name: it may be a home directory."""
 
 logger = logging.getLogger("brokerd")
@@ -90,9 +90,9 @@ class Broker:
         state = found.state
         import_interrupted = nsqd_import.is_interrupted(data_path)
         nsqd_files = nsqd_import.stage(data_path, state)
-        for oddity in found.oddities:
-            logger.warning("%s", oddity)
-        for directory in self._directories.settle(state, import_interrupted=import_interrupted):
+        for warning in found.warnings:
+            logger.warning("%s", warning)
+        for directory in self._directories.reconcile(state, import_interrupted=import_interrupted):
             self._removal.add(directory)
         if nsqd_files is not None:
             nsqd_import.import_into(state, nsqd_files, self._place)
@@ -100,7 +100,7 @@ class Broker:
         self._imports = state.imports
         boot = boot_id()
         self._unsynced_ns: int | None = None
-        """That of :class:`brokerd.log.mending.Known`; None if the machine was not restarted."""
+        """That of :class:`brokerd.log.commit_repair.SegmentContext`; None if the machine was not restarted."""
         if state.clock is not None and state.clock.boot and boot and state.clock.boot != boot:
             self._unsynced_ns = UNSYNCED_NS + settings.sync_timeout // timedelta(microseconds=1) * 1000
         clock = NodeClock(now, state.clock, boot, lambda offset: self.storage.append(records.clock(offset)))
@@ -120,7 +120,7 @@ class Broker:
         )
         if nsqd_files is not None:
             logger.info("nsqd's files are kept in %s", nsqd_import.keep(nsqd_files))
-        self._step_over_strangers()
+        self._log_foreign_files()
 
     @property
     def data_path(self) -> Path:
@@ -264,26 +264,26 @@ class Broker:
             self._directories.create(number, name)
         return nsqd_import.Place(path, id_head(self.node_id, number))
 
-    def _step_over_strangers(self) -> None:
-        strangers = self._data_path.strangers()
-        for path in strangers[:STRANGERS_NAMED]:
-            step_over(path)
-        if len(strangers) > STRANGERS_NAMED:
-            logger.warning("%d more files are not the broker's", len(strangers) - STRANGERS_NAMED)
+    def _log_foreign_files(self) -> None:
+        foreign_files = self._data_path.foreign_files()
+        for path in foreign_files[:MAX_FOREIGN_LOGGED]:
+            log_foreign(path)
+        if len(foreign_files) > MAX_FOREIGN_LOGGED:
+            logger.warning("%d more files are not the broker's", len(foreign_files) - MAX_FOREIGN_LOGGED)
 
     def _restore_topic(self, state: TopicState, channels: list[ChannelState], *, is_complete: bool) -> None:
         directory = self._directories.path_of(state.number, state.name)
         known_end = _known_end(state, channels)
         log, notes = Log.recover(directory, id_head(self.node_id, state.number), known_end, self._unsynced_ns)
-        for stranger in log.strangers:
-            step_over(stranger)
+        for path in log.foreign_files:
+            log_foreign(path)
         for note in notes:
             logger.error("%s", note)
         topic = self._add_topic(state.number, state.name, log, state.routed_end)
         topic.paused = state.paused
         for channel in channels:
             self._restore_channel(topic, channel)
-        topic.recover_skips(
+        topic.recover_skipped(
             state.holes,
             deferred_end=state.deferred_end,
             routed_end=state.routed_end,

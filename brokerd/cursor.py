@@ -60,7 +60,7 @@ class Cursor:
         """
         window, messages = self._window, self._messages
         while True:
-            stop = self.step_over_skips()
+            stop = self.skip_ranges()
             first = window.head
             if first >= stop:
                 return None
@@ -78,7 +78,7 @@ class Cursor:
         count, self._offset = window.deliver(log, start, segment.end, limit, max_bytes, client)
         return Run(first, first + count, log[start : self._offset]) if count else None
 
-    def step_over_skips(self) -> int:
+    def skip_ranges(self) -> int:
         """Skip the ranges at the head that must not be delivered.
 
         Returns the start of the next such range, or the end of the routed messages. Deferred publishes that wait in the

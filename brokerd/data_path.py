@@ -64,7 +64,7 @@ class DataPath:
             os.close(self._fd)
             self._fd = -1
 
-    def strangers(self) -> list[Path]:
+    def foreign_files(self) -> list[Path]:
         """The entries of the data path that are not a broker's. Raises OSError."""
         with os.scandir(self.path) as entries:
             return sorted(self.path / entry.name for entry in entries if not _is_ours(entry))

@@ -131,7 +131,7 @@ class Delivery:
                     if scheduler.clock() >= deadline:
                         return not ready
             if not backlog:
-                cursor.step_over_skips()
+                cursor.skip_ranges()
         finally:
             self._flush()
         return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from brokerd.log.files import remove_log
-from brokerd.topic_directories import step_over
+from brokerd.topic_directories import log_foreign
 
 logger = logging.getLogger("brokerd")
 
@@ -31,7 +31,7 @@ class Removal:
         while True:
             directory = self._doomed.get()
             try:
-                for stranger in remove_log(directory):
-                    step_over(stranger)
+                for path in remove_log(directory):
+                    log_foreign(path)
             except OSError as error:
                 logger.error("cannot remove %s: %s", directory, error)

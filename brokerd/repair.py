@@ -65,7 +65,7 @@ class Report:
         self.path = data_path.path
         self.topics: list[TopicReport] = []
         self.damage: list[str] = []
-        self.strangers = data_path.strangers()
+        self.foreign_files = data_path.foreign_files()
         self.unusable: list[Path] = []
         """Checkpoints that prevent the broker from starting."""
         self.orphans: list[Path] = []
@@ -78,8 +78,8 @@ class Report:
             if not directories.path_of(topic.number, topic.name).exists():
                 self.damage.append(f"{self._shown(directories.path_of(topic.number, topic.name))}: missing")
         for path, verdict, directory, _ in directories.survey(state):
-            if verdict is Verdict.STRANGER or directory is None:
-                self.strangers.append(path)
+            if verdict is Verdict.FOREIGN or directory is None:
+                self.foreign_files.append(path)
             elif verdict in (Verdict.KNOWN, Verdict.UNRECORDED, Verdict.NOT_DELETED):
                 channels = [each.name for each in state.channels.values() if each.topic == directory.number]
                 log = inspect_log(path, id_head(0, directory.number))
@@ -94,14 +94,14 @@ class Report:
             self.damage.append(self._without_path(str(error)))
             self.unusable = sorted(self.path.glob(f"{CHECKPOINT}*"))
             return NodeState()
-        self.damage += [self._without_path(oddity) for oddity in found.oddities]
+        self.damage += [self._without_path(warning) for warning in found.warnings]
         return found.state
 
     def _add_topic(self, topic: TopicReport) -> None:
         self.topics.append(topic)
         self.damage += [f"{self._shown(topic.directory)}/{line}" for line in topic.log.damage]
         self.orphans += topic.log.orphans
-        self.strangers += topic.log.strangers
+        self.foreign_files += topic.log.foreign_files
 
     def _shown(self, path: Path) -> str:
         return str(path.relative_to(self.path))
@@ -131,7 +131,7 @@ class Report:
         for heading, found in (
             ("damage", self.damage),
             ("passed over by the rebuild", self.passed_over),
-            ("not the broker's, left alone", [self._shown(path) for path in self.strangers]),
+            ("not the broker's, left alone", [self._shown(path) for path in self.foreign_files]),
         ):
             if found:
                 lines += [f"{heading}:", *(f"  {each}" for each in found)]
@@ -149,7 +149,7 @@ class Report:
         doomed = [
             *self.unusable,
             *self.orphans,
-            *(path for path in self.strangers if path.is_relative_to(self.path / TOPICS)),
+            *(path for path in self.foreign_files if path.is_relative_to(self.path / TOPICS)),
         ]
         home = self.path / SET_ASIDE / time.strftime("%Y%m%d-%H%M%S")
         lines = []

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("brokerd")
 
 
-class Spare(Protocol):
+class RetainingTopic(Protocol):
     """A topic whose oldest segment may be removed when the disk is full."""
 
     @property
-    def oldest_spare(self) -> Segment | None:
+    def oldest_retained(self) -> Segment | None:
         """The oldest segment, if only retention keeps it."""
         ...
 
-    def remove_oldest_spare(self) -> None:
+    def remove_oldest_retained(self) -> None:
         """Remove it."""
         ...
 
@@ -39,7 +39,7 @@ class Storage:
     ``topics`` are the node's topics by name. When the disk is full, segments that only retention keeps are removed.
     """
 
-    def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, Spare]) -> None:
+    def __init__(self, data_path: DataPath, retention: Retention | None, topics: Mapping[str, RetainingTopic]) -> None:
         self.retention = retention
         self.syncer: Syncer | None = None
         """It is notified of writes. None until the process sets it, and in ``nsq repair``."""
@@ -135,12 +135,16 @@ class Storage:
         """On a full disk, remove the oldest segment that only retention keeps. False if there is none."""
         if self.retention is None or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return False
-        spares = [(spare.last_timestamp, name) for name, topic in self._topics.items() if (spare := topic.oldest_spare)]
-        if not spares:
+        found = [
+            (oldest.last_timestamp, name)
+            for name, topic in self._topics.items()
+            if (oldest := topic.oldest_retained) is not None
+        ]
+        if not found:
             return False
-        _, name = min(spares)
+        _, name = min(found)
         logger.warning("TOPIC(%s): the disk is full: removing the oldest messages kept by --retention", name)
-        self._topics[name].remove_oldest_spare()
+        self._topics[name].remove_oldest_retained()
         return True
 
     # -- health ---------------------------------------------------------------------------------------------------

@@ -271,7 +271,7 @@ class Topic:
             for channel in self.channels.values():
                 channel.in_flight.defer(first_seq, delays.tobytes(), now)
 
-    def recover_skips(
+    def recover_skipped(
         self, holes: list[tuple[int, int]], *, deferred_end: int, routed_end: int, retains_all: bool
     ) -> None:
         """After a restart, rebuild the ranges that cursors skip: ``holes``, and the deferred publishes in the log.
@@ -364,11 +364,11 @@ class Topic:
     # -- disk space -----------------------------------------------------------------------------------------------
 
     @property
-    def oldest_spare(self) -> Segment | None:
+    def oldest_retained(self) -> Segment | None:
         """The oldest segment, if only retention keeps it."""
-        return self.messages.oldest_spare
+        return self.messages.oldest_retained
 
-    def remove_oldest_spare(self) -> None:
+    def remove_oldest_retained(self) -> None:
         """Remove the oldest segment, even if messages in it are needed."""
         self.log.remove_oldest()
 

@@ -60,7 +60,7 @@ class Verdict(enum.Enum):
     """The directory of a topic whose deletion began but was not recorded."""
     UNUSED = enum.auto()
     """Created for a topic that was never recorded, or by an interrupted import, which starts again."""
-    STRANGER = enum.auto()
+    FOREIGN = enum.auto()
     """Not created by the broker."""
 
 
@@ -120,7 +120,7 @@ class TopicDirectories:
             directory = TopicDirectory.at(path)
             files = None if directory is None else _files(path)
             if directory is None or files is None:
-                found.append(Found(path, Verdict.STRANGER))
+                found.append(Found(path, Verdict.FOREIGN))
                 continue
             importing = import_interrupted and directory.number >= first_unrecorded
             verdict, reason = self._judge(directory, files, topics, importing=importing)
@@ -143,22 +143,22 @@ class TopicDirectories:
         path = self.path_of(directory.number, directory.name)
         taken = topics.get(directory.number)
         is_recorded = taken is not None and taken.name == directory.name
-        if directory.deleted and is_recorded and not path.exists() and (files.segments or not files.strangers):
+        if directory.deleted and is_recorded and not path.exists() and (files.segments or not files.foreign_files):
             return Verdict.NOT_DELETED, ""
-        if files.strangers:
-            return Verdict.STRANGER, f"{files.strangers[0].name} is not a log's file"
+        if files.foreign_files:
+            return Verdict.FOREIGN, f"{files.foreign_files[0].name} is not a log's file"
         if directory.deleted:
-            return (Verdict.STRANGER, "the topic is there") if is_recorded else (Verdict.DELETED, "")
+            return (Verdict.FOREIGN, "the topic is there") if is_recorded else (Verdict.DELETED, "")
         if taken is not None:
-            return Verdict.STRANGER, f"its number is that of topic {taken.name}"
+            return Verdict.FOREIGN, f"its number is that of topic {taken.name}"
         if any(topic.name == directory.name for topic in topics.values()):
-            return Verdict.STRANGER, "the topic has another directory"
+            return Verdict.FOREIGN, "the topic has another directory"
         number = _number_in(files)
         if number not in (None, directory.number):
-            return Verdict.STRANGER, f"its messages are of topic number {number}"
+            return Verdict.FOREIGN, f"its messages are of topic number {number}"
         return (Verdict.UNUSED if importing or not files.segments else Verdict.UNRECORDED), ""
 
-    def settle(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
+    def reconcile(self, state: NodeState, *, import_interrupted: bool) -> list[Path]:
         """Make the state and the directories agree, because a crash may have changed only one of them.
 
         A topic whose record was lost is restored without channels, so that its messages can be read. Foreign entries
@@ -166,8 +166,8 @@ class TopicDirectories:
         """
         doomed = []
         for path, verdict, directory, reason in self.survey(state, import_interrupted=import_interrupted):
-            if verdict is Verdict.STRANGER or directory is None:
-                step_over(path, reason)
+            if verdict is Verdict.FOREIGN or directory is None:
+                log_foreign(path, reason)
             elif verdict is Verdict.NOT_DELETED:
                 path.rename(self.path_of(directory.number, directory.name))
             elif verdict is Verdict.DELETED:
@@ -183,7 +183,7 @@ class TopicDirectories:
         return doomed
 
 
-def step_over(path: Path, reason: str = "") -> None:
+def log_foreign(path: Path, reason: str = "") -> None:
     """Log the name of a file that the broker did not create."""
     logger.warning("%s is not the broker's and is left alone%s", path, f": {reason}" if reason else "")
 

@@ -296,7 +296,7 @@ class TopicLog:
             self.release()
 
     @property
-    def oldest_spare(self) -> Segment | None:
+    def oldest_retained(self) -> Segment | None:
         """The oldest segment, if only retention keeps it."""
         segments = self.log.segments
         return segments[0] if len(segments) > 1 and segments[0].next_seq <= self.low_water else None

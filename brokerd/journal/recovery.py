@@ -43,7 +43,7 @@ class Recovered(NamedTuple):
     """The recovered state of a node.
 
     ``end`` is the end of the newest journal's records; its generation is 0 if there is no journal. ``newest`` and
-    ``previous`` are the positions of the checkpoints, None for one that is missing or damaged. ``oddities`` has a line
+    ``previous`` are the positions of the checkpoints, None for one that is missing or damaged. ``warnings`` has a line
     for each problem found; ``losses`` has those of them that lost changes.
     """
 
@@ -51,7 +51,7 @@ class Recovered(NamedTuple):
     end: Position
     newest: Position | None
     previous: Position | None
-    oddities: list[str]
+    warnings: list[str]
     losses: list[str]
 
 
@@ -60,8 +60,8 @@ def recover(directory: Path) -> Recovered:
 
     Raises CorruptState if no checkpoint can be read, and OSError.
     """
-    oddities, losses = list[str](), list[str]()
-    state, start, newest, previous = _read_newest(directory, oddities)
+    warnings, losses = list[str](), list[str]()
+    state, start, newest, previous = _read_newest(directory, warnings)
     journals = journal_files(directory)
     later = {generation: path for generation, path in journals.items() if generation >= start.generation}
     end = max(start, Position(max(journals, default=0), 0))
@@ -76,7 +76,7 @@ def recover(directory: Path) -> Recovered:
         data = path.read_bytes()
         first = data_start(data)
         if first and any(data[:HEADER_BYTES]) and data[:HEADER_BYTES] != WRITTEN[JOURNAL.kind]:
-            oddities.append(f"{path}: its header is damaged; nothing is lost by it")
+            warnings.append(f"{path}: its header is damaged; nothing is lost by it")
         offset = max(first, start.offset if generation == start.generation else 0)
         replay = _replay(state, path, data, offset, None if followed is None else followed.offset)
         if replay.read == 0 and offset == first and generation < max(later):
@@ -85,7 +85,7 @@ def recover(directory: Path) -> Recovered:
         losses += replay.losses
         end = Position(generation, replay.end)
         followed = end if replay.read or offset > first else None
-    return Recovered(state, end, newest, previous, oddities + losses, losses)
+    return Recovered(state, end, newest, previous, warnings + losses, losses)
 
 
 def _loss(problem: str) -> str:
@@ -163,7 +163,7 @@ def _record_at(data: bytes, offset: int) -> bytes | None:
     return record if xxh3_64_intdigest(record) & 0xFFFFFFFF == check else None
 
 
-def _read_newest(directory: Path, oddities: list[str]) -> tuple[NodeState, Position, Position | None, Position | None]:
+def _read_newest(directory: Path, warnings: list[str]) -> tuple[NodeState, Position, Position | None, Position | None]:
     newest, previous = directory / CHECKPOINT, directory / PREVIOUS
     if not newest.exists() and not previous.exists():
         return NodeState(), Position(0, 0), None, None
@@ -177,7 +177,7 @@ def _read_newest(directory: Path, oddities: list[str]) -> tuple[NodeState, Posit
     except (Damaged, FileNotFoundError) as error:
         also = str(error) if isinstance(error, Damaged) else f"{previous} is missing"
         raise CorruptState(f"{reason}, and {also}; nothing was changed, see `nsq repair`") from error
-    oddities.append(f"{reason}; state recovered from {previous.name} and the journals since, nothing is lost by it")
+    warnings.append(f"{reason}; state recovered from {previous.name} and the journals since, nothing is lost by it")
     return state, position, None, position
 
 

@@ -41,9 +41,9 @@ class Delivered:
             self._done.extend(bytes(end - len(self._done)))
         self._done[start:end] = b"\1" * (end - start)
         if self._done[0]:
-            self._settle()
+            self._advance_floor()
 
-    def _settle(self) -> None:
+    def _advance_floor(self) -> None:
         first_open = self._done.find(0)
         run = len(self._done) if first_open < 0 else first_open
         if run == len(self._done) or run > 65536:

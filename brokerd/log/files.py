@@ -28,7 +28,7 @@ class LogFiles(NamedTuple):
     """The ``.log`` files, oldest first."""
     side_files: list[Path]
     """The broker's other files."""
-    strangers: list[Path]
+    foreign_files: list[Path]
     """Everything else. The broker neither opens nor removes these."""
 
     @classmethod
@@ -42,10 +42,10 @@ class LogFiles(NamedTuple):
 
     def _list_for(self, entry: os.DirEntry[str]) -> list[Path]:
         if not entry.is_file(follow_symlinks=False):
-            return self.strangers
+            return self.foreign_files
         if _SEGMENT.fullmatch(entry.name):
             return self.segments
-        return self.side_files if entry.name == RETIRED or _SIDE_FILE.fullmatch(entry.name) else self.strangers
+        return self.side_files if entry.name == RETIRED or _SIDE_FILE.fullmatch(entry.name) else self.foreign_files
 
 
 def remove_log(directory: Path) -> list[Path]:
@@ -53,6 +53,6 @@ def remove_log(directory: Path) -> list[Path]:
     files = LogFiles.of(directory)
     for path in [*files.segments, *files.side_files]:
         path.unlink(missing_ok=True)
-    if not files.strangers:
+    if not files.foreign_files:
         directory.rmdir()
-    return files.strangers
+    return files.foreign_files

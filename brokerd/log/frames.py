@@ -43,19 +43,20 @@ class Frames:
         return 0
 
     def batch(
-        self, start: int, limit: int, first_seq: int, *, one_timestamp: bool = True, follows_up: bool = False
+        self, start: int, limit: int, first_seq: int, *, one_timestamp: bool = True, needs_successor: bool = False
     ) -> Commit | None:
         """The batch whose frames begin at ``start`` with message ``first_seq``; None if there is no complete frame.
 
         All messages of a batch have the same timestamp, so a batch ends where the timestamp changes. Frames do not
-        contain the deferral. With ``follows_up`` a frame is accepted only if :meth:`_is_followed` is true of its end.
+        contain the deferral. With ``needs_successor``, only frames for which :meth:`_has_successor` is true
+        are accepted.
         """
         at, seq, timestamp = start, first_seq, 0
         while (end := self.end_of(at, limit, seq)) is not None:
             stamp = MESSAGE_HEAD.unpack_from(self.log, at)[2]
             if one_timestamp and seq > first_seq and stamp != timestamp:
                 break
-            if follows_up and not self._is_followed(end, limit, seq + 1):
+            if needs_successor and not self._has_successor(end, limit, seq + 1):
                 break
             at, seq, timestamp = end, seq + 1, stamp
         if seq == first_seq:
@@ -93,14 +94,14 @@ class Frames:
     def sound(self, start: int, limit: int) -> Iterator[tuple[int, int]]:
         """Yield the offset and the low 40 bits of the number of each undamaged frame of the topic from ``start`` on.
 
-        The frames are found by a search, so that those after damage are found too. :meth:`_is_followed` is true of the
-        end of each.
+        The frames are found by a search, so that those after damage are found too. :meth:`_has_successor` is true
+        for each.
         """
         at = start
         while (found := _HEAD.search(self.log, at + _SIZE_BYTES, limit)) is not None:
             at, seq = found.start() - _SIZE_BYTES, int(found[0][-10:], 16)
             end = self.end_of(at, limit, seq)
-            if end is not None and self._is_followed(end, limit, seq + 1):
+            if end is not None and self._has_successor(end, limit, seq + 1):
                 yield at, seq
             at += 1
 
@@ -115,7 +116,7 @@ class Frames:
                 return at, seq + missing
         return None
 
-    def _is_followed(self, end: int, limit: int, seq: int) -> bool:
+    def _has_successor(self, end: int, limit: int, seq: int) -> bool:
         """Return whether the bytes at ``end`` can follow a frame: they end the log, or begin a message frame.
 
         A frame with the id of message ``seq`` may be damaged. If nothing fits, the size of the frame that ends here is

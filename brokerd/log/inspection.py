@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from brokerd.file_header import HEADER_BYTES, data_start
+from brokerd.log.commit_repair import SegmentContext, repair_commits
 from brokerd.log.commits import Commit, CommitIndex, CommitRecords
 from brokerd.log.files import LogFiles
-from brokerd.log.mending import Known, mend
 
 _REBUILT: Final = "a start or --rebuild reads the messages from the .log"
 
@@ -27,7 +27,7 @@ class LogReport(NamedTuple):
     damage: list[str]
     orphans: list[Path]
     """The ``.idx`` files whose ``.log`` is missing."""
-    strangers: list[Path]
+    foreign_files: list[Path]
 
 
 def inspect_log(directory: Path, id_head: bytes) -> LogReport:
@@ -44,8 +44,8 @@ def inspect_log(directory: Path, id_head: bytes) -> LogReport:
         commits, complaints = _commits(path, is_newest=following is None)
         is_exact = is_exact and not complaints
         if complaints and not commits:
-            known = Known(id_head, 0, None if following is None else int(following.stem))
-            commits = _read_from_frames(path, first_seq, known)
+            context = SegmentContext(id_head, 0, None if following is None else int(following.stem))
+            commits = _read_from_frames(path, first_seq, context)
         sound, damaged = _check(path, commits)
         messages += sound
         damage += [*complaints, *damaged]
@@ -54,7 +54,7 @@ def inspect_log(directory: Path, id_head: bytes) -> LogReport:
     orphans = [path for path in files.side_files if path.suffix == ".idx" and path.stem not in held]
     damage += [f"{path.name}: its .log is missing; --set-aside moves the .idx away" for path in orphans]
     nbytes = sum(path.stat().st_size for path in [*files.segments, *files.side_files])
-    return LogReport(len(files.segments), messages, is_exact, nbytes, damage, orphans, files.strangers)
+    return LogReport(len(files.segments), messages, is_exact, nbytes, damage, orphans, files.foreign_files)
 
 
 def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
@@ -76,7 +76,7 @@ def _commits(path: Path, *, is_newest: bool) -> tuple[list[Commit], list[str]]:
     return commits, [f"{index.name}: {count}; {_REBUILT}"]
 
 
-def _read_from_frames(path: Path, first_seq: int, known: Known) -> list[Commit]:
+def _read_from_frames(path: Path, first_seq: int, context: SegmentContext) -> list[Commit]:
     """The commit records that a rebuild would write for a segment without any."""
     if not path.stat().st_size:
         return []
@@ -86,7 +86,7 @@ def _read_from_frames(path: Path, first_seq: int, known: Known) -> list[Commit]:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as map_,
         memoryview(map_) as log,
     ):
-        mend(index, [], log, Commit(first_seq, data_start(bytes(log[:HEADER_BYTES])), 0, 0, 0, 0, 0), known)
+        repair_commits(index, [], log, Commit(first_seq, data_start(bytes(log[:HEADER_BYTES])), 0, 0, 0, 0, 0), context)
     return [index[position] for position in range(len(index))]
 
 

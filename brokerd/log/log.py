@@ -33,7 +33,7 @@ class Log:
         self.next_seq = first_seq
         self._capacity = FIRST_SEGMENT_BYTES
         self._retired: Segment | None = None
-        self.strangers: list[Path] = []
+        self.foreign_files: list[Path] = []
         """Files in the directory at startup that are not the broker's."""
         self._orphans: list[Orphan] = []
         if directory is not None:
@@ -46,12 +46,13 @@ class Log:
         """Open and repair a log. Returns it, and a line for each file that was repaired, renamed or is missing.
 
         ``next_seq`` is at least ``known_end`` and above every number in any file, so that no number is used twice.
-        ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`. Raises OSError if a file cannot be read.
+        ``unsynced_ns`` is that of :class:`brokerd.log.commit_repair.SegmentContext`. Raises OSError if a file cannot
+        be read.
         """
         is_missing = known_end > 0 and not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
         log, files = cls(directory), LogFiles.of(directory)
-        log.strangers = files.strangers
+        log.foreign_files = files.foreign_files
         if directory / RETIRED in files.side_files:
             (directory / RETIRED).unlink()
         segments, orphans, end, notes = recover_segments(files, id_head, known_end, unsynced_ns)

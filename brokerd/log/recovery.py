@@ -10,10 +10,10 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from brokerd.log.commit_repair import SegmentContext
 from brokerd.log.commits import CommitRecords
 from brokerd.log.files import LogFiles
 from brokerd.log.frames import Frames, is_id_of
-from brokerd.log.mending import Known
 from brokerd.log.segment import Segment, timestamp_in
 from nsqwire.frame import MESSAGE, MESSAGE_HEAD
 
@@ -42,12 +42,13 @@ class Recovered(NamedTuple):
 def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_ns: int | None) -> Recovered:
     """Open and repair a topic's segments. Messages below ``known_end`` are known to have been written.
 
-    ``unsynced_ns`` is that of :class:`brokerd.log.mending.Known`. Raises OSError if a file cannot be read.
+    ``unsynced_ns`` is that of :class:`brokerd.log.commit_repair.SegmentContext`. Raises OSError if a file cannot
+    be read.
     """
     segments, notes, written_end = list[Segment](), list[str](), 0
     for path in files.segments:
         segment = Segment.open(path)
-        belongs = _belongs(segment.commits, segment.first_seq) and _describes(segment, id_head)
+        belongs = _belongs(segment.commits, segment.first_seq) and _records_match_log(segment, id_head)
         end = _recorded_end(segment.commits) if belongs else 0
         reason = _contradiction(segment, id_head, belongs=belongs, before=written_end, known_end=known_end)
         if reason is not None:
@@ -64,7 +65,7 @@ def recover_segments(files: LogFiles, id_head: bytes, known_end: int, unsynced_n
     newest_ns = 0 if unsynced_ns is None else max([_newest_ns(segment.commits) for segment in segments], default=0)
     for segment, following in zip_longest(segments, segments[1:]):
         next_first_seq = None if following is None else following.first_seq
-        repair = segment.recover(Known(id_head, known_end, next_first_seq, unsynced_ns, newest_ns))
+        repair = segment.recover(SegmentContext(id_head, known_end, next_first_seq, unsynced_ns, newest_ns))
         if any(repair):
             rebuilt = f"{repair.rebuilt} rebuilt from messages that could not be checked"
             notes.append(f"{segment.path}: commit records were damaged: {rebuilt}, {repair.dropped} dropped")
@@ -85,7 +86,7 @@ def _belongs(commits: CommitRecords, first_seq: int) -> bool:
     return commit is None or commit.first_seq == first_seq or (position > 0 and commit.first_seq > first_seq)
 
 
-def _describes(segment: Segment, id_head: bytes) -> bool:
+def _records_match_log(segment: Segment, id_head: bytes) -> bool:
     """Return whether the commit records describe the contents of the log.
 
     They do if any batch has the timestamp of its record, to the nanosecond. Otherwise the first batch, if its frames

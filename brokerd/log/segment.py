@@ -24,9 +24,9 @@ from xxhash import xxh3_64_intdigest
 from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
 from brokerd.log.batch import Batch, DpubBatch
+from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
 from brokerd.log.files import RETIRED, NotAllocated
-from brokerd.log.mending import Known, Repair, mend
 from brokerd.new_map import map_new_file, read_ahead
 from nsqwire.scan import Input
 
@@ -157,13 +157,13 @@ class Segment:
         segment.damaged_records = segment.commits.damaged()
         return segment
 
-    def recover(self, known: Known) -> Repair:
+    def recover(self, context: SegmentContext) -> Repair:
         """Repair the commit records, and set the segment's end by them. Returns what was repaired.
 
         The batches are not checked here, but by :meth:`damaged_below` before they are first read.
         """
         commits = self.commits
-        repair = mend(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, known)
+        repair = repair_commits(commits, self.damaged_records, self.map[: self.found_bytes], self.beginning, context)
         self.damaged_records = []
         if not commits:
             self.start = self.end = HEADER_BYTES
@@ -173,8 +173,8 @@ class Segment:
             last = commits[-1]
             self.end, self.next_seq = last.end, last.next_seq
             self.last_timestamp = last.timestamp
-        if any(repair) and known.next_first_seq is None:  # messages missing after its end were probably in it
-            self.written_end = max(self.written_end, known.end)
+        if any(repair) and context.next_first_seq is None:  # messages missing after its end were probably in it
+            self.written_end = max(self.written_end, context.end)
         self.written_end = max(self.written_end, self.next_seq)
         self._unchecked_from = 0 if commits else None
         return repair

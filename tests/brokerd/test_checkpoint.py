@@ -86,14 +86,14 @@ def test_a_checkpoint_is_written_although_the_newest_is_gone(
     if lose is not both_deleted:
         found = recover(tmp_path)
         assert found.losses == []
-        assert [line.endswith("nothing is lost by it") for line in found.oddities] == [True]
+        assert [line.endswith("nothing is lost by it") for line in found.warnings] == [True]
     running.checkpoint()
-    assert recover(tmp_path).oddities == []
+    assert recover(tmp_path).warnings == []
     previous = position_of(tmp_path / PREVIOUS)
     if previous is not None:
         assert min(journal_files(tmp_path)) <= previous.generation
     running.checkpoint()
-    assert (recover(tmp_path).oddities, recover(tmp_path).state.channels[7].head) == ([], running.head)
+    assert (recover(tmp_path).warnings, recover(tmp_path).state.channels[7].head) == ([], running.head)
     previous = position_of(tmp_path / PREVIOUS)
     assert isinstance(previous, Position)
     assert min(journal_files(tmp_path)) == previous.generation

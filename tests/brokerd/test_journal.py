@@ -91,7 +91,7 @@ def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
     """Nothing was closed, as after a kill: the messages that were not finished are owed again, after one attempt."""
     written(tmp_path)
     found = recover(tmp_path)
-    assert not found.oddities
+    assert not found.warnings
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
@@ -165,8 +165,8 @@ def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> 
     at = chance.choice([*range(HEADER_BYTES), *range(newest.offset, len(data.rstrip(b"\0")))])  # what is read
     data[at] ^= 1 << chance.randrange(8)
     file.write_bytes(data)
-    state, oddities = recover(tmp_path).state, recover(tmp_path).oddities
-    assert len(oddities) == 1
+    state, warnings = recover(tmp_path).state, recover(tmp_path).warnings
+    assert len(warnings) == 1
     owed = set(range(0, 100, 2))
     unfinished = set(state.channels[7].unfinished())
     assert owed - {98} <= unfinished
@@ -195,9 +195,9 @@ def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path
     for record in harmless:
         journal.append(record)
     found = recover(tmp_path)
-    [oddity] = found.oddities
-    assert f": {len(strays)} records cannot be applied" in oddity
-    assert "damaged" not in oddity
+    [warning] = found.warnings
+    assert f": {len(strays)} records cannot be applied" in warning
+    assert "damaged" not in warning
     assert found.state.channels[7].unfinished() == dict.fromkeys(range(0, 100, 2), (1, 0))
 
 
@@ -234,13 +234,13 @@ def test_a_flipped_bit_in_the_checkpoint_costs_nothing(tmp_path: Path, seed: int
     checkpoint.write_bytes(data)
     found = recover(tmp_path)
     if found.newest is None:
-        [oddity] = found.oddities
-        assert f"{checkpoint} is damaged" in oddity
+        [warning] = found.warnings
+        assert f"{checkpoint} is damaged" in warning
         owed = {seq: entry for seq, entry in owed.items() if seq >= 100 or not seq % 2}
     del owed[100]
     assert found.state.channels[7].unfinished() == owed
     again = opened(tmp_path, lambda: found.state)
-    assert recover(tmp_path).oddities == []
+    assert recover(tmp_path).warnings == []
     (tmp_path / "checkpoint").write_bytes(b"")
     assert recover(tmp_path).state.channels[7].unfinished() == owed
     again.close()
@@ -354,7 +354,7 @@ def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(full: Any, tmp_pat
     journal.append(records.finished(7, [(0, 1)]))
     journal.append(records.topic_routed(3, 5))
     found = recover(tmp_path)
-    assert not found.oddities
+    assert not found.warnings
     assert found.state.channels[8].name == "new"
     assert found.state.channels[7].paused
     assert found.state.channels[7].head == head
@@ -491,7 +491,7 @@ def test_a_journal_that_is_lost_in_part_is_noticed(
     journals = sorted(tmp_path.glob("journal.*"))
     damage(journals)
     found = recover(tmp_path)
-    assert len(found.oddities) == 1
+    assert len(found.warnings) == 1
     assert found.state.channels[7].head == 399
     assert found.state.topics[3].deferred_end == 0
 
@@ -506,12 +506,12 @@ def test_a_torn_last_record_is_no_damage(tmp_path: Path) -> None:
     data[end + 8 : end + 8 + len(record)] = record
     path.write_bytes(data)
     found = recover(tmp_path)
-    assert (found.oddities, found.state.channels[7].head) == ([], 100)
+    assert (found.warnings, found.state.channels[7].head) == ([], 100)
     again = opened(tmp_path, lambda: found.state)
     again.append(records.clock(0))
     again.append(records.delivered(7, 101))
     found = recover(tmp_path)
-    assert (found.oddities, found.state.channels[7].head) == ([], 101)
+    assert (found.warnings, found.state.channels[7].head) == ([], 101)
     journal.close()
 
 

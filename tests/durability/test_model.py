@@ -138,8 +138,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def _open(self) -> None:
         FUSE.put_out()
-        oddities = recover(self.path).oddities
-        assert not oddities, "a kill leaves no journal that recovery wonders about"
+        warnings = recover(self.path).warnings
+        assert not warnings, "a kill leaves no journal that recovery wonders about"
         self.node.open()
         self._opened()
 

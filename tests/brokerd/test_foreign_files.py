@@ -64,7 +64,7 @@ def a_copy_of_the_topic(path: Path) -> None:
     shutil.copytree(path.with_name("t.0"), path)
 
 
-STRANGERS: dict[str, Callable[[Path], None]] = {
+FOREIGN: dict[str, Callable[[Path], None]] = {
     "README": a_file,
     "backup": lambda path: shutil.copytree(path.with_name("topics"), path),
     "checkpoint.mine": a_file,
@@ -104,34 +104,34 @@ STRANGERS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def test_a_stranger_is_stepped_over_named_and_left(left: Path, start_broker: Start) -> None:
+def test_a_foreign_file_is_named_in_the_log_and_left_alone(left: Path, start_broker: Start) -> None:
     """Through a start, a stop and another start; the messages are served, and new ones are taken and kept."""
-    strangers = [left / name for name in sorted(STRANGERS, key=lambda name: "t.0/" in name)]  # copies of t.0 first
-    for path in strangers:
-        STRANGERS[str(path.relative_to(left))](path)
-    before = [everything_below(path) for path in strangers]
+    foreign = [left / name for name in sorted(FOREIGN, key=lambda name: "t.0/" in name)]  # copies of t.0 first
+    for path in foreign:
+        FOREIGN[str(path.relative_to(left))](path)
+    before = [everything_below(path) for path in foreign]
     for messages, stop in ((1, "terminate"), (2, "kill")):
         broker = start_broker(data_path=left)
-        for path in strangers:
+        for path in foreign:
             broker.wait_for_log(rf"{re.escape(str(path))} is not the broker's")
         assert depths(broker) == {"t": messages}
         published(broker)
         getattr(broker, stop)()
         assert not any(line for line in broker.log if "ERROR" in line or "Traceback" in line)
     assert depths(start_broker(data_path=left)) == {"t": 3}
-    assert [everything_below(path) for path in strangers] == before
+    assert [everything_below(path) for path in foreign] == before
 
 
 @pytest.mark.parametrize("name", ["topics/README", "topics/backup", "topics/t.7", "topics/t.0/x.log", "journal.0009"])
-def test_one_stranger_alone_changes_nothing(name: str, left: Path, start_broker: Start) -> None:
+def test_one_foreign_file_alone_changes_nothing(name: str, left: Path, start_broker: Start) -> None:
     """A copied topic, say, is not taken for the topic."""
-    STRANGERS[name](left / name)
+    FOREIGN[name](left / name)
     before = everything_below(left / name)
     assert depths(start_broker(data_path=left)) == {"t": 1}
     assert everything_below(left / name) == before
 
 
-def test_an_unreadable_stranger_is_stepped_over(left: Path, start_broker: Start) -> None:
+def test_an_unreadable_foreign_file_is_left_alone(left: Path, start_broker: Start) -> None:
     """Nobody opens it."""
     for name in ("README", "topics/README", "topics/t.0/README"):
         (left / name).touch(mode=0)
@@ -154,7 +154,7 @@ def test_a_deleted_topic_leaves_what_somebody_else_put_into_its_folder(left: Pat
     assert [path.read_text() for path in left.glob("topics/*/*")] == ["mine"]
 
 
-def test_a_new_topic_goes_around_a_stranger_that_has_its_place(left: Path, start_broker: Start) -> None:
+def test_a_new_topic_uses_another_number_than_a_foreign_file(left: Path, start_broker: Start) -> None:
     """A file of the very name its folder would have, and a folder with somebody's files."""
     (left / "topics" / "u.1").write_text("mine")
     a_folder(left / "topics" / "u.2")
@@ -166,10 +166,8 @@ def test_a_new_topic_goes_around_a_stranger_that_has_its_place(left: Path, start
     assert os.listdir(left / "topics" / "u.2") == ["notes.txt"]
 
 
-def test_a_topic_is_deleted_although_a_stranger_has_the_name_it_would_take_then(
-    left: Path, start_broker: Start
-) -> None:
-    """It is gone after a kill, too, and the stranger is not."""
+def test_a_topic_is_deleted_although_a_foreign_file_has_the_deleted_name(left: Path, start_broker: Start) -> None:
+    """It is gone after a kill, too, and the foreign file is not."""
     broker = start_broker(data_path=left)
     a_folder(left / "topics" / "t.0.deleted")
     assert broker.request("POST", "/topic/delete?topic=t").status == 200

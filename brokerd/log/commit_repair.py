@@ -22,8 +22,8 @@ class Repair(NamedTuple):
     """Records at the end without readable frames."""
 
 
-class Known(NamedTuple):
-    """Knowledge about a segment from other files.
+class SegmentContext(NamedTuple):
+    """What other files say about a segment.
 
     ``id_head`` is the beginning of the topic's ids under the present node id. All numbers below ``end`` were given to
     messages. ``next_first_seq`` is the first number of the following segment, None for the newest.
@@ -49,29 +49,31 @@ class Known(NamedTuple):
         ]
 
 
-def mend(commits: CommitIndex, damaged: list[int], log: memoryview, beginning: Commit, known: Known) -> Repair:
+def repair_commits(
+    commits: CommitIndex, damaged: list[int], log: memoryview, beginning: Commit, context: SegmentContext
+) -> Repair:
     """Replace the ``damaged`` records, given by position, and drop those at the end that cannot be rebuilt.
 
     ``beginning`` is the first record of a segment: it has the first number and the offset of the first frame. A record
     also counts as damaged if its batch ends beyond the log, because the log was cut. Records that are missing at the
-    end are rebuilt from the log (:func:`_read_on`).
+    end are rebuilt from the log (:func:`_append_missing`).
     """
     last = len(commits) - 1
     while last >= 0 and (last in damaged or commits[last].end > len(log)):
         if last not in damaged:
             damaged.append(last)
         last -= 1
-    frames, rebuilt, dropped = Frames(log, known.id_head), 0, 0
+    frames, rebuilt, dropped = Frames(log, context.id_head), 0, 0
     tail_damaged = commits.was_cut
     for group in _runs(sorted(damaged)):
         before = commits[group[0] - 1] if group[0] else beginning
         if group[-1] + 1 < len(commits):
-            rebuilt += _bridge(commits, group, before, commits[group[-1] + 1], frames, known)
+            rebuilt += _rebuild_between(commits, group, before, commits[group[-1] + 1], frames, context)
         else:
             dropped = len(group)
             commits.truncate(group[0])
             tail_damaged = True
-    added = _read_on(commits, frames, beginning, known, tail_damaged=tail_damaged)
+    added = _append_missing(commits, frames, beginning, context, tail_damaged=tail_damaged)
     return Repair(rebuilt + added, max(0, dropped - added))
 
 
@@ -86,7 +88,9 @@ def _runs(positions: list[int]) -> list[list[int]]:
     return runs
 
 
-def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames, known: Known) -> int:
+def _rebuild_between(
+    commits: CommitIndex, group: list[int], before: Commit, after: Commit, frames: Frames, context: SegmentContext
+) -> int:
     """Replace damaged records between two valid ones. Returns how many were rebuilt from frames.
 
     Each readable batch gets a record, and so does each range of damaged messages between batches. If more records are
@@ -94,7 +98,7 @@ def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commi
     """
     read, last = list[Commit](), before
     while last.next_seq < after.first_seq:
-        batch = frames.batch(last.end, after.start, last.next_seq, follows_up=True)
+        batch = frames.batch(last.end, after.start, last.next_seq, needs_successor=True)
         if batch is None:
             batch = _damaged(last, frames, after.start, after.first_seq)
         if batch is None or batch.next_seq > after.first_seq:
@@ -108,7 +112,7 @@ def _bridge(commits: CommitIndex, group: list[int], before: Commit, after: Commi
         read.append(_unreadable(last, after.first_seq, after.start, after.timestamp))
     while len(read) > len(group):
         _merge_two(read, frames.log)
-    read = known.without_unsynced(read)
+    read = context.without_unsynced(read)
     for position in group:
         at = position - group[0]
         nothing = Commit(after.first_seq, after.start, after.timestamp, 0, 0, 0, 0)
@@ -144,7 +148,9 @@ def _merge_two(read: list[Commit], log: memoryview) -> None:
     read[at : at + 2] = [Commit(one.first_seq, two.end, two.timestamp, digest, messages, 0, length)]
 
 
-def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Known, *, tail_damaged: bool) -> int:
+def _append_missing(
+    commits: CommitIndex, frames: Frames, beginning: Commit, context: SegmentContext, *, tail_damaged: bool
+) -> int:
     """Add records for the batches after the last record. Returns their number.
 
     A batch is written before its record. A single batch without a record may therefore be unacknowledged or written in
@@ -154,13 +160,13 @@ def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Kno
     """
     last = commits[-1] if commits else beginning
     found, limit = list[Commit](), len(frames.log)
-    lost = tail_damaged or not commits or known.next_first_seq is not None or last.next_seq < known.end
-    while last.next_seq != known.next_first_seq:
-        batch = frames.batch(last.end, limit, last.next_seq, follows_up=True)
+    lost = tail_damaged or not commits or context.next_first_seq is not None or last.next_seq < context.end
+    while last.next_seq != context.next_first_seq:
+        batch = frames.batch(last.end, limit, last.next_seq, needs_successor=True)
         if batch is None and (lost or len(found) > 1):
-            batch = _damaged(last, frames, limit, known.next_first_seq)
-        batch = batch or _last(last, frames, known.next_first_seq)
-        if batch is None or (known.next_first_seq is not None and batch.next_seq > known.next_first_seq):
+            batch = _damaged(last, frames, limit, context.next_first_seq)
+        batch = batch or _last(last, frames, context.next_first_seq)
+        if batch is None or (context.next_first_seq is not None and batch.next_seq > context.next_first_seq):
             break
         found.append(batch)
         if len(found) > 1 and batch.timestamp == last.timestamp and UNREADABLE not in (batch.data_hash, last.data_hash):
@@ -168,7 +174,7 @@ def _read_on(commits: CommitIndex, frames: Frames, beginning: Commit, known: Kno
         last = found[-1]
     if not lost and not commits.ends_with_a_page and len(found) < 2:
         return 0
-    for batch in known.without_unsynced(found):
+    for batch in context.without_unsynced(found):
         commits.append(batch)
     return len(found)
 
