@@ -147,7 +147,7 @@ def main() -> None:
         rows = write_day(root, midnight(1), given.channels, given.every)
         results: list[dict[str, object]] = []
 
-        def told(name: str, of: int, command: list[str], scan: Cost | None = None, day: Cost | None = None) -> Cost:
+        def reported(name: str, of: int, command: list[str], scan: Cost | None = None, day: Cost | None = None) -> Cost:
             cost = measured(command)
             results.append(_row(name, of, cost, scan or cost))
             if day is not None:
@@ -157,13 +157,15 @@ def main() -> None:
                 print("  ".join(f"{key}={value}" for key, value in results[-1].items()), flush=True)
             return cost
 
-        scan = told("scan", rows, [sys.executable, "-c", SCAN, str(root)])
-        one = told("latency, a day from samples", rows, run_command("latency", root, folder, until, period="24h"), scan)
+        scan = reported("scan", rows, [sys.executable, "-c", SCAN, str(root)])
+        one = reported(
+            "latency, a day from samples", rows, run_command("latency", root, folder, until, period="24h"), scan
+        )
         if given.days > 1:
             measured([sys.executable, "-c", LINKS, str(root), str(given.days)])
-            told("rollup of a day", rows, run_command("rollup", root, folder, until, period="24h"), scan)
+            reported("rollup of a day", rows, run_command("rollup", root, folder, until, period="24h"), scan)
             measured([sys.executable, "-c", COPIES, str(root), str(given.days)])
-            told(
+            reported(
                 "latency, a day from rollups",
                 rows,
                 run_command("latency", root, folder, until, period="24h"),
@@ -172,7 +174,7 @@ def main() -> None:
             )
             for window in ("1d", "1h"):
                 long = run_command("latency", root, folder, until, period=f"{given.days}d", window=window)
-                told(f"latency, {given.days} days by {window} from rollups", rows * given.days, long, scan, one)
+                reported(f"latency, {given.days} days by {window} from rollups", rows * given.days, long, scan, one)
     if given.json:
         print(json.dumps(results, indent=2))
 

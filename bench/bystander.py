@@ -144,13 +144,13 @@ def beside(
 def disturbed(
     name: str, server: Server, talk: Talk, disturbance: Disturbance, options: Options, processes: LoadProcesses
 ) -> Seen:
-    with leash() as (address, accept):
-        bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
+    with control_connection() as (address, accept):
+        bystanding = processes.start(paced.until_stopped, server.tcp, talk, RATE, address)
         accept()
         time.sleep(options.seconds)
     quiet = Waits.of(name, "quiet", bystanding.result())
-    with leash() as (address, accept):
-        bystanding = processes.start(paced.until_released, server.tcp, talk, RATE, address)
+    with control_connection() as (address, accept):
+        bystanding = processes.start(paced.until_stopped, server.tcp, talk, RATE, address)
         accept()
         before, begun = server.processor_seconds(), time.perf_counter()
         with started_on(options.cores.load):  # a disturbance is load, too
@@ -163,7 +163,7 @@ def disturbed(
 
 
 @contextmanager
-def leash() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
+def control_connection() -> Iterator[tuple[tuple[str, int], Callable[[], None]]]:
     """Yield an address to which the bystander connects, and a function that waits for that connection.
 
     The bystander runs until the connection is closed at the end of the block.

@@ -123,11 +123,11 @@ class Producer:
 
 
 class Consumer:
-    """Consumes one channel; if ``moody``, it also requeues messages and lets some time out."""
+    """Consumes one channel; if ``disruptive``, it also requeues messages and lets some time out."""
 
-    def __init__(self, ledger: Ledger, topic: str, channel: str, chance: random.Random, *, moody: bool) -> None:
+    def __init__(self, ledger: Ledger, topic: str, channel: str, chance: random.Random, *, disruptive: bool) -> None:
         self._ledger, self._topic, self._channel = ledger, topic, channel
-        self._chance, self._moody = chance, moody
+        self._chance, self._disruptive = chance, disruptive
         self._seen: dict[bytes, tuple[int, int]] = {}  # id to (serial, attempts)
         self._fins: Counter[bytes] = Counter()  # FINs by id, without those that were refused
         self._given: list[tuple[int, int]] = []  # answered since the last marker was sent
@@ -158,10 +158,10 @@ class Consumer:
         if serial is None:
             return
         self._seen[message_id] = (serial, attempts)
-        mood = self._chance.random() if self._moody else 1.0
-        if mood < 0.03:
+        draw = self._chance.random() if self._disruptive else 1.0
+        if draw < 0.03:
             return  # no answer: the message times out, or is in flight when the broker is killed
-        if mood < 0.15:
+        if draw < 0.15:
             delay_ms = self._chance.choice([0, self._chance.randint(1, 400), self._chance.randint(400, 1500)])
             connection.send(b"REQ %b %d\n" % (message_id, delay_ms))
             self._ledger.requeueing(self._channel, serial, now_ns + delay_ms * 1_000_000)
@@ -219,11 +219,13 @@ async def end(tasks: list[asyncio.Task[None]]) -> None:
             raise result
 
 
-def consumers(ledger: Ledger, address: Address, chance: random.Random, *, moody: bool) -> list[asyncio.Task[None]]:
+def consumers(ledger: Ledger, address: Address, chance: random.Random, *, disruptive: bool) -> list[asyncio.Task[None]]:
     each = [(topic, channel) for topic in TOPICS for channel in CHANNELS] + [(TOPICS[0], CHANNELS[0])]
     return [
         asyncio.create_task(
-            until_lost(Consumer(ledger, topic, channel, chance, moody=moody and channel == "work").run(address))
+            until_lost(
+                Consumer(ledger, topic, channel, chance, disruptive=disruptive and channel == "work").run(address)
+            )
         )
         for topic, channel in each
     ]
@@ -243,7 +245,7 @@ def producers(ledger: Ledger, address: Address, chance: random.Random) -> list[a
 async def one_round(server: Server, ledger: Ledger, chance: random.Random, publishes: int, *, gently: bool) -> None:
     """Load the broker until it has acknowledged up to ``publishes`` more messages; then kill or stop it under load."""
     target = ledger.acknowledged_count + chance.randint(min(100, publishes), publishes)
-    tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, moody=True)
+    tasks = producers(ledger, server.tcp, chance) + consumers(ledger, server.tcp, chance, disruptive=True)
     try:
         if not await wait_for(lambda: ledger.acknowledged_count >= target, tasks, ROUND_SECONDS):
             raise BenchError(f"the broker did not acknowledge {target} messages within {ROUND_SECONDS:.0f} s")
@@ -256,7 +258,7 @@ async def one_round(server: Server, ledger: Ledger, chance: random.Random, publi
 
 async def drain(server: Server, ledger: Ledger, chance: random.Random) -> None:
     """Consume until nothing is missing or nothing more arrives; then close the ledger."""
-    tasks = consumers(ledger, server.tcp, chance, moody=False)
+    tasks = consumers(ledger, server.tcp, chance, disruptive=False)
     finishes = -1
     try:
         while not await wait_for(lambda: not ledger.unfinished, tasks, DRAIN_SILENCE_SECONDS):

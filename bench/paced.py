@@ -27,29 +27,29 @@ class Talk:
     answer: bytes
 
 
-def until_released(address: tuple[str, int], talk: Talk, rate: float, leash: tuple[str, int]) -> array[int]:
-    """Send ``talk.command`` ``rate`` times a second until the connection to ``leash`` ends.
+def until_stopped(address: tuple[str, int], talk: Talk, rate: float, control: tuple[str, int]) -> array[int]:
+    """Send ``talk.command`` ``rate`` times a second until the connection to ``control`` ends.
 
     Returns the response time of each, in ns.
     """
     waits = array("q")
     period_ns = int(1e9 / rate)
-    with connect(leash) as held, connect(address) as sock:
+    with connect(control) as held, connect(address) as sock:
         sock.sendall(talk.greeting)
         greeted = b""
         while len(greeted) < len(talk.greeted):
             greeted += answered(sock.recv(RECEIVE_BYTES))
         if greeted != talk.greeted:
             raise BenchError(f"the server answered {greeted!r}")
-        begun, sent, released, rest = time.perf_counter_ns(), 0, False, b""
-        while not released or len(waits) < sent:
+        begun, sent, stopped, rest = time.perf_counter_ns(), 0, False, b""
+        while not stopped or len(waits) < sent:
             now = time.perf_counter_ns()
-            due = sent if released else (now - begun) // period_ns + 1
+            due = sent if stopped else (now - begun) // period_ns + 1
             if due > sent:
                 sock.sendall(talk.command * (due - sent))
                 sent = due
-            next_ns = 1_000_000_000 if released else begun + sent * period_ns - now
-            readable, _, _ = select.select([sock] if released else [sock, held], [], [], max(0, next_ns) / 1e9)
+            next_ns = 1_000_000_000 if stopped else begun + sent * period_ns - now
+            readable, _, _ = select.select([sock] if stopped else [sock, held], [], [], max(0, next_ns) / 1e9)
             now = time.perf_counter_ns()
             if sock in readable:
                 rest += answered(sock.recv(RECEIVE_BYTES))
@@ -61,7 +61,7 @@ def until_released(address: tuple[str, int], talk: Talk, rate: float, leash: tup
                     waits.append(now - begun - number * period_ns)
             elif len(waits) < sent and now - begun - len(waits) * period_ns > SILENCE_SECONDS * 1e9:
                 raise BenchError(f"the server has not answered for {SILENCE_SECONDS:.0f} s")
-            released = released or held in readable
+            stopped = stopped or held in readable
     return waits
 
 

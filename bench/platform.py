@@ -150,7 +150,7 @@ def sign_in(server: Server) -> str:
     """Sign in with the link that nsqadmin prints at its first start, and return the session's cookie."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
-        for line in list(server.last_words):
+        for line in list(server.output_tail):
             if found := SIGN_IN.search(line):
                 return use_link(server.http, found[1])
         time.sleep(0.1)

@@ -45,7 +45,7 @@ class Server:
         self.name = program.name if program else command[1] if command[0] == "-m" else command[0]
         self.addresses: dict[str, Address] = {}
         self.data_path: Path | None = None
-        self.last_words: deque[str] = deque(maxlen=20)
+        self.output_tail: deque[str] = deque(maxlen=20)
         path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH", "")]))
         try:
             with started_on(cores):
@@ -70,8 +70,8 @@ class Server:
             raise
         if not self._faces <= self.addresses.keys():
             self.kill()
-            words = self.last_words[-1] if self.last_words else "no output"
-            raise BenchError(f"{self.name} did not start: {words}")
+            reason = self.output_tail[-1] if self.output_tail else "no output"
+            raise BenchError(f"{self.name} did not start: {reason}")
 
     @property
     def pid(self) -> int:
@@ -107,13 +107,13 @@ class Server:
             raise BenchError(f"{self.name} was still running {STOP_SECONDS:.0f} s after SIGTERM") from None
         self._reader.join(STOP_SECONDS)
         if status != 0:
-            raise BenchError(f"{self.name} exited with status {status}: {' / '.join(self.last_words)}")
+            raise BenchError(f"{self.name} exited with status {status}: {' / '.join(self.output_tail)}")
 
     def _read_log(self) -> None:
         # Read everything: a server that logs a lot would block on a full pipe.
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.last_words.append(line.rstrip())
+            self.output_tail.append(line.rstrip())
             if found := LISTENING.search(line):
                 self.addresses[found[1]] = (found[2], int(found[3]))
                 if self._faces <= self.addresses.keys():

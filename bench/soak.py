@@ -92,7 +92,7 @@ class Outcome:
     """The result of a soak."""
 
     ledgers: dict[str, Ledger]
-    blows: Counter[str]
+    faults: Counter[str]
     settle_seconds: float
     """Seconds from the last fault until every acknowledged message had arrived and RDY was balanced."""
     imbalance: list[str]
@@ -200,7 +200,7 @@ async def soak(below: Path, seconds: float, seed: int, report: Callable[[str], N
                     producers[stream.topic] = producer
                     producing.append(group.create_task(produce(stream, number, producer, ledger, stop_producing)))
             reporting = group.create_task(report_each_second(ledgers, cluster, report))
-            await cluster.harass(seconds, chance)
+            await cluster.inject_faults(seconds, chance)
             stop_producing.set()
             await asyncio.gather(*producing)
             began = time.monotonic()
@@ -208,7 +208,7 @@ async def soak(below: Path, seconds: float, seed: int, report: Callable[[str], N
             took = time.monotonic() - began
             reporting.cancel()
             await stack.aclose()
-        return Outcome(ledgers, cluster.blows, took, complaints)
+        return Outcome(ledgers, cluster.faults, took, complaints)
     finally:
         await cluster.close()
 
@@ -259,14 +259,14 @@ async def report_each_second(ledgers: dict[str, Ledger], cluster: Cluster, repor
         await asyncio.sleep(1)
         acknowledged = sum(len(ledger.acknowledged) for ledger in ledgers.values())
         missing = sum(len(ledger.missing) for ledger in ledgers.values())
-        blows = ", ".join(f"{count} {what}" for what, count in sorted(cluster.blows.items()))
-        report(f"{acknowledged} acknowledged, {missing} under way; {blows}")
+        faults = ", ".join(f"{count} {what}" for what, count in sorted(cluster.faults.items()))
+        report(f"{acknowledged} acknowledged, {missing} under way; {faults}")
 
 
-def told(outcome: Outcome, seconds: float, seed: int) -> str:
+def summary(outcome: Outcome, seconds: float, seed: int) -> str:
     """Return the outcome as text for a user."""
-    blows = ", ".join(f"{count} {what}" for what, count in sorted(outcome.blows.items()))
-    lines = [f"{seconds:g} s, {BROKERS} brokers, {REGISTRIES} registries, seed {seed}", f"blows: {blows}"]
+    faults = ", ".join(f"{count} {what}" for what, count in sorted(outcome.faults.items()))
+    lines = [f"{seconds:g} s, {BROKERS} brokers, {REGISTRIES} registries, seed {seed}", f"faults: {faults}"]
     for topic, ledger in outcome.ledgers.items():
         doubt = ", ".join(f"{count} {name}" for name, count in ledger.refused.items())
         lines.append(
@@ -274,7 +274,7 @@ def told(outcome: Outcome, seconds: float, seed: int) -> str:
             f"{ledger.in_doubt} not acknowledged{f' ({doubt})' if doubt else ''}, {ledger.deliveries} deliveries"
         )
         lines += [f"  lost: {body.decode()}" for body in sorted(ledger.missing)[:20]]
-    lines.append(f"settled {outcome.settle_seconds:.1f} s after the last blow")
+    lines.append(f"settled {outcome.settle_seconds:.1f} s after the last fault")
     lines += outcome.imbalance or ["RDY is in balance"]
     return "\n".join(lines)
 
@@ -308,7 +308,7 @@ def main() -> None:
         print("\nsoak: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     print(file=sys.stderr)
-    print(told(outcome, given.minutes * 60, seed))
+    print(summary(outcome, given.minutes * 60, seed))
     if not outcome.is_good:
         print(f"the data is kept: {below}")
         raise SystemExit(1)

@@ -89,7 +89,7 @@ class Cluster:
         self.registries = [Registry() for _ in range(registries)]
         tcp_addresses = [each.tcp_address for each in self.registries]
         self.brokers = [Broker(below / f"broker{number}", tcp_addresses) for number in range(brokers)]
-        self.blows: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
         """Number of faults by kind."""
 
     async def start(self, channels: Sequence[tuple[str, str]]) -> None:
@@ -107,48 +107,48 @@ class Cluster:
         processes: list[Broker | Registry] = [*self.brokers, *self.registries]
         await asyncio.gather(*(each.kill() for each in processes))
 
-    async def harass(self, seconds: float, chance: random.Random) -> None:
+    async def inject_faults(self, seconds: float, chance: random.Random) -> None:
         """Apply faults for ``seconds``, several at a time; at the end all processes run."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         async with asyncio.TaskGroup() as group:
             while loop.time() < until:
-                group.create_task(self._strike(chance))
+                group.create_task(self._inject_fault(chance))
                 await asyncio.sleep(chance.uniform(0.3, 2.0))
 
-    async def _strike(self, chance: random.Random) -> None:
+    async def _inject_fault(self, chance: random.Random) -> None:
         if chance.random() < 0.1:
-            await self._strike_registry(chance)
+            await self._kill_registry(chance)
             return
         idle = [broker for broker in self.brokers if not broker.is_busy]
         if len(idle) < 2:  # one broker always stays available for publishing
             return
         broker = chance.choice(idle)
         broker.is_busy = True
-        blow = chance.choice(["killed", "restarted", "paused", "moved"])
-        self.blows[blow] += 1
+        fault = chance.choice(["killed", "restarted", "paused", "moved"])
+        self.faults[fault] += 1
         try:
-            if blow == "paused":
+            if fault == "paused":
                 await broker.pause(chance.uniform(*PAUSE_SECONDS))
                 return
-            if blow == "killed" or (blow == "moved" and chance.random() < 0.5):
+            if fault == "killed" or (fault == "moved" and chance.random() < 0.5):
                 await broker.kill()
             else:
                 await broker.stop()
-            if blow == "moved":
+            if fault == "moved":
                 broker.move()
             await asyncio.sleep(chance.uniform(*DOWN_SECONDS))
             await broker.start()
         finally:
             broker.is_busy = False
 
-    async def _strike_registry(self, chance: random.Random) -> None:
+    async def _kill_registry(self, chance: random.Random) -> None:
         idle = [registry for registry in self.registries if not registry.is_busy]
         if not idle:
             return
         registry = chance.choice(idle)
         registry.is_busy = True
-        self.blows["registry killed"] += 1
+        self.faults["registry killed"] += 1
         try:
             await registry.kill()
             await asyncio.sleep(chance.uniform(*DOWN_SECONDS))

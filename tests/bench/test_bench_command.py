@@ -170,7 +170,7 @@ def test_a_mistyped_command_is_answered_in_one_line(arguments: list[str], says: 
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"bench: {says}\n")
 
 
-def test_a_broker_that_does_not_start_is_named_with_its_last_words(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_start_is_named_with_its_last_line_of_output(tmp_path: Path) -> None:
     """The error contains the broker's last log line."""
     with pytest.raises(BenchError, match=r"brokerd did not start: .*no such file or directory"):
         start_brokerd(tmp_path / "nowhere")

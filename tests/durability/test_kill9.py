@@ -63,6 +63,6 @@ async def test_of_two_finishes_of_a_message_that_timed_out_one_may_be_refused() 
 
     async with await asyncio.start_server(broker, "127.0.0.1", 0) as server:
         address = server.sockets[0].getsockname()
-        await until_lost(Consumer(ledger, "orders", "work", random.Random(1), moody=False).run(address))
+        await until_lost(Consumer(ledger, "orders", "work", random.Random(1), disruptive=False).run(address))
     ledger.close()
     assert ledger.violations == []
