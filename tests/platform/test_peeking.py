@@ -73,10 +73,25 @@ def test_a_go_node_is_distinguished_from_one_that_is_down(go_cluster, operator):
     beta.status["/channel/peek"] = (500, "INTERNAL_ERROR")
     told = peek(operator).json()
     errors = {part["node"]: part["error"] for part in told["nodes"]}
-    assert "does not show what its channels hold" in errors[alpha.address]
+    assert "cannot list the messages of a channel" in errors[alpha.address]
     assert errors[beta.address] == "answers 500 INTERNAL_ERROR"
     assert (told["messages"], told["total"]) == ([], 0)
     assert all(part["total"] is None for part in told["nodes"])
+
+
+def test_an_invalid_response_is_reported_with_the_path(go_cluster, operator, monkeypatch):
+    """A server behind the node's address that is no broker answers with a page of its own."""
+    alpha, beta = go_cluster.nodes
+    alpha.channel("orders", "billing", depth=3)
+    beta.channel("orders", "billing", depth=3)
+    original = beta.get
+
+    def get(path: str, query: dict[str, str]) -> Any:
+        return b"<!doctype html>" if path == "/channel/peek" else original(path, query)
+
+    monkeypatch.setattr(beta, "get", get)
+    errors = {part["node"]: part["error"] for part in peek(operator).json()["nodes"]}
+    assert errors[beta.address].startswith("cannot read its /channel/peek: Invalid JSON")
 
 
 @pytest.mark.parametrize(

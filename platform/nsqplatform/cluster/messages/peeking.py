@@ -9,7 +9,6 @@ from asgiref.sync import async_to_sync
 from typing_extensions import TypedDict
 
 from nsqcluster import Client, Cluster, NotInCluster, Refused, RequestFailed
-from nsqcluster.errors import Malformed
 from nsqcluster.peek import PeekedClient, PeekPage
 from nsqcluster.peek import PeekedMessage as BrokerMessage
 from nsqplatform.accounts.models import User
@@ -24,7 +23,7 @@ WHOLE_BYTES = 65_536
 """The limit of a body in a broker's response."""
 MOVED_BY = 20
 """A message is searched within this distance of the position at which it was seen."""
-NOT_OFFERED = "this nsqd does not show what its channels hold (Go's nsqd has nothing of the kind)"
+NOT_OFFERED = "this nsqd cannot list the messages of a channel; brokerd can, Go's nsqd cannot"
 
 
 class Holder(TypedDict):
@@ -132,8 +131,6 @@ async def _part(
     """One node's count and page. Raises nothing: an error is stored with the node."""
     try:
         page = await http.get(address, "/channel/peek", PeekPage, question | {"limit": limit, "offset": offset})
-    except Malformed:
-        why = "its answer is not a broker's"
     except RequestFailed as error:
         code = error.message if isinstance(error, Refused) else ""
         absent = code in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
