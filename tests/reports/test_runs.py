@@ -362,7 +362,7 @@ def test_what_is_due_is_handled_while_every_thread_is_at_a_report(caller, worker
         worker("dispatcher")
 
         tasks.run_scheduled.delay(report_id)
-        tasks.tell.delay(failed.pk, "webhook")
+        tasks.notify.delay(failed.pk, "webhook")
         tasks.drop_expired_results.delay()
 
         wait_until(lambda: states_of(report_id) == ["failed", "queued"], "the due report has its run")
@@ -498,8 +498,8 @@ def test_a_failed_scheduled_run_is_tried_again_later_and_then_told_of(caller, re
     assert states_of(report_id) == ["failed", "failed", "failed"]
 
     [message] = redis.lrange("dispatch", 0, -1)
-    assert json.loads(message)["headers"]["task"] == "reports.tell"
-    tasks.tell(again.pk, "webhook")
+    assert json.loads(message)["headers"]["task"] == "reports.notify"
+    tasks.notify(again.pk, "webhook")
     [told] = posted
     assert (told["schedule"], told["run"], told["state"], told["attempt"]) == ("hourly", again.pk, "failed", 3)
     assert "there is no archive" in told["error"]
@@ -526,10 +526,10 @@ def test_a_webhook_that_refuses_keeps_no_letter_back(caller, redis, sink, mailou
     asked = [json.loads(base64.b64decode(json.loads(each)["body"]))[0] for each in redis.lrange("dispatch", 0, -1)]
     assert sorted(asked) == [[run.pk, "email"], [run.pk, "webhook"]]
     with pytest.raises(Undelivered) as refused:
-        tasks.tell.run(run.pk, "webhook")
+        tasks.notify.run(run.pk, "webhook")
     assert str(refused.value).startswith("answers 403 no_service no_service")
     assert len(str(refused.value)) < 400
-    tasks.tell.run(run.pk, "email")
+    tasks.notify.run(run.pk, "email")
     assert len(mailoutbox) == 1
 
 
@@ -541,7 +541,7 @@ def test_whoever_gave_an_address_gets_a_letter(caller, redis, mailoutbox):
     tasks.run_scheduled(report_id)
     [run] = runs_of(report_id)
     tasks.run_report(run.pk)
-    tasks.tell(run.pk, "email")
+    tasks.notify(run.pk, "email")
 
     [letter] = mailoutbox
     assert (letter.subject, letter.to) == ("Report hourly failed", ["ann@example.org", "bob@example.org"])

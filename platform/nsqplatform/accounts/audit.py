@@ -58,8 +58,8 @@ def record(
         results=list(results),
         remote_address=remote_address[:64],
     )
-    told = {key: getattr(entry, key) for key in ("user", "via", "action", "topic", "channel", "subject", "outcome")}
-    logger.info("audit", extra={key: value for key, value in told.items() if value})
+    fields = {key: getattr(entry, key) for key in ("user", "via", "action", "topic", "channel", "subject", "outcome")}
+    logger.info("audit", extra={key: value for key, value in fields.items() if value})
     purge_now_and_then()
     return entry
 

@@ -55,10 +55,10 @@ def audit(
 @router.get("facets", response={200: AuditFacetsOut, **REFUSALS})
 def facets(request: HttpRequest) -> AuditFacetsOut:
     """The users and actions that occur in the audit trail."""
-    told = AuditEntry.objects.order_by()
+    entries = AuditEntry.objects.order_by()
     return AuditFacetsOut(
-        users=sorted(told.values_list("user", flat=True).distinct()),
-        actions=sorted(told.values_list("action", flat=True).distinct()),
+        users=sorted(entries.values_list("user", flat=True).distinct()),
+        actions=sorted(entries.values_list("action", flat=True).distinct()),
     )
 
 

@@ -33,21 +33,21 @@ class Forwarded:
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] in ("http", "websocket") and scope.get("client"):
             peer = scope["client"][0]
-            told = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == HEADER]
-            client = client_of(peer, told, settings.NSQADMIN.proxy_networks) if told else peer
+            values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == HEADER]
+            client = client_of(peer, values, settings.NSQADMIN.proxy_networks) if values else peer
             scope = {**scope, PEER: peer, **({} if client == peer else {"client": [client, 0]})}
         await self.application(scope, receive, send)
 
 
-def client_of(peer: str, told: Iterable[str], trusted: Sequence[Network]) -> str:
+def client_of(peer: str, values: Iterable[str], trusted: Sequence[Network]) -> str:
     """The client's address: the first one, from ``peer`` leftwards through the header, that is not a trusted proxy.
 
-    If all are trusted, it is the leftmost; if an address cannot be parsed, the one to its right. ``told`` are the
+    If all are trusted, it is the leftmost; if an address cannot be parsed, the one to its right. ``values`` are the
     values of the header. Each proxy appends the address of its client, so the client may have written anything to the
     left of the result, and it is not trusted.
     """
     client = peer
-    for hop in reversed([hop.strip() for value in told for hop in value.split(",")]):
+    for hop in reversed([hop.strip() for value in values for hop in value.split(",")]):
         if not within(client, trusted):
             break
         found = _WITH_PORT.fullmatch(hop)

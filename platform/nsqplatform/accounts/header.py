@@ -30,10 +30,10 @@ def user_of_header(name: str | None, peer: str) -> User | None:
     The account is created if it does not exist. Its role is the higher one of its own and that in the settings; the
     latter is never stored, so it ends with the setting.
     """
-    told = settings.NSQADMIN
-    if not told.believes_header or not name:
+    nsqadmin = settings.NSQADMIN
+    if not nsqadmin.believes_header or not name:
         return None
-    if not within(peer, told.proxy_networks):
+    if not within(peer, nsqadmin.proxy_networks):
         audit.refused(
             user=None,
             action="sign-in",
@@ -57,12 +57,12 @@ def user_of_header(name: str | None, peer: str) -> User | None:
 
 def role_of_name(name: str) -> Role | None:
     """The role that the settings give to a name in the header; None if they refuse it."""
-    told = settings.NSQADMIN
-    if name in told.admin_user:
+    nsqadmin = settings.NSQADMIN
+    if name in nsqadmin.admin_user:
         return Role.ADMIN
-    if name in told.operator_user:
+    if name in nsqadmin.operator_user:
         return Role.OPERATOR
-    return None if told.header_role == "none" else Role(told.header_role)
+    return None if nsqadmin.header_role == "none" else Role(nsqadmin.header_role)
 
 
 def usable(name: str) -> bool:

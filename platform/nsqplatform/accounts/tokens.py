@@ -73,11 +73,11 @@ def user_of_token(secret: str) -> User:
 
 def owners_role(user: User) -> Role:
     """The stored role, or the role that the settings give to this name for sign-in by header, if that is higher."""
-    told = settings.NSQADMIN
-    if told.believes_header:
-        if user.username in told.admin_user:
+    nsqadmin = settings.NSQADMIN
+    if nsqadmin.believes_header:
+        if user.username in nsqadmin.admin_user:
             return Role.ADMIN
-        if user.username in told.operator_user:
+        if user.username in nsqadmin.operator_user:
             return higher(Role(user.role), Role.OPERATOR)
     return Role(user.role)
 

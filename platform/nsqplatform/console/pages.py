@@ -44,9 +44,9 @@ def below_base(shell: str, base: str) -> str:
     """Insert the base path into the web app: in the paths of its assets and in a meta tag."""
     if not base:
         return shell
-    told = f'<meta name="base-path" content="{escape(base)}" />'
+    meta = f'<meta name="base-path" content="{escape(base)}" />'
     shell = shell.replace('"/static/', f'"{escape(base)}/static/')
-    return shell.replace("<head>", f"<head>\n    {told}", 1)
+    return shell.replace("<head>", f"<head>\n    {meta}", 1)
 
 
 @require_safe

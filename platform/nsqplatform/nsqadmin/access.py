@@ -102,10 +102,10 @@ def signed_in(scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None
 
 def script(client: str) -> User | None:
     """The account for a request without sign-in, if the settings permit it."""
-    told = settings.NSQADMIN
-    if told.script_role == "none" or not within(client, told.script_networks):
+    nsqadmin = settings.NSQADMIN
+    if nsqadmin.script_role == "none" or not within(client, nsqadmin.script_networks):
         return None
-    user = User(username=SCRIPT, role=Role(told.script_role))
+    user = User(username=SCRIPT, role=Role(nsqadmin.script_role))
     user.via = SCRIPT
     return user
 

@@ -115,16 +115,16 @@ class SnapshotAnswers:
 def state_of(kept: Text, changed: Text, lookupd: Text) -> State | None:
     if kept is None:
         return None
-    told = json.loads(kept)
+    stored = json.loads(kept)
     in_force = store.lookupd_in_force(lookupd)
-    answered = [address for address, error in told["registries"].items() if error is None]
+    answered = [address for address, error in stored["registries"].items() if error is None]
     asked_all = sorted(answered) == sorted(in_force) and bool(in_force or settings.NSQD_HTTP_ADDRESSES)
     return State(
-        version=told["version"],
-        taken_at=told["taken_at"],
-        topics=told["topics"],
-        all_up=told["all_up"],
-        sound=changed is None and asked_all and told["has_all"],
+        version=stored["version"],
+        taken_at=stored["taken_at"],
+        topics=stored["topics"],
+        all_up=stored["all_up"],
+        sound=changed is None and asked_all and stored["has_all"],
         by_registries=bool(in_force),
     )
 

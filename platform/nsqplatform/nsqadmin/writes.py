@@ -64,7 +64,7 @@ class Writes:
         except NotInCluster as error:
             raise HTTPError(404, f"{error.what.upper()}_NOT_FOUND") from None
         notify(self.origin, "tombstone_topic_producer", topic, node=name)
-        return told(entry)
+        return response_of(entry)
 
     async def _act(self, action: Action, topic: str, channel: str | None) -> dict[str, Any]:
         if not is_valid_name(topic):  # it cannot exist; nodes would return errors
@@ -80,7 +80,7 @@ class Writes:
         except ClusterUnreachable as error:
             raise HTTPError(502, f"UPSTREAM_ERROR: failed to query any {error.target}: {error}") from None
         notify_all(self.origin, action, topic, channel)
-        return told(entry)
+        return response_of(entry)
 
     @property
     def _address(self) -> str:
@@ -95,7 +95,7 @@ class AllFailed(Exception):
         self.body = body
 
 
-def told(entry: AuditEntry) -> dict[str, Any]:
+def response_of(entry: AuditEntry) -> dict[str, Any]:
     """nsqadmin's ``message``, and the outcome on each node. Raises AllFailed."""
     results: Sequence[Result] = entry.results
     failures = [f"{each['target']} {each['node']}: {each['detail']}" for each in results if each["outcome"] != "done"]

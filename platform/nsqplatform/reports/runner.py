@@ -132,7 +132,7 @@ End = Callable[[ReportRun], None]
 def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
     """Watch the process until it ends or must be stopped, and return the function that ends the run."""
     deadline = time.monotonic() + time_limit.total_seconds()
-    told_at, told = time.monotonic(), process.told
+    saved_at, output_lines = time.monotonic(), process.output_lines
     earlier = earlier_run(ReportRun.objects.get(pk=run_id))
     while not process.is_over(within=SAVE_EVERY_S):
         moment = time.monotonic()
@@ -147,8 +147,8 @@ def _watch(run_id: int, process: JobProcess, time_limit: timedelta) -> End:
             return lambda run: run.fail(
                 error=f"the run took longer than its limit of {time_limit.total_seconds():g} s", at=now()
             )
-        if process.told != told or moment - told_at > HEARTBEAT_S:
-            told_at, told = moment, process.told
+        if process.output_lines != output_lines or moment - saved_at > HEARTBEAT_S:
+            saved_at, output_lines = moment, process.output_lines
             with changing(run_id) as run:
                 if not run.cancel_requested:  # "cancelling" stays on the page until the end
                     run.advance(progress=process.progress, stage=process.stage, log_tail=process.log_tail(), at=now())
@@ -194,7 +194,7 @@ class JobProcess:
         self.progress, self.stage = 0.0, ""
         self.rows: int | None = None
         self.error: str | None = None
-        self.told = 0
+        self.output_lines = 0
         self._log: deque[str] = deque(maxlen=400)
         # Below the results, so that the files of a killed job are found and removed.
         scratch = Path(f"{result_folder(run.pk)}.scratch")
@@ -263,7 +263,7 @@ class JobProcess:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError):
                 self._log.append(line)
-            self.told += 1
+            self.output_lines += 1
 
     def _take(self, event: dict[str, Any]) -> None:
         match event["event"]:
@@ -277,7 +277,7 @@ class JobProcess:
     def _read_log(self, stream: IO[str]) -> None:
         for line in stream:
             self._log.append(line)
-            self.told += 1
+            self.output_lines += 1
 
 
 def _environment(scratch: Path) -> dict[str, str]:

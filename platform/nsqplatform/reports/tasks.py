@@ -31,8 +31,8 @@ app.conf.beat_schedule = {
     "reports: drop results that were kept long enough": {"task": "reports.drop_expired_results", "schedule": 3600.0},
 }
 REPORTS_QUEUE = settings.CELERY_TASK_ROUTES["reports.run_report"]["queue"]
-LOOK_EVERY_S = 5.0
-WAITING_MOST = 10
+ABANDONED_CHECK_S = 5.0
+MAX_WAITING = 10
 """Maximum number of waiting runs of a schedule; a further due time is skipped."""
 
 
@@ -79,7 +79,7 @@ def _reason_to_skip(report: Report, unfinished: int, asked_at: float | None) -> 
         return "it waited for the dispatcher, and a later run replaces it"
     if report.overlap == Report.Overlap.SKIP and unfinished:
         return "the previous run had not finished"
-    return f"{unfinished} runs were waiting" if unfinished > WAITING_MOST else ""
+    return f"{unfinished} runs were waiting" if unfinished > MAX_WAITING else ""
 
 
 def run_of(report: Report, *, requested_by: str) -> ReportRun:
@@ -106,9 +106,9 @@ def run_over(run: ReportRun) -> None:
         again.save()
         announce(again)
         run_report.apply_async((again.pk,), eta=again.not_before)
-    elif wants_word(report, run):
+    elif notifies_of(report, run):
         for way in notice.ways(report):
-            tell.delay(run.pk, way)
+            notify.delay(run.pk, way)
     start_next(report.pk)
 
 
@@ -119,18 +119,18 @@ def start_next(report_id: int) -> None:
         run_report.delay(waiting.pk)
 
 
-def wants_word(report: Report, run: ReportRun) -> bool:
+def notifies_of(report: Report, run: ReportRun) -> bool:
     """Whether the schedule notifies of the end of this run; it never does of a cancelled one."""
-    told = {
+    states = {
         Report.NotifyOn.NEVER: (),
         Report.NotifyOn.FAILURE: (ReportRun.State.FAILED,),
         Report.NotifyOn.COMPLETION: (ReportRun.State.FAILED, ReportRun.State.SUCCEEDED),
     }
-    return run.state in told[Report.NotifyOn(report.notify_on)]
+    return run.state in states[Report.NotifyOn(report.notify_on)]
 
 
-@shared_task(name="reports.tell", autoretry_for=(Undelivered,), retry_backoff=5, max_retries=5)
-def tell(run_id: int, way: notice.Way) -> None:
+@shared_task(name="reports.notify", autoretry_for=(Undelivered,), retry_backoff=5, max_retries=5)
+def notify(run_id: int, way: notice.Way) -> None:
     """Send a notification of a run's end, with retries for some minutes."""
     run = ReportRun.objects.select_related("report").filter(pk=run_id).first()
     if run is not None and run.report is not None:
@@ -152,7 +152,7 @@ def close_abandoned() -> None:
 
 
 @worker_ready.connect
-def look_after_the_dead(sender: Any, **_: Any) -> None:
+def recover_runs(sender: Any, **_: Any) -> None:
     """When a worker starts, close abandoned runs, and queue again the queued runs, of which the queue may have lost
     some."""
     if REPORTS_QUEUE not in sender.app.amqp.queues.consume_from:
@@ -164,23 +164,23 @@ def look_after_the_dead(sender: Any, **_: Any) -> None:
 
 
 @beat_init.connect
-def watch_the_workers(**_: Any) -> None:
+def start_closing_abandoned(**_: Any) -> None:
     """Beat itself closes runs whose worker has died: a task would wait for that worker."""
-    Thread(target=_look_for_the_dead, name="abandoned runs", daemon=True).start()
+    Thread(target=_close_abandoned_repeatedly, name="abandoned runs", daemon=True).start()
 
 
-def _look_for_the_dead() -> None:
+def _close_abandoned_repeatedly() -> None:
     while True:
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(ABANDONED_CHECK_S)
         try:
             close_abandoned()
         except Exception:  # the database or Redis is down; the next attempt follows
-            logger.exception("could not look for abandoned runs")
+            logger.exception("cannot check for abandoned runs")
         finally:
             connection.close()
 
 
 @worker_shutting_down.connect
-def let_go(**_: Any) -> None:
-    """End the runs of a worker that has been told to stop; otherwise it would wait for their end."""
+def stop_runs(**_: Any) -> None:
+    """End the runs of a worker that is shutting down; otherwise it would wait for their end."""
     runner.stopping.set()

@@ -61,7 +61,7 @@ class Reading:
     def own_percentiles_ms(self) -> Floats:
         """For each channel without a histogram, the percentiles that the node reports, at each of QUANTILES; NaN for
         none."""
-        told: Floats = np.full((len(self.held), len(QUANTILES)), np.nan)
+        percentiles: Floats = np.full((len(self.held), len(QUANTILES)), np.nan)
         places, quantiles, values = [], [], []
         for place, channel in enumerate(self.held):
             latency = channel.e2e_processing_latency
@@ -72,8 +72,8 @@ class Reading:
                     values.append(each.value)
         for number, quantile in enumerate(QUANTILES):
             which = np.array(quantiles) == quantile
-            told[np.array(places, np.int64)[which], number] = np.array(values)[which] / 1e6
-        return told
+            percentiles[np.array(places, np.int64)[which], number] = np.array(values)[which] / 1e6
+        return percentiles
 
     def clients_of(self, topic: str, channel: str) -> Sequence[ClientStats]:
         place = self.channels.places.get((topic, channel))

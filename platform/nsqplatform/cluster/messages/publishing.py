@@ -194,9 +194,9 @@ async def _publish_to(
     stored = [answer for answer in answers if isinstance(answer, bytes)]
     failure = next((answer for answer in answers if isinstance(answer, RequestFailed)), None)
     size = sum(map(len, stored))
-    told = f"{len(stored):,} message{'' if len(stored) == 1 else 's'}, {size:,} bytes"
+    summary = f"{len(stored):,} message{'' if len(stored) == 1 else 's'}, {size:,} bytes"
     if failure is None:
-        return Published(node=node, target="nsqd", outcome="done", detail=told, count=len(stored), size=size)
+        return Published(node=node, target="nsqd", outcome="done", detail=summary, count=len(stored), size=size)
     code = failure.message if isinstance(failure, Refused) else ""
     never_sent = isinstance(failure, NotReached)
     if code in WORDS and not stored:
@@ -206,7 +206,7 @@ async def _publish_to(
         node=node,
         target="nsqd",
         outcome="unreachable" if never_sent and not stored else "failed",
-        detail=f"{why} ({told} of {len(bodies):,} stored)" if stored else why,
+        detail=f"{why} ({summary} of {len(bodies):,} stored)" if stored else why,
         count=len(stored),
         size=size,
     )

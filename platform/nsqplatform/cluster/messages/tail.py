@@ -71,14 +71,14 @@ class Viewer:
     skipped: int = 0
     waiting: deque[TailedMessage] = field(default_factory=deque)
 
-    def offer(self, text: str, told: TailedMessage) -> None:
+    def offer(self, text: str, shown: TailedMessage) -> None:
         """Queue a message that matches, or count it as skipped. ``text`` is its body in lower case."""
         if not all(word in text for word in self.words):
             return
         if self.paused or len(self.waiting) >= SHOWN_AT_ONCE:
             self.skipped += 1
         else:
-            self.waiting.append(told)
+            self.waiting.append(shown)
 
     def taken(self) -> tuple[list[TailedMessage], int]:
         """The messages since the last call, and the number of skipped ones."""
@@ -144,7 +144,7 @@ class Tail:
                 turn_ends = time.monotonic() + TURN_S
 
     def _show(self, message: Message) -> None:
-        told = TailedMessage(
+        shown = TailedMessage(
             node=message.nsqd_address,
             id=message.id.decode("latin-1"),
             timestamp=message.timestamp // 1_000_000,
@@ -155,7 +155,7 @@ class Tail:
         )
         text = message.body.decode("utf-8", "replace").lower() if any(each.words for each in self.viewers) else ""
         for viewer in self.viewers:
-            viewer.offer(text, told)
+            viewer.offer(text, shown)
 
     async def _trim(self) -> None:
         """Empty the tail's channel if its backlog is larger than what can be shown."""

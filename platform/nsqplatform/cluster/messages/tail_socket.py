@@ -22,16 +22,16 @@ from nsqplatform.cluster.live.signed_in_socket import SignedInSocket
 from nsqplatform.cluster.messages.tail import TURN_S, Tail, Viewer, hub, uncovered
 from nsqwire.names import is_valid_name
 
-TOLD_EVERY_S = 1.0
+SEND_INTERVAL_S = 1.0
 """Interval of status messages to the browser, even without new messages."""
-LONGEST_FILTER = 200
+MAX_FILTER_LENGTH = 200
 
 
 class TailSocket(SignedInSocket):
     """One browser. ``tail`` is None before the browser starts one and after it stops it."""
 
     tail: Tail | None = None
-    telling: asyncio.Task[None] | None = None
+    sender: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         await self.accept()
@@ -84,7 +84,7 @@ class TailSocket(SignedInSocket):
             self._filter(message.get("filter"))
             self.tail = await hub.join(topic, self.viewer)
         except PermissionDenied as error:
-            await self._refuse_and_write_down(topic, str(error))
+            await self._refuse_and_audit(topic, str(error))
             return
         except (NotInCluster, ClusterUnreachable, ClientError) as error:
             await self.refuse(str(error))
@@ -93,9 +93,9 @@ class TailSocket(SignedInSocket):
             await self.refuse(f"Redis does not answer: {error}")
             return
         await self._send(type="started", topic=topic, channel=self.tail.channel)
-        self.telling = asyncio.create_task(self._tell(self.tail))
+        self.sender = asyncio.create_task(self._send_messages(self.tail))
 
-    async def _refuse_and_write_down(self, topic: str, detail: str) -> None:
+    async def _refuse_and_audit(self, topic: str, detail: str) -> None:
         await database_sync_to_async(audit.refused)(
             user=await self.user(),
             action="tail",
@@ -107,23 +107,23 @@ class TailSocket(SignedInSocket):
         await self.refuse(detail)
 
     def _filter(self, text: object) -> None:
-        self.viewer.words = tuple(text[:LONGEST_FILTER].lower().split()) if isinstance(text, str) else ()
+        self.viewer.words = tuple(text[:MAX_FILTER_LENGTH].lower().split()) if isinstance(text, str) else ()
 
     async def _stop(self) -> None:
-        if self.telling is not None:
-            self.telling.cancel()
-            self.telling = None
+        if self.sender is not None:
+            self.sender.cancel()
+            self.sender = None
         if self.tail is not None:
             tail, self.tail = self.tail, None
             await hub.leave(tail, self.viewer)
 
-    async def _tell(self, tail: Tail) -> None:
+    async def _send_messages(self, tail: Tail) -> None:
         """Send waiting messages repeatedly. A slow browser gets longer intervals and more skipped messages."""
-        told_at = 0.0
+        sent_at = 0.0
         while await self.signed_in_lately():
             messages, skipped = self.viewer.taken()
-            if messages or skipped or time.monotonic() - told_at > TOLD_EVERY_S:
-                told_at = time.monotonic()
+            if messages or skipped or time.monotonic() - sent_at > SEND_INTERVAL_S:
+                sent_at = time.monotonic()
                 await self._send(type="messages", messages=messages, skipped=skipped, nodes=tail.connections)
             await asyncio.sleep(TURN_S)
 

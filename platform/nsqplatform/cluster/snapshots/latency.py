@@ -138,17 +138,17 @@ class LatencyWindow:
         found[rows < 0] = np.nan
         return found
 
-    def _read_answer(self, node: _Node, told: Histograms, now: float) -> tuple[Ints, Ints]:
+    def _read_answer(self, node: _Node, reported: Histograms, now: float) -> tuple[Ints, Ints]:
         """Cells and counts of a response: the zeros of each channel, then each channel's buckets. Unchanged cells are
         the same object as before."""
-        counts = np.concatenate([told.zeros, told.counts])
-        if told.keys != node.keys:
-            self._follow(node, told.keys, now)
-        elif np.array_equal(told.offsets, node.offsets) and np.array_equal(told.lengths, node.lengths):
+        counts = np.concatenate([reported.zeros, reported.counts])
+        if reported.keys != node.keys:
+            self._follow(node, reported.keys, now)
+        elif np.array_equal(reported.offsets, node.offsets) and np.array_equal(reported.lengths, node.lengths):
             return node.cells, counts
-        node.offsets, node.lengths = told.offsets, told.lengths
-        bases = (node.rows << COLUMN_BITS) + told.offsets + 1 - (told.ends - told.lengths)
-        cells = np.repeat(bases, told.lengths) + np.arange(len(told.counts))
+        node.offsets, node.lengths = reported.offsets, reported.lengths
+        bases = (node.rows << COLUMN_BITS) + reported.offsets + 1 - (reported.ends - reported.lengths)
+        cells = np.repeat(bases, reported.lengths) + np.arange(len(reported.counts))
         return np.concatenate([node.rows << COLUMN_BITS, cells]), counts
 
     def _follow(self, node: _Node, keys: Sequence[Key], now: float) -> None:
