@@ -43,6 +43,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 262_144)
 
 
+@pytest.mark.timeout(180 + 2 * CASES)
 @pytest.mark.parametrize("where", ["log", "state", "index and log"])
 def test_any_damage_is_told_and_costs_what_it_hit(where: str, tmp_path: Path) -> None:
     """Losses are logged and counted, nothing altered is delivered, the rest comes and is finished, ids stay unique."""

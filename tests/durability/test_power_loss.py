@@ -34,6 +34,8 @@ SEED = int(os.environ.get("POWER_LOSS_SEED") or secrets.randbelow(10**9))
 AFTER = "after"
 """The channel that reads a topic whose channels were lost."""
 
+pytestmark = pytest.mark.timeout(180 + 2 * CASES)
+
 
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
