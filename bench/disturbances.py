@@ -22,7 +22,7 @@ HELD = 2500
 """Messages in flight with each consumer: the largest RDY that a broker allows by default."""
 UNKNOWN_FIN = b"FIN 0000000000000000\n"
 """A command that is answered with an error frame, by which time all commands before it have been processed."""
-LONGEST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 """After this time, the connections that sent the NOPs disconnect even if the NOPs have not been processed."""
 DEFER_MS = 3_600_000
 DEFERRALS_PER_BURST = 100
@@ -108,8 +108,8 @@ class Nops:
         self._packed = deflate.compress(b"NOP\n" * (nbytes // len(links) // 4)) + deflate.flush(zlib.Z_FULL_FLUSH)
 
     def send(self) -> None:
-        """Send all NOPs, wait until they are processed, at most LONGEST_SECONDS, and disconnect."""
-        end = time.perf_counter() + LONGEST_SECONDS
+        """Send all NOPs, wait until they are processed, at most MAX_SECONDS, and disconnect."""
+        end = time.perf_counter() + MAX_SECONDS
         for link in self._links:
             link.send_packed(self._packed)
             link.sendall(wire.pub(TOPIC, bytes(16)))

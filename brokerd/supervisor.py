@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 logger = logging.getLogger("brokerd")
 
 FIRST_DELAY_S = 0.1
-LONGEST_DELAY_S = 5.0
+MAX_DELAY_S = 5.0
 
 Work = Literal["delivery", "timer"]
 
@@ -64,7 +64,7 @@ class Supervisor:
         try:
             run(now)
         except Exception as error:
-            delay_s = min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S)
+            delay_s = min(FIRST_DELAY_S * 2**failures, MAX_DELAY_S)
             self._failing = {key: state for key, state in self._failing.items() if not key[0].gone}
             self._failing[channel, work] = failures + 1, now + delay_s
             self.failure_count += 1

@@ -13,7 +13,7 @@ from aionsq.tools.archive import Archive
 
 log = logging.getLogger(__name__)
 
-LONGEST_HELD = timedelta(minutes=5)
+MAX_HELD = timedelta(minutes=5)
 """Longest time between two syncs. nsqd redelivers a message after ``--max-msg-timeout`` (15 minutes) in any case."""
 
 
@@ -25,7 +25,7 @@ class Archiver:
         """Number of messages on disk and finished."""
         self._consumer = consumer
         self._archive = archive
-        self._sync_seconds = min(sync_interval, LONGEST_HELD).total_seconds()
+        self._sync_seconds = min(sync_interval, MAX_HELD).total_seconds()
         self._name = f"{consumer.topic}/{consumer.channel}"
         self._arrived: list[Message] = []
         self._unsynced: list[Message] = []

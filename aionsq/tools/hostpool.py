@@ -13,10 +13,10 @@ from itertools import accumulate
 from typing import Final, Protocol
 
 FIRST_RETRY_S: Final = 30.0
-LONGEST_RETRY_S: Final = 900.0
+MAX_RETRY_S: Final = 900.0
 
 FIRST_EPSILON: Final = 0.3
-LEAST_EPSILON: Final = 0.01
+MIN_EPSILON: Final = 0.01
 EPSILON_DECAY: Final = 0.90
 REMEMBERED_S: Final = 300.0
 BUCKETS: Final = 120
@@ -77,7 +77,7 @@ class _Host:
     def trying(self, now: float) -> None:
         """Called before the address is tried. If the address is dead, this doubles the wait before its next trial."""
         if self.dead:
-            self.retry_delay = min(self.retry_delay * 2, LONGEST_RETRY_S)
+            self.retry_delay = min(self.retry_delay * 2, MAX_RETRY_S)
             self.retry_at = now + self.retry_delay
 
 
@@ -143,7 +143,7 @@ class EpsilonGreedy(HostPool):
 
     def pick(self, now: float) -> str:
         if self._random() < self.epsilon:
-            self.epsilon = max(self.epsilon * EPSILON_DECAY, LEAST_EPSILON)
+            self.epsilon = max(self.epsilon * EPSILON_DECAY, MIN_EPSILON)
             return super().pick(now)
         known = [(host, mean) for host in self._hosts if host.may_be_tried(now) and (mean := _mean(host, now))]
         if not known:

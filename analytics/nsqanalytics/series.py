@@ -30,7 +30,7 @@ AGGREGATES: dict[str, Aggregate] = {
 """``mean`` is weighted by the observed time (``observed_s``), like the figures themselves."""
 STEPS_S = (300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 7 * 86_400, 28 * 86_400, 364 * 86_400)
 """Lengths of a point in seconds. Up to a day, each divides a UTC day."""
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     """
     if result.time is None:
         raise BadParameter("the rows of this result have no time", "figures")
-    if not 1 <= most <= MOST_POINTS:
-        raise BadParameter(f"{most} is not between 1 and {MOST_POINTS}", "points")
+    if not 1 <= most <= MAX_POINTS:
+        raise BadParameter(f"{most} is not between 1 and {MAX_POINTS}", "points")
     for figure in figures:
         if result.named("figures", figure) not in AGGREGATES:
             raise BadParameter(f"{figure!r} has no sum, mean or maximum over windows", "figures")

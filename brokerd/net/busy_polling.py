@@ -18,7 +18,7 @@ PROBE_EVERY: Final = 64
 """While polls find nothing, only one input in this many is followed by a poll."""
 MISS_COST: Final = 3
 """Number of successful polls that make up for one other."""
-MOST_CREDIT: Final = 8 * MISS_COST
+MAX_CREDIT: Final = 8 * MISS_COST
 
 
 class BusyPolling:
@@ -46,7 +46,7 @@ class BusyPolling:
         if self._source is not None:
             if self._deadline and source is self._source:
                 self._deadline = 0.0
-                self._credit = min(self._credit + 1, MOST_CREDIT)
+                self._credit = min(self._credit + 1, MAX_CREDIT)
             return
         if not self._credit:
             self._until_probe -= 1

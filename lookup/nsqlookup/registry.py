@@ -284,9 +284,9 @@ def _let_go(producer_sets: list[ProducerSet]) -> Iterator[ProducerSet]:
 
 def _in_order(producer_sets: Collection[ProducerSet]) -> list[ProducerSet]:
     """Sort by registration, so that logs can be compared, unless sorting would take long."""
-    if len(producer_sets) > _SORTED_MOST:
+    if len(producer_sets) > _MAX_SORTED:
         return list(producer_sets)
     return sorted(producer_sets, key=lambda producers: producers.registration)
 
 
-_SORTED_MOST: Final = 1000
+_MAX_SORTED: Final = 1000

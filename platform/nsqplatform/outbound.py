@@ -14,7 +14,7 @@ from django.core.mail import send_mail
 from nsqcluster.errors import reason_of
 
 TIMEOUT_S = 10.0
-SAID_MOST = 300
+MAX_RESPONSE_BYTES = 300
 """Bytes read of a webhook's error response."""
 
 
@@ -30,8 +30,8 @@ def post(url: str, *, text: str, fields: Mapping[str, Any]) -> None:
     try:
         with httpx.stream("POST", url, json={"text": _for_slack(text), **fields}, timeout=TIMEOUT_S) as response:
             if not response.is_success:
-                said = next(response.iter_bytes(SAID_MOST), b"").decode(errors="replace")
-                raise Undelivered(f"answers {response.status_code} {said}".strip())
+                response_text = next(response.iter_bytes(MAX_RESPONSE_BYTES), b"").decode(errors="replace")
+                raise Undelivered(f"answers {response.status_code} {response_text}".strip())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Undelivered(_reason(error)) from None
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aionsq.backoff import Backoff, Exponential, Outcome, State
 
-UNIT, MOST = timedelta(seconds=1), timedelta(seconds=20)
+UNIT, MAX = timedelta(seconds=1), timedelta(seconds=20)
 HIGHEST = 5
 """The first level whose wait, 32 s, is cut to the maximum."""
 
@@ -19,7 +19,7 @@ class BackoffModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.backoff = Backoff(Exponential(UNIT), MOST)
+        self.backoff = Backoff(Exponential(UNIT), MAX)
         self.level = 0
         self.testing = False
         self.trial: int | None = None
@@ -31,7 +31,7 @@ class BackoffModel(RuleBasedStateMachine):
             assert wait is None
             return
         self.level, self.testing = level, False
-        assert wait == (min(UNIT * 2**level, MOST) if level else None)
+        assert wait == (min(UNIT * 2**level, MAX) if level else None)
 
     @precondition(lambda self: self.level == 0)
     @rule(outcome=st.sampled_from(Outcome))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from brokerd.net.busy_polling import MOST_CREDIT, POLL_SECONDS, PROBE_EVERY, BusyPolling
+from brokerd.net.busy_polling import MAX_CREDIT, POLL_SECONDS, PROBE_EVERY, BusyPolling
 
 CLIENTS = [object() for _ in range(8)]
 
@@ -70,14 +70,14 @@ def test_the_loop_sleeps_soon_after_the_last_input(loop: Loop) -> None:
 def test_input_that_comes_too_late_for_a_poll_is_seldom_polled_for(loop: Loop, gap: float) -> None:
     """Polls that find nothing cost no more than one in 64 inputs."""
     loop.polls(1000, POLL_SECONDS / 2)
-    loop.polls(MOST_CREDIT, gap)
+    loop.polls(MAX_CREDIT, gap)
     assert loop.polls(10 * PROBE_EVERY, gap) == 10
 
 
 def test_the_loop_sleeps_between_the_inputs_of_many_clients(loop: Loop) -> None:
     """A poll that ends with another client's input is no success: such a broker would never sleep under load."""
     loop.polls(1000, POLL_SECONDS / 2)
-    loop.polls(MOST_CREDIT, POLL_SECONDS / 2, clients=8)
+    loop.polls(MAX_CREDIT, POLL_SECONDS / 2, clients=8)
     loop.is_awake_after(2 * POLL_SECONDS)
     assert loop.polls(8 * PROBE_EVERY, POLL_SECONDS / 2, clients=8) <= 4 * 8
 

@@ -1,7 +1,7 @@
 """The tests of what changed since ``main``: ``python -m tests.harness.changed`` prints their paths.
 
 A changed file below a folder of ``TESTS`` selects that folder's tests. A changed test file selects itself, a changed
-helper the tests of its folder. Test files that take longer than ``LONGEST_S`` are selected only if they changed
+helper the tests of its folder. Test files that take longer than ``MAX_S`` are selected only if they changed
 themselves; ``make test`` runs them.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.harness.scheduling import recorded_seconds
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_S = 10.0
+MAX_S = 10.0
 TESTS = {
     "nsqwire/": ("tests/nsqwire",),
     "nsqdaemon/": ("tests/nsqdaemon",),
@@ -58,7 +58,7 @@ def tests_of(changed: Iterable[str]) -> list[str]:
     seconds = recorded_seconds()
     for folder in folders - {"tests/harness", "tests"}:
         found = (str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("test_*.py"))
-        chosen.update(path for path in found if seconds.get(path, 0.0) <= LONGEST_S and "node_modules" not in path)
+        chosen.update(path for path in found if seconds.get(path, 0.0) <= MAX_S and "node_modules" not in path)
     return sorted(path for path in chosen if (ROOT / path).exists())
 
 

@@ -22,7 +22,7 @@ _SUMS = (
     *("in_count", "in_bytes", "out_count", "requeue_count", "timeout_count"),
 )
 BUCKET_S = 10
-MOST_RANGES = 100
+MAX_RANGES = 100
 """Largest number of ranges in a condition. With more, Spark generates a method that is too long for Java's compiler."""
 KEY = ("window_start", "node", "topic", "channel")
 
@@ -119,7 +119,7 @@ def taken_within(buckets: Iterable[int]) -> Column:
     read. Most of an archive is histograms, and a window needs only those of its last seconds.
     """
     within = []
-    for first, last in covering(buckets, MOST_RANGES):
+    for first, last in covering(buckets, MAX_RANGES):
         since, until = (datetime.fromtimestamp(n * BUCKET_S, UTC) for n in (first, last + 1))
         within.append((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
     return _any_of(within)

@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 REFUSED = "refused"
 REPEATED_WITHIN_S = 60
 """Equal refusals are recorded once in this time; each one is logged."""
-STRANGERS_WITHIN_S, STRANGERS_MOST = 60, 100
-"""At most STRANGERS_MOST refusals of unknown callers are recorded within STRANGERS_WITHIN_S, so that they do not fill
+ANONYMOUS_PERIOD_S, MAX_ANONYMOUS = 60, 100
+"""At most MAX_ANONYMOUS refusals of unknown callers are recorded within ANONYMOUS_PERIOD_S, so that they do not fill
 the database."""
 PURGED_EVERY_S = 3600
 BODY_LOOKED_AT = 64 * 1024
@@ -93,7 +93,9 @@ def refused(
     if user is None and not attempted:
         return
     try:
-        if repeated(f"{user and user.username}\n{remote_address}\n{action}\n{subject}\n{topic}", stranger=user is None):
+        if repeated(
+            f"{user and user.username}\n{remote_address}\n{action}\n{subject}\n{topic}", anonymous=user is None
+        ):
             return
         record(
             user=user,
@@ -109,14 +111,14 @@ def refused(
         logger.error("a refusal could not be recorded in the audit trail", extra={"error": str(error)})
 
 
-def repeated(what: str, *, stranger: bool) -> bool:
+def repeated(what: str, *, anonymous: bool) -> bool:
     """Count a refusal. Return whether it is not to be recorded: an equal one was recorded within REPEATED_WITHIN_S, or
     the limit for unknown callers is reached."""
     if not cache.add(f"refused:{hash_of(what)}", 1, timeout=REPEATED_WITHIN_S):
         return True
-    if not stranger:
+    if not anonymous:
         return False
-    return increment("refused-strangers", expires_s=STRANGERS_WITHIN_S) > STRANGERS_MOST
+    return increment("refused-anonymous", expires_s=ANONYMOUS_PERIOD_S) > MAX_ANONYMOUS
 
 
 def hash_of(text: str) -> str:

@@ -15,7 +15,7 @@ from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.services import INVITATION_LIFETIME, create_account, one_time_link
 from nsqplatform.accounts.sessions import end_sessions
 
-PATTERNS_MOST = 50
+MAX_PATTERNS = 50
 _pattern = re.compile(r"[.a-zA-Z0-9_\-#*?\[\]!]{1,64}")
 
 
@@ -26,8 +26,8 @@ def is_pattern(text: str) -> bool:
 
 def checked_patterns(patterns: Sequence[str]) -> list[str]:
     """The globs in order, without duplicates. Raises ValidationError naming one that can match no topic."""
-    if len(patterns) > PATTERNS_MOST:
-        raise ValidationError({"topic_patterns": f"at most {PATTERNS_MOST}"})
+    if len(patterns) > MAX_PATTERNS:
+        raise ValidationError({"topic_patterns": f"at most {MAX_PATTERNS}"})
     for pattern in patterns:
         if not is_pattern(pattern):
             raise ValidationError({"topic_patterns": f"{pattern!r} is no glob of topic names, such as orders.*"})

@@ -17,7 +17,7 @@ from nsqplatform.accounts.roles import Role, higher, lower
 PREFIX = "nsq_"
 """Prefix of tokens, by which scanners for leaked secrets recognise them."""
 USE_NOTED_EVERY = timedelta(minutes=1)
-MOST = 50
+MAX_TOKENS = 50
 """Maximum number of tokens of an account."""
 
 
@@ -31,7 +31,8 @@ def create_token(
     """Create a token and return it; it cannot be read again. ``role`` None: its owner's current role.
 
     An existing token of the same name is replaced if ``replace``. Raises ValidationError for a name that is empty, too
-    long or (unless ``replace``) taken, a role above the owner's, a time in the past, or if the account has MOST tokens.
+    long or (unless ``replace``) taken, a role above the owner's, a time in the past, or if the account has
+    MAX_TOKENS tokens.
     """
     role = Role(user.role) if role is None else role
     if higher(role, Role(user.role)) != Role(user.role):
@@ -45,8 +46,8 @@ def create_token(
         with transaction.atomic():
             if replace:
                 ApiToken.objects.filter(user=user, name=token.name).delete()
-            if user.api_tokens.count() >= MOST:
-                raise ValidationError(f"an account has at most {MOST} tokens: revoke one first")
+            if user.api_tokens.count() >= MAX_TOKENS:
+                raise ValidationError(f"an account has at most {MAX_TOKENS} tokens: revoke one first")
             token.save()
     except IntegrityError:
         raise ValidationError({"name": f"there is a token {token.name!r} already"}) from None

@@ -40,7 +40,7 @@ SWEPT_EVERY_S = 3600.0
 AWAY_S = 10.0
 """If this much time passes without a snapshot, another collector may have run meanwhile."""
 DELIVERED_AT_ONCE = 4
-LONGEST_WAIT_S = 300.0
+MAX_BACKOFF_S = 300.0
 """Longest time between two attempts to deliver to a failing notifier."""
 
 T = TypeVar("T")
@@ -250,7 +250,7 @@ class Alerting:
             if not failures:
                 logger.warning("notifications cannot be delivered", extra={"notifier": name, "error": error})
             self._failures[number] = failures + 1
-            self._not_before[number] = time.monotonic() + min(2.0**failures, LONGEST_WAIT_S)
+            self._not_before[number] = time.monotonic() + min(2.0**failures, MAX_BACKOFF_S)
         elif failures:
             logger.info("notifications are delivered again", extra={"notifier": name})
             del self._failures[number]

@@ -16,7 +16,7 @@ ScopeName = Literal["channel", "topic", "node", "archive"]
 SeverityName = Literal["warning", "critical"]
 Comparison = Literal["above", "below"]
 AlertState = Literal["firing", "resolved"]
-LONGEST_S = 7 * 86_400
+MAX_DURATION_S = 7 * 86_400
 LATEST_MS = 253_402_300_799_000
 
 
@@ -57,12 +57,17 @@ class RuleIn(_Closed):
     node_pattern: Line = Field(
         "*", min_length=1, max_length=300, description="a glob, matched with a node's id and hostname"
     )
-    hold_s: int = Field(60, ge=0, le=LONGEST_S, description="time beyond the threshold after which the alert fires")
+    hold_s: int = Field(
+        60, ge=0, le=MAX_DURATION_S, description="time beyond the threshold after which the alert fires"
+    )
     resolve_after_s: int = Field(
-        30, ge=0, le=LONGEST_S, description="time within the threshold after which it is resolved"
+        30, ge=0, le=MAX_DURATION_S, description="time within the threshold after which it is resolved"
     )
     repeat_s: int | None = Field(
-        None, ge=60, le=LONGEST_S, description="interval of repeated notifications until it is acknowledged; null: none"
+        None,
+        ge=60,
+        le=MAX_DURATION_S,
+        description="interval of repeated notifications until it is acknowledged; null: none",
     )
     notifiers: Names = Field([], description="names of notifiers; empty: shown on the page only")
 

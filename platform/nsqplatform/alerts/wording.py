@@ -12,7 +12,7 @@ from nsqplatform.alerts.schemas import alert_detail
 from nsqplatform.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
-NAMED_MOST = 20
+MAX_NAMED = 20
 """Maximum number of alerts listed in one message; the others are counted."""
 RESOLUTIONS: dict[str, str] = {
     Alert.Resolution.CLEARED: "",
@@ -35,7 +35,7 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
     ordered = sorted(alerts, key=lambda alert: (alert.severity != "critical", alert.rule_name, alert.subject))
     first, more = ordered[0], len(ordered) - 1
     title = f"[{first.severity}] {event}: {first.rule_name}: {first.subject}{f' and {more} more' if more else ''}"
-    named = ordered[:NAMED_MOST]
+    named = ordered[:MAX_NAMED]
     lines = [line_of(alert) for alert in named]
     if len(ordered) > len(named):
         lines.append(f"… and {len(ordered) - len(named)} more")

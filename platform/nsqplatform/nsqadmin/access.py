@@ -31,7 +31,7 @@ from nsqplatform.accounts.tokens import TokenRefused, user_of_token
 
 REMEMBERED_S = 1.0
 """Time for which the account of some credentials is cached."""
-REMEMBERED_MOST = 1024
+MAX_REMEMBERED = 1024
 
 SCRIPT = "script"
 """The user in audit entries of requests without sign-in."""
@@ -72,7 +72,7 @@ class Access:
         now = time.monotonic()
         found = self._known.get(key)
         if found is None or now - found[0] > REMEMBERED_S:
-            if len(self._known) >= REMEMBERED_MOST:
+            if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
             found = self._known[key] = (now, await sync_to_async(signed_in)(scope, headers))
         return found[1]

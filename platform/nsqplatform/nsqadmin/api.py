@@ -25,7 +25,7 @@ from nsqplatform.nsqadmin.snapshot_answers import SnapshotAnswers
 from nsqplatform.nsqadmin.writes import AllFailed, Writes
 
 Body = dict[str, Any]
-BODY_MOST = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 
 
 class ScopedRequest(Request):

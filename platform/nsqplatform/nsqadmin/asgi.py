@@ -17,7 +17,7 @@ from django.conf import settings
 from nsqdaemon.http import Response, error_response
 from nsqplatform.accounts import audit
 from nsqplatform.nsqadmin.access import client_of
-from nsqplatform.nsqadmin.api import BODY_MOST, Endpoints, ScopedRequest
+from nsqplatform.nsqadmin.api import MAX_BODY_BYTES, Endpoints, ScopedRequest
 from nsqwire.addresses import address_text
 
 Scope = dict[str, Any]
@@ -116,7 +116,7 @@ async def read_body(request: ScopedRequest, receive: Receive) -> None:
             return
         more = message.get("more_body", False)
         size += len(message.get("body", b""))
-        if size > BODY_MOST:
+        if size > MAX_BODY_BYTES:
             request.oversized = True
             pieces.clear()
         else:

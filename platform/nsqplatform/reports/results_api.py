@@ -16,7 +16,7 @@ from ninja.errors import HttpError
 
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.results import Selection
-from nsqanalytics.series import MOST_POINTS, calendar, groups, series
+from nsqanalytics.series import MAX_POINTS, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import selectors
@@ -67,7 +67,7 @@ def result_series(
     run_id: int,
     rows: Query[RowsIn],
     figures: str = Query(..., max_length=1000, description="names of columns, separated by commas"),
-    points: int = Query(1000, ge=1, le=MOST_POINTS, description="at most so many"),
+    points: int = Query(1000, ge=1, le=MAX_POINTS, description="at most so many"),
 ) -> dict[str, Any]:
     """Figures over time, of all the rows that match, for a chart; neighbouring windows share a point if need be."""
     with _refusals():

@@ -18,12 +18,12 @@ from nsqplatform.accounts.models import User
 
 logger = logging.getLogger(__name__)
 
-WAITING_MOST = 1000
+MAX_WAITING = 1000
 """Maximum number of queued notifications; further ones are dropped and logged."""
 PATIENCE_S = 5.0
 
 _sender = ThreadPoolExecutor(1, thread_name_prefix="notification")
-_room = threading.BoundedSemaphore(WAITING_MOST)
+_room = threading.BoundedSemaphore(MAX_WAITING)
 
 
 class Origin:

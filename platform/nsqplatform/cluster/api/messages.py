@@ -22,7 +22,7 @@ class PublishIn(Schema):
     node: str | None = Field(None, max_length=300, description="a node's id; null for any")
     format: publishing.Format = Field("text", description="format of the bodies; json is validated and sent unchanged")
     defer_ms: int = Field(0, ge=0, le=2_592_000_000, description="to be delivered so much later; nodes set the limit")
-    bodies: list[str] = Field(min_length=1, max_length=publishing.MOST)
+    bodies: list[str] = Field(min_length=1, max_length=publishing.MAX_MESSAGES)
 
 
 class PublishOut(Schema):

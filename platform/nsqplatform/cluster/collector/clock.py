@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LONGEST_LEAD_S = 3600.0
+MAX_LEAD_S = 3600.0
 """If the machine's clock is set back by more than this, it was wrong before, and this clock follows it at once."""
 CATCHING_UP = 0.5
 """Speed of this clock while the machine's is behind it."""
@@ -26,12 +26,12 @@ class Clock:
         """Unix seconds."""
         wall, monotonic = self._wall(), self._monotonic()
         slowed = self._last + CATCHING_UP * (monotonic - self._read_at)
-        self._last = max(wall, slowed) if slowed - wall <= LONGEST_LEAD_S else wall
+        self._last = max(wall, slowed) if slowed - wall <= MAX_LEAD_S else wall
         self._read_at = monotonic
         return self._last
 
     def not_before(self, moment: float) -> None:
         """Continue from ``moment``, in unix seconds, a time that another collector has returned. A moment that is far
         ahead of the machine's clock is ignored."""
-        if self._last < moment <= self._wall() + LONGEST_LEAD_S:
+        if self._last < moment <= self._wall() + MAX_LEAD_S:
             self._last, self._read_at = moment, self._monotonic()

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 RECONNECT = 1012
 """Close code for a browser that cannot be served: it reconnects and begins with a whole snapshot."""
-LONGEST_NAME = 300
+MAX_NAME_LENGTH = 300
 """Maximum length of a topic's name or a node's id, in characters."""
 
 
@@ -138,7 +138,7 @@ class ClusterSocket(SignedInSocket):
     async def _set_view(self, subscription: Subscription, topic: object, node: object) -> None:
         """Restrict this browser to one topic or one node, or send it everything."""
         named = [name for name in (topic, node) if name is not None]
-        if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in named):
+        if len(named) > 1 or not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH for name in named):
             await self.refuse("view takes the name of a topic, or the id of a node, or neither")
             return
         subscribers.leave(subscription, subscription.view.group)

@@ -34,8 +34,8 @@ Format = Literal["text", "json", "base64"]
 
 LARGEST_BYTES = 5 * 1024 * 1024
 """Limit of all messages of one request; the default of nsqd's --max-body-size."""
-MOST = 10_000
-MOST_DEFERRED = 100
+MAX_MESSAGES = 10_000
+MAX_DEFERRED = 100
 """NSQ publishes deferred messages one by one."""
 AT_ONCE = 8
 
@@ -123,8 +123,8 @@ def publish(
     """
     require(user, Permission.PUBLISH, topic=topic)
     bodies = bodies_of(texts, given)
-    if defer_ms and len(bodies) > MOST_DEFERRED:
-        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MOST_DEFERRED} can be deferred at once")
+    if defer_ms and len(bodies) > MAX_DEFERRED:
+        raise CannotPublish("bodies", f"{len(bodies):,} messages; at most {MAX_DEFERRED} can be deferred at once")
     done = async_to_sync(_publish)(selectors.cluster(), selectors.nodes_down(), topic, bodies, defer_ms, node)
     services.record_action(
         user=user,

@@ -17,11 +17,11 @@ import psutil
 READY_POLL_SECONDS = 0.2
 SLOW_START_SECONDS = 30.0
 FIRST_BACKOFF_SECONDS = 0.5
-LONGEST_BACKOFF_SECONDS = 30.0
+MAX_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 30.0
 """After a process was ready for this long, its next restart has the shortest delay."""
 LAST_WORDS_SECONDS = 1.0
-LONGEST_LINE = 64 * 1024
+MAX_LINE_BYTES = 64 * 1024
 """Output without a newline is split into lines of this many bytes."""
 
 
@@ -137,7 +137,7 @@ class Child:
                 backoff = FIRST_BACKOFF_SECONDS
             self._state("restarting", f"{ending}; starts again in {backoff:g} s")
             await asyncio.sleep(backoff)
-            backoff = min(2 * backoff, LONGEST_BACKOFF_SECONDS)
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         parent, sigterm = os.getpid(), int(signal.SIGTERM)
@@ -186,11 +186,11 @@ class Child:
         """Pass the process's output on line by line, until the process closes it."""
         assert process.stdout is not None
         pending = b""
-        while chunk := await process.stdout.read(LONGEST_LINE):
+        while chunk := await process.stdout.read(MAX_LINE_BYTES):
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 self._listener.log(self.service.name, line.decode(errors="replace").rstrip())
-            if len(pending) >= LONGEST_LINE:
+            if len(pending) >= MAX_LINE_BYTES:
                 self._listener.log(self.service.name, pending.decode(errors="replace"))
                 pending = b""
         if pending:
