@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from brokerd.kernel import pack_lines, scan_messages
-from nsqdaemon.http import Answer, HTTPError, Later, Request, error_response, refusal, text_response
+from nsqdaemon.http import Answer, HTTPError, PendingResponse, Request, error_response, refusal, text_response
 from nsqwire.errors import PublishFailed
 from nsqwire.names import is_valid_name
 from nsqwire.scan import COMPLETE
@@ -36,7 +36,7 @@ class Gathered(NamedTuple):
     """Messages for one topic, the shared response of their requests, and the first request."""
 
     bodies: list[bytes]
-    answer: Later
+    answer: PendingResponse
     request: Request
 
 
@@ -72,7 +72,7 @@ class Publishing:
             return self._gather(request, topic.name)
         return self._kept()
 
-    def _gather(self, request: Request, topic: str) -> Later:
+    def _gather(self, request: Request, topic: str) -> PendingResponse:
         """Publish the message together with those of other requests for the topic in this turn of the event loop.
 
         All these requests are answered together. A batch costs the log little more than one message.
@@ -81,7 +81,7 @@ class Publishing:
         if gathered is None:
             if not self._gathered:
                 self._call_soon(self._publish_gathered)
-            gathered = self._gathered[topic] = Gathered([], Later(), request)
+            gathered = self._gathered[topic] = Gathered([], PendingResponse(), request)
         gathered.bodies.append(request.body)
         return gathered.answer
 
@@ -92,23 +92,23 @@ class Publishing:
                 # The topic is looked up again, because it may have been deleted since.
                 self._made(name).publish(bodies)
             except Exception as error:
-                answer.give(refusal(request, error))
+                answer.resolve(refusal(request, error))
             else:
-                self._give_once_kept(answer)
+                self._resolve_once_stored(answer)
 
     def _kept(self) -> Answer:
         """The response OK for the messages just published, at once or after a sync."""
         if self._syncer is None:
             return OK
-        answer = Later()
-        self._give_once_kept(answer)
+        answer = PendingResponse()
+        self._resolve_once_stored(answer)
         return answer
 
-    def _give_once_kept(self, answer: Later) -> None:
+    def _resolve_once_stored(self, answer: PendingResponse) -> None:
         if self._syncer is None:
-            answer.give(OK)
+            answer.resolve(OK)
         else:
-            self._syncer.when_synced(lambda error: answer.give(OK if error is None else EXITING))
+            self._syncer.when_synced(lambda error: answer.resolve(OK if error is None else EXITING))
 
     def mpub(self, request: Request) -> Answer:
         """``/mpub``: the body has several messages, as lines, or with ``binary`` as the body of an MPUB."""

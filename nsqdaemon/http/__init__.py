@@ -12,7 +12,7 @@ both on an asyncio transport. Handlers are plain functions, Request -> Response:
 from nsqdaemon.http.connection import Connection, Limits
 from nsqdaemon.http.messages import (
     HTTPError,
-    Later,
+    PendingResponse,
     Request,
     Response,
     Stream,
@@ -30,8 +30,8 @@ __all__ = [
     "HTTPError",
     "HTTPServer",
     "Handler",
-    "Later",
     "Limits",
+    "PendingResponse",
     "Request",
     "Response",
     "Router",

@@ -196,7 +196,7 @@ class Connection:
         )
 
     @property
-    def owes(self) -> bool:
+    def has_unanswered(self) -> bool:
         """Whether a received request is not answered yet."""
         return self._answering is not None or bool(self._requests) or self._failure is not None
 

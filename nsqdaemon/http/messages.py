@@ -187,7 +187,7 @@ class Stream(Response):
         self.protocol = protocol
 
 
-class Later:
+class PendingResponse:
     """A response that is not known yet, with callbacks that wait for it.
 
     Cheaper than a future, because the callbacks are called directly and not by the event loop.
@@ -202,7 +202,7 @@ class Later:
         """Call ``call`` with the response once it is known."""
         self._waiting.append(call)
 
-    def give(self, response: Response) -> None:
+    def resolve(self, response: Response) -> None:
         """Pass the response to all callbacks; to be called once. A callback that raises does not affect the others."""
         for call in self._waiting:
             try:

@@ -21,7 +21,7 @@ from nsqdaemon.http.messages import (
     NSQ_HEADER,
     TEXT_HEADER,
     HTTPError,
-    Later,
+    PendingResponse,
     Request,
     Response,
     error_response,
@@ -30,7 +30,7 @@ from nsqwire.errors import REPLIES, NSQError
 
 log = logging.getLogger(__name__)
 
-Answer = Response | Later | Awaitable[Response]
+Answer = Response | PendingResponse | Awaitable[Response]
 Handler = Callable[[Request], Answer]
 
 _INTERNAL_ERROR: Final = error_response(500, "INTERNAL_ERROR")
@@ -70,10 +70,11 @@ class Router:
         quiet: bool = False,
         max_body_size: int | None = None,
     ) -> None:
-        """Register a handler. It returns the response, a Later or an awaitable, and may raise HTTPError or an NSQError
-        that has an HTTP reply; other exceptions are logged and answered with 500 INTERNAL_ERROR.
+        """Register a handler. It returns the response, a PendingResponse or an awaitable.
 
-        A request with a Content-Length above ``max_body_size`` gets 413 with ``too_big`` at once."""
+        It may raise HTTPError, or an NSQError that has an HTTP reply; other exceptions are logged and answered with 500
+        INTERNAL_ERROR. A request with a Content-Length above ``max_body_size`` gets 413 with ``too_big`` at once.
+        """
         prefix = path.partition(":")[0]
         segments = path.count(":")
         table = self._open.setdefault(segments, {}) if segments else self._exact
@@ -112,7 +113,7 @@ class Router:
             answer = route.handler(request)
         except Exception as error:
             return refusal(request, error)
-        return answer if isinstance(answer, (Response, Later)) else _awaited(request, answer)
+        return answer if isinstance(answer, (Response, PendingResponse)) else _awaited(request, answer)
 
     def _find_slowly(self, request: Request) -> dict[str, Route] | Response:
         """The routes of a path that is not in the table exactly as sent."""

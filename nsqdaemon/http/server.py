@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 
 from nsqdaemon.http.connection import BodyLimit, Connection, Limits
 from nsqdaemon.http.heads import PlainHead, plain_head
-from nsqdaemon.http.messages import Later, Request, Response
+from nsqdaemon.http.messages import PendingResponse, Request, Response
 from nsqdaemon.http.router import Answer
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
 from nsqwire.addresses import address_text
@@ -165,7 +165,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # A client may shut down its side and still wait for responses.
-        if self._connection.owes and self._linger is None:
+        if self._connection.has_unanswered and self._linger is None:
             self._finishing = True
             return True
         return False
@@ -193,7 +193,7 @@ class HTTPProtocol(asyncio.Protocol):
     def finish(self) -> None:
         """Close as soon as all received requests are answered."""
         self._finishing = True
-        if not self._connection.owes:
+        if not self._connection.has_unanswered:
             self._transport.close()
 
     def abort(self) -> None:
@@ -282,11 +282,11 @@ class HTTPProtocol(asyncio.Protocol):
             answer = server.answer(request)
             if not isinstance(answer, Response):
                 self._pending, self._pending_since = request, started
-                if isinstance(answer, Later):
-                    answer.then(self._settle)
+                if isinstance(answer, PendingResponse):
+                    answer.then(self._respond_pending)
                 else:
                     self._future = asyncio.ensure_future(answer)
-                    self._future.add_done_callback(self._settle_future)
+                    self._future.add_done_callback(self._respond_from_future)
                 break
             self._respond(answer, request, started)
             unsent += answer.size
@@ -294,7 +294,11 @@ class HTTPProtocol(asyncio.Protocol):
                 self._send()  # may call pause_writing
                 unsent = 0
             unchecked -= 1
-            if (not unchecked or len(request.body) > _LARGE_BODY_BYTES) and slices is not None and connection.owes:
+            if (
+                (not unchecked or len(request.body) > _LARGE_BODY_BYTES)
+                and slices is not None
+                and connection.has_unanswered
+            ):
                 unchecked = _CHECKED_REQUESTS
                 if not deadline:
                     deadline = slices.deadline()
@@ -302,21 +306,21 @@ class HTTPProtocol(asyncio.Protocol):
                     self._go_on_later(slices)
         if connection.has_output:
             self._send()
-        if connection.closed or (self._finishing and not connection.owes):
+        if connection.closed or (self._finishing and not connection.has_unanswered):
             self._close_gently()
         elif self._write_paused or self._read_paused or connection.full:
             self._adjust_reading()
 
-    def _settle_future(self, future: asyncio.Future[Response]) -> None:
+    def _respond_from_future(self, future: asyncio.Future[Response]) -> None:
         self._future = None
-        self._settle(future.result())
+        self._respond_pending(future.result())
 
-    def _settle(self, response: Response) -> None:
+    def _respond_pending(self, response: Response) -> None:
         request, self._pending = self._pending, None
         if self._lost or request is None:
             return
         self._respond(response, request, self._pending_since)
-        if self._finishing or self._read_paused or self._connection.owes or self._connection.closed:
+        if self._finishing or self._read_paused or self._connection.has_unanswered or self._connection.closed:
             self._answer_requests()
         else:
             self._send()
