@@ -53,9 +53,9 @@ def jobs(request: HttpRequest) -> dict[str, Any]:
 
 
 @router.get("schedules", auth=needs(Permission.VIEW), response={200: SchedulesOut, **REFUSALS})
-def schedules(request: HttpRequest) -> dict[str, Any]:
+def schedules(request: HttpRequest) -> SchedulesOut:
     """All scheduled reports."""
-    return {"schedules": [_schedule_out(report, request) for report in selectors.schedules()]}
+    return SchedulesOut(schedules=[_schedule_out(report, request) for report in selectors.schedules()])
 
 
 @router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
@@ -66,7 +66,7 @@ def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
 
 
 @router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
-def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> dict[str, Any]:
+def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> ScheduleOut:
     """Change the given values."""
     values = body.dict(exclude_unset=True)
     report = services.change_schedule(
@@ -90,18 +90,18 @@ def run_schedule(request: HttpRequest, schedule_id: int) -> Status:
 
 
 @router.get("schedules/preview", auth=needs(Permission.VIEW), response={200: NextRunsOut, **REFUSALS})
-def preview(request: HttpRequest, when: Query[WhenIn]) -> dict[str, Any]:
+def preview(request: HttpRequest, when: Query[WhenIn]) -> NextRunsOut:
     """The next five times at which a schedule would run, in order."""
     check(**when.dict())
     due = next_runs(Report(**when.dict()), count=5)
-    return {"next_runs": [unix_ms(at) for at in due]}
+    return NextRunsOut(next_runs=[unix_ms(at) for at in due])
 
 
 def remote_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
 
 
-def _schedule_out(report: Report, request: HttpRequest) -> dict[str, Any]:
+def _schedule_out(report: Report, request: HttpRequest) -> ScheduleOut:
     return schedule_detail(report, secrets=caller(request).may(Permission.SCHEDULE))
 
 
@@ -113,10 +113,10 @@ def runs(
     job: str | None = Query(None, max_length=100),
     state: RunState | None = None,
     schedule: int | None = None,
-) -> dict[str, Any]:
+) -> RunsOut:
     """Runs, newest first; ``before`` is the id of the last one already seen."""
     found = selectors.runs(limit=limit, before=before, job=job, state=state, schedule_id=schedule)
-    return {"runs": [run_detail(run) for run in found]}
+    return RunsOut(runs=[run_detail(run) for run in found])
 
 
 @router.post("runs", auth=needs(Permission.REPORT), response={201: RunOut, **REFUSALS})
@@ -127,7 +127,7 @@ def create_run(request: HttpRequest, body: RunIn) -> Status:
 
 
 @router.get("runs/{int:run_id}", auth=needs(Permission.VIEW), response={200: RunOut, **REFUSALS})
-def run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+def run(request: HttpRequest, run_id: int) -> RunOut:
     """One run, with the end of its log."""
     return run_detail(selectors.run(run_id))
 
@@ -135,7 +135,7 @@ def run(request: HttpRequest, run_id: int) -> dict[str, Any]:
 @router.post(
     "runs/{int:run_id}/cancel", auth=needs(Permission.REPORT), response={200: RunOut, 409: Message, **REFUSALS}
 )
-def cancel_run(request: HttpRequest, run_id: int) -> dict[str, Any]:
+def cancel_run(request: HttpRequest, run_id: int) -> RunOut:
     """Cancel a run. A running one is ``cancelling`` in the response and ``cancelled`` soon after."""
     try:
         return run_detail(

@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def announce(run: ReportRun) -> None:
-    """Send RUN to every browser. If Redis cannot be reached, that is logged, and the run continues."""
+    """Send the run to every browser. If Redis cannot be reached, that is logged, and the run continues."""
     try:
-        broadcast(CLUSTER, {"type": "run", "run": run_detail(run)})
+        broadcast(CLUSTER, {"type": "run", "run": run_detail(run).model_dump()})
     except (RedisError, OSError) as error:
         logger.warning("cannot announce a run's progress", extra={"run": run.pk, "error": str(error)})

@@ -16,12 +16,21 @@ from ninja.errors import HttpError
 
 from nsqanalytics.parameters import BadParameter
 from nsqanalytics.results import Selection
-from nsqanalytics.series import MAX_POINTS, calendar, groups, series
+from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.reports import selectors
 from nsqplatform.reports.api import REFUSALS
-from nsqplatform.reports.schemas import CalendarOut, GroupsOut, ObjectiveName, ResultPage, RowsIn, SeriesOut
+from nsqplatform.reports.schemas import (
+    CalendarDay,
+    CalendarOut,
+    GroupOut,
+    GroupsOut,
+    ObjectiveName,
+    ResultPage,
+    RowsIn,
+    SeriesOut,
+)
 from nsqplatform.reports.selectors import NoResult
 
 router = Router(tags=["reports"])
@@ -54,11 +63,11 @@ def result(
 
 
 @router.get("runs/{int:run_id}/result/groups", auth=needs(Permission.VIEW), response={200: GroupsOut, **REFUSALS})
-def result_groups(request: HttpRequest, run_id: int) -> dict[str, Any]:
+def result_groups(request: HttpRequest, run_id: int) -> GroupsOut:
     """The topics and channels in the result."""
     with _refusals():
         found = groups(selectors.result(run_id))
-    return {"groups": [{"topic": topic, "channel": channel} for topic, channel in found]}
+    return GroupsOut(groups=[GroupOut(topic=topic, channel=channel) for topic, channel in found])
 
 
 @router.get("runs/{int:run_id}/result/series", auth=needs(Permission.VIEW), response={200: SeriesOut, **REFUSALS})
@@ -68,19 +77,19 @@ def result_series(
     rows: Query[RowsIn],
     figures: str = Query(..., max_length=1000, description="names of columns, separated by commas"),
     points: int = Query(1000, ge=1, le=MAX_POINTS, description="at most so many"),
-) -> dict[str, Any]:
+) -> Series:
     """Figures over time, of all the rows that match, for a chart; neighbouring windows share a point if need be."""
     with _refusals():
         found = series(selectors.result(run_id), _selection(rows), figures.split(","), points)
-    return dataclasses.asdict(found)
+    return found
 
 
 @router.get("runs/{int:run_id}/result/calendar", auth=needs(Permission.VIEW), response={200: CalendarOut, **REFUSALS})
-def result_calendar(request: HttpRequest, run_id: int, rows: Query[RowsIn], objective: ObjectiveName) -> dict[str, Any]:
+def result_calendar(request: HttpRequest, run_id: int, rows: Query[RowsIn], objective: ObjectiveName) -> CalendarOut:
     """For each UTC day, how much of the objective was met, over all matching topics and channels."""
     with _refusals():
         days = calendar(selectors.result(run_id), objective, _selection(rows))
-    return {"days": [{"at": at, "held": held, "total": total} for at, held, total in days]}
+    return CalendarOut(days=[CalendarDay(at=at, held=held, total=total) for at, held, total in days])
 
 
 def _selection(rows: RowsIn) -> Selection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, overload
 from urllib.parse import urlsplit
 
 from ninja import Schema
@@ -245,20 +245,29 @@ _SCHEDULE = (
 _SCHEDULE_TIMES = ("last_run_at", "last_skipped_at")
 
 
-def run_detail(run: ReportRun) -> dict[str, Any]:
-    """RUN, as in the API and the websocket's messages."""
+def run_detail(run: ReportRun) -> RunOut:
+    """A run, as in the API and the websocket's messages."""
     times = {name: unix_ms(getattr(run, name)) for name in _RUN_TIMES}
-    return {name: getattr(run, name) for name in _RUN} | times | {"schedule_id": run.report_id}
+    values = {name: getattr(run, name) for name in _RUN} | times | {"schedule_id": run.report_id}
+    return RunOut.model_validate(values)
 
 
-def schedule_detail(report: Report, *, secrets: bool) -> dict[str, Any]:
-    """SCHEDULE, as in the API. A webhook's URL often contains a key: without ``secrets``, only its host is shown."""
+def schedule_detail(report: Report, *, secrets: bool) -> ScheduleOut:
+    """A schedule, as in the API. A webhook's URL often contains a key: without ``secrets``, only its host is shown."""
     detail = {name: getattr(report, name) for name in _SCHEDULE}
     if report.notify_webhook and not secrets:
         detail["notify_webhook"] = f"{urlsplit(report.notify_webhook).hostname}/…"
     due = next_runs(report, count=1)[0] if report.enabled else None
     times = {name: unix_ms(getattr(report, name)) for name in _SCHEDULE_TIMES}
-    return detail | times | {"next_run_at": unix_ms(due)}
+    return ScheduleOut.model_validate(detail | times | {"next_run_at": unix_ms(due)})
+
+
+@overload
+def unix_ms(at: datetime) -> int: ...
+
+
+@overload
+def unix_ms(at: None) -> None: ...
 
 
 def unix_ms(at: datetime | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     findings = list(examine())
     if options.json:
-        print(json.dumps([finding.as_json() for finding in findings], indent=2))
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         show(findings)
     return int(any(finding.state == "missing" for finding in findings))
