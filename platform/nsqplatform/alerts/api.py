@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
@@ -13,6 +13,7 @@ from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from nsqplatform.accounts.auth import caller, needs
+from nsqplatform.accounts.models import User
 from nsqplatform.accounts.roles import Permission, allows
 from nsqplatform.accounts.schemas import InvalidRequest, Line, Message
 from nsqplatform.alerts import live, selectors, services
@@ -177,7 +178,7 @@ def create_rule(request: HttpRequest, body: RuleIn) -> Status[RuleOut]:
 @router.get("rules/suggested", auth=needs(Permission.VIEW), response={200: SuggestedOut, **REFUSALS})
 def suggested(request: HttpRequest) -> SuggestedOut:
     """Suggested rules: bodies for ``POST alerts/rules``."""
-    return SuggestedOut(rules=[RuleValues(**RuleIn(**each).dict()) for each in SUGGESTED])
+    return SuggestedOut(rules=[RuleValues(**RuleIn.model_validate(each).dict()) for each in SUGGESTED])
 
 
 @router.post("rules/preview", auth=needs(Permission.ALERT), response={200: PreviewOut, 503: Message, **REFUSALS})
@@ -292,6 +293,12 @@ def _silence(silence: Silence, firing: list[Alert]) -> SilenceOut:
     return silence_detail(silence, active=silence.ends_at > now, covered=covered)
 
 
-def _by(request: HttpRequest) -> dict[str, Any]:
+class Caller(TypedDict):
     """The caller and the remote address, as keyword arguments of the services."""
+
+    by: User
+    remote_address: str
+
+
+def _by(request: HttpRequest) -> Caller:
     return {"by": caller(request), "remote_address": request.META.get("REMOTE_ADDR", "")}

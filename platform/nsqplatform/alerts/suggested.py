@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, NotRequired, TypedDict
 
-SUGGESTED: tuple[dict[str, Any], ...] = (
+from nsqplatform.alerts.catalogue import Scope
+
+
+class SuggestedRule(TypedDict):
+    """The values of a RuleIn that differ from its defaults."""
+
+    name: str
+    description: str
+    severity: NotRequired[Literal["critical"]]
+    scope: Scope
+    metric: str
+    comparison: NotRequired[Literal["below"]]
+    threshold: NotRequired[float]
+    hold_s: int
+
+
+SUGGESTED: tuple[SuggestedRule, ...] = (
     {
         "name": "Node missing",
         "description": "The broker does not answer. Its messages are on its disk; restart it there.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from nsqplatform.alerts.models import Alert
 from nsqplatform.alerts.schemas import alert_detail
@@ -21,13 +21,21 @@ RESOLUTIONS: dict[str, str] = {
 }
 
 
+class Fields(TypedDict):
+    """A notification for programs. ``alerts`` are AlertOut, as JSON, at most MAX_NAMED of ``total``."""
+
+    event: Event
+    total: int
+    alerts: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Message:
     """A notification. ``title`` is one line; ``text`` is for people; ``fields`` are JSON for programs."""
 
     title: str
     text: str
-    fields: dict[str, Any]
+    fields: Fields
 
 
 def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
