@@ -69,11 +69,15 @@ class HTTPClient:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Translate the failures of a request to HTTPFailed, whose URL has no query."""
     try:
         yield
     except RequestFailed as error:
-        url = error.url.partition("?")[0]
-        if isinstance(error, Refused):
-            raise HTTPFailed(url, error.status, error.message) from error
-        raise HTTPFailed(url, 200 if isinstance(error, Malformed) else None, error.reason) from error
+        raise http_failed(error) from error
+
+
+def http_failed(error: RequestFailed) -> HTTPFailed:
+    """Translate the failure of a request. The URL of the result has no query."""
+    url = error.url.partition("?")[0]
+    if isinstance(error, Refused):
+        return HTTPFailed(url, error.status, error.message)
+    return HTTPFailed(url, 200 if isinstance(error, Malformed) else None, error.reason)

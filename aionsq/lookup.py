@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from operator import attrgetter
+from typing import Any
 
 from aionsq.errors import HTTPFailed
-from aionsq.http import DEFAULT_TIMEOUT, HTTPClient
-from nsqcluster import Producer
+from aionsq.http import DEFAULT_TIMEOUT, HTTPClient, http_failed
+from nsqcluster import Producer, reads
 from nsqcluster.addresses import base_url, host_port
-from nsqcluster.producers import ChannelNames, TopicNames
+from nsqcluster.discovery import names_of, nodes_of
 from nsqcluster.producers import Producers as Listed
-
-T = TypeVar("T")
+from nsqcluster.reads import Answers
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Lookup(HTTPClient):
         """``addresses`` are ``host:port`` or URLs. Raises ValueError for an invalid address, and if there is none."""
         if not addresses:
             raise ValueError("no nsqlookupd address")
-        self._urls = [base_url(address) for address in addresses]
+        self._urls = list(dict.fromkeys(map(base_url, addresses)))
         super().__init__(timeout, connect_timeout, headers)
 
     def add(self, address: str) -> None:
@@ -91,38 +90,31 @@ class Lookup(HTTPClient):
 
     async def producers(self, topic: str) -> Producers:
         """Return the nsqds that have the topic. For a topic that no nsqlookupd knows the result is empty."""
-        return self._merged(await self._ask("/lookup", Listed, {"topic": topic}))
+        return _producers(await reads.lookups(self._client, self._urls, topic))
 
     async def nodes(self) -> Producers:
         """Return all nsqds, with their topics."""
-        return self._merged(await self._ask("/nodes", Listed, {}))
+        return _producers(await reads.registered_nodes(self._client, self._urls))
 
     async def topics(self) -> Names:
         """Return all topics."""
-        found, errors = await self._ask("/topics", TopicNames, {})
-        return Names(tuple(sorted({name for answer in found for name in answer.names})), errors)
+        answers = await reads.registered_topics(self._client, self._urls)
+        return Names(tuple(names_of(answers.found)), _errors(answers))
 
     async def channels(self, topic: str) -> Names:
         """Return the topic's channels."""
-        found, errors = await self._ask("/channels", ChannelNames, {"topic": topic})
-        return Names(tuple(sorted({name for answer in found for name in answer.names})), errors)
+        answers = await reads.registered_channels(self._client, self._urls, topic)
+        return Names(tuple(names_of(answers.found)), _errors(answers))
 
-    @staticmethod
-    def _merged(answers: tuple[list[Listed], tuple[HTTPFailed, ...]]) -> Producers:
-        found, errors = answers
-        return Producers(_each_once(_info(each) for answer in found for each in answer.producers), errors)
 
-    async def _ask(self, path: str, type: type[T], params: Mapping[str, str]) -> tuple[list[T], tuple[HTTPFailed, ...]]:
-        """Return the responses and the errors. The 404 of an nsqlookupd that does not know the topic is in neither."""
-        answers = await asyncio.gather(*(self._ask_one(url, path, type, params) for url in self._urls))
-        found = [answer for answer in answers if answer is not None and not isinstance(answer, HTTPFailed)]
-        return found, tuple(answer for answer in answers if isinstance(answer, HTTPFailed))
+def _producers(answers: Answers[Listed]) -> Producers:
+    # An nsqd whose HTTP port is disabled has the HTTP port 0, so the TCP address identifies it.
+    nodes = nodes_of(answers.found, key=attrgetter("tcp_address"))
+    return Producers(tuple(_info(node.producer) for _, node in sorted(nodes.items())), _errors(answers))
 
-    async def _ask_one(self, url: str, path: str, type: type[T], params: Mapping[str, str]) -> T | HTTPFailed | None:
-        try:
-            return await self._get(url, path, type, params)
-        except HTTPFailed as error:
-            return None if error.status == 404 and error.reason == "TOPIC_NOT_FOUND" else error
+
+def _errors(answers: Answers[Any]) -> tuple[HTTPFailed, ...]:
+    return tuple(map(http_failed, answers.errors.values()))
 
 
 def _info(producer: Producer) -> ProducerInfo:
@@ -134,10 +126,3 @@ def _info(producer: Producer) -> ProducerInfo:
         version=producer.version,
         topics=tuple(producer.topics),
     )
-
-
-def _each_once(producers: Iterable[ProducerInfo]) -> tuple[ProducerInfo, ...]:
-    by_address: dict[str, ProducerInfo] = {}
-    for each in producers:
-        by_address.setdefault(each.tcp_address, each)
-    return tuple(by_address[address] for address in sorted(by_address))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TypeVar
 
 from nsqcluster import reads
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.errors import Refused, RequestFailed
-from nsqcluster.producers import NodeInfo, Producer, Producers
+from nsqcluster.producers import ChannelNames, NodeInfo, Producer, Producers, TopicNames
 from nsqcluster.reads import Answers
 from nsqcluster.stats import NodeStats
 
@@ -57,19 +58,30 @@ class Node:
         return {topic for _, each in self.listings for topic, is_set in each.tombstones.items() if is_set}
 
 
-def nodes_of(answers: Mapping[str, Producers], address: Callable[[str], str] = str) -> dict[str, Node]:
-    """Merge registries' responses to ``/nodes`` or ``/lookup``: each node once, by id, in the order of the responses.
+def nodes_of(
+    answers: Mapping[str, Producers],
+    address: Callable[[str], str] = str,
+    *,
+    key: Callable[[Producer], str] = attrgetter("http_address"),
+) -> dict[str, Node]:
+    """Merge registries' responses to ``/nodes`` or ``/lookup``: each node once, in the order of the responses.
 
-    ``address`` returns the address of a node's HTTP port by its id.
+    The first response that lists a node describes it. ``address`` returns the address of a node's HTTP port by its id.
+    ``key`` distinguishes the nodes, by default by their ids.
     """
     nodes: dict[str, Node] = {}
     for registry, answer in answers.items():
         for producer in answer.producers:
-            name = producer.http_address
+            name = key(producer)
             if name not in nodes:
-                nodes[name] = Node(producer=producer, address=address(name))
+                nodes[name] = Node(producer=producer, address=address(producer.http_address))
             nodes[name].listings.append((registry, producer))
     return nodes
+
+
+def names_of(answers: Mapping[str, TopicNames] | Mapping[str, ChannelNames]) -> list[str]:
+    """Merge registries' responses to ``/topics`` or ``/channels``: each name once, sorted."""
+    return sorted({name for answer in answers.values() for name in answer.names})
 
 
 class Discovery:
@@ -90,7 +102,7 @@ class Discovery:
         """Return the names of all topics, sorted."""
         if self.cluster.lookupd:
             registered = self._some("nsqlookupd", await reads.registered_topics(self.client, self.cluster.lookupd))
-            return sorted({name for answer in registered.values() for name in answer.names})
+            return names_of(registered)
         stats = self._some("nsqd", await self._given_stats())
         return sorted({topic.topic_name for answer in stats.values() for topic in answer.topics})
 

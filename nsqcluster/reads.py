@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from nsqcluster.client import Client
-from nsqcluster.errors import RequestFailed
+from nsqcluster.errors import Refused, RequestFailed
 from nsqcluster.producers import ChannelNames, NodeInfo, Producers, TopicNames
 from nsqcluster.stats import NodeStats
 
@@ -22,22 +22,28 @@ class Answers(Generic[T]):
     found: dict[str, T] = field(default_factory=dict)
     failures: dict[str, RequestFailed] = field(default_factory=dict)
 
+    @property
+    def errors(self) -> dict[str, RequestFailed]:
+        """The failures without those of servers that answered and do not have the topic or channel."""
+        return {
+            name: error
+            for name, error in self.failures.items()
+            if not (isinstance(error, Refused) and error.is_unknown_name)
+        }
+
 
 async def gather(requests: Mapping[str, Awaitable[T]]) -> Answers[T]:
     """Run all requests at once. RequestFailed is not raised, but is among the failures."""
 
-    async def one(request: Awaitable[T]) -> T | RequestFailed:
-        try:
-            return await request
-        except RequestFailed as error:
-            return error
-
     answers: Answers[T] = Answers()
-    for name, answer in zip(requests, await asyncio.gather(*map(one, requests.values())), strict=True):
-        if isinstance(answer, RequestFailed):
-            answers.failures[name] = answer
+    results = await asyncio.gather(*requests.values(), return_exceptions=True)
+    for name, result in zip(requests, results, strict=True):
+        if isinstance(result, RequestFailed):
+            answers.failures[name] = result
+        elif isinstance(result, BaseException):
+            raise result
         else:
-            answers.found[name] = answer
+            answers.found[name] = result
     return answers
 
 

@@ -15,6 +15,7 @@ from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster, Target
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import Refused, detail_of
+from nsqcluster.listing import topics_without_nodes
 from nsqcluster.producers import NodeInfo, Producer, Producers, TopicNames
 from nsqcluster.reads import Answers
 from nsqcluster.rows import ChannelRow, NodeRow, TopicRow, channel_rows, node_row, topic_rows
@@ -144,8 +145,7 @@ def _topics_without_nodes(
         if topic:
             yield registry, topic
         elif registry in topics.found:
-            produced = {name for producer in answer.producers for name in producer.topics}
-            yield from ((registry, name) for name in topics.found[registry].names if name not in produced)
+            yield from ((registry, name) for name in topics_without_nodes(answer, topics.found[registry]))
 
 
 async def _read_channels(client: Client, found: Survey, registry: str, topic: str) -> None:

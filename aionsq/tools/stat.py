@@ -19,7 +19,7 @@ from aionsq.tools.process import Run, Tool
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.addresses import base_url
 from nsqcluster.discovery import nodes_of
-from nsqcluster.errors import Refused, detail_of
+from nsqcluster.errors import detail_of
 from nsqdaemon.node_tls import NodeTLSSettings
 from nsqdaemon.settings import setting
 
@@ -191,12 +191,7 @@ class Watch:
         if self._flags.nsqd_http_address:
             return self._flags.nsqd_http_address
         answers = await reads.lookups(self._client, self._lookupds, self._flags.topic)
-        unanswered = {
-            name: error
-            for name, error in answers.failures.items()
-            if not (isinstance(error, Refused) and error.is_unknown_name)
-        }
-        errors.update({name: _line(error) for name, error in unanswered.items()})
+        errors.update({name: _line(error) for name, error in answers.errors.items()})
         return [*nodes_of(answers.found)]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bench.ports import free_port
-from nsqcluster import Client, Interrupted, Malformed, NodeStats, NotReached, Refused, TimedOut
+from nsqcluster import Client, Interrupted, Malformed, NodeStats, NotReached, Refused, TimedOut, reads
 from nsqcluster.addresses import base_url
 from nsqcluster.producers import TopicNames
 
@@ -160,3 +162,18 @@ async def test_the_previous_process_is_kept_undecoded(
     async with Client() as client:
         stats = await client.get(await serve(answering(200, body)), "/stats", NodeStats)
     assert bytes(stats.previous_boot) == previous
+
+
+async def test_a_read_that_is_cancelled_at_once_leaves_nothing_behind() -> None:
+    """Its requests have not started; none is reported as never awaited."""
+    async with Client() as client:
+        with warnings.catch_warnings(record=True) as reported:
+            warnings.simplefilter("always")
+            read = asyncio.create_task(reads.lookups(client, ["127.0.0.1:1"], "orders"))
+            await asyncio.sleep(0)
+            read.cancel()
+            await asyncio.wait([read])
+            assert read.cancelled()
+            del read
+            gc.collect()
+    assert [str(each.message) for each in reported] == []

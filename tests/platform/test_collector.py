@@ -13,6 +13,7 @@ import pyarrow.dataset
 import pytest
 
 from tests.harness.waiting import wait_until
+from tests.platform.go_nsq import GoRegistry
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the collector writes from a thread of its own
 
@@ -171,6 +172,22 @@ def test_the_nodes_of_a_dead_registry_stay_in_the_snapshot(go_cluster, collect, 
     wait_until(lambda: row(picture(), "topics", name="orders", depth=2), "orders' new depth")
     assert row(picture(), "nodes", id=alpha.address, state="up")
     go_cluster.registry.start()
+
+
+def test_a_registry_that_answers_describes_a_node_in_place_of_a_dead_one(go_cluster, collect, picture, settings):
+    """The last answer of a dead registry does not replace what another registry answers now."""
+    alpha = go_cluster.nodes[0]
+    second = GoRegistry(go_cluster.nodes)
+    try:
+        settings.NSQLOOKUPD_HTTP_ADDRESSES = (second.address, go_cluster.registry.address)
+        collect()
+        wait_until(lambda: row(picture(), "nodes", id=alpha.address), "alpha")
+        go_cluster.registry.stop()
+        alpha.hostname = "renamed"
+        wait_until(lambda: row(picture(), "nodes", id=alpha.address, hostname="renamed"), "the new host name")
+    finally:
+        second.stop()
+        go_cluster.registry.start()
 
 
 def test_versions_go_on_after_a_restart(go_cluster, collect, picture):

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsqcluster import Client, Producer, RequestFailed, reads
-from nsqcluster.producers import ChannelNames, Producers, TopicNames
+from nsqcluster import Client, RequestFailed, reads
+from nsqcluster.discovery import nodes_of
+from nsqcluster.listing import Listing, idle_topics, read_listing
 from nsqplatform.cluster.collector.node import Node, node_of
 
 logger = logging.getLogger(__name__)
@@ -23,9 +24,7 @@ class Registry:
     """The last answer of a registry. It is kept while the registry does not answer; ``error`` then has the reason."""
 
     address: str
-    producers: Sequence[Producer] = ()
-    topics: dict[str, list[str]] = field(default_factory=dict)
-    """The channels of topics without a node. The channels of other topics come from their nodes."""
+    listing: Listing = field(default_factory=Listing)
     error: str | None = "has not been queried yet"
     answers: bool | None = None
     """Whether it answered the last query; None before the first."""
@@ -50,11 +49,7 @@ class Directory:
     @property
     def registered(self) -> dict[str, list[str]]:
         """Topics for which a registry lists no node, with the channels that it lists."""
-        merged: dict[str, set[str]] = {}
-        for registry in self.registries:
-            for topic, channels in registry.topics.items():
-                merged.setdefault(topic, set()).update(channels)
-        return {topic: sorted(channels) for topic, channels in merged.items()}
+        return idle_topics(registry.listing for registry in self.registries)
 
     def follow(self, lookupd: Sequence[str]) -> None:
         """Set the registries; known ones keep their last answers."""
@@ -72,27 +67,15 @@ class Directory:
             *(self._ask_registry(client, registry) for registry in self.registries),
             self._ask_nodes(client),
         )
-        for registry in self.registries:
-            for producer in registry.producers:
-                node = node_of(producer)
-                self._seen[node.id] = (now, node)
+        # The first listing describes a node, so the registries that answered come first.
+        by_answer = sorted(self.registries, key=lambda registry: not registry.answers)
+        for name, node in nodes_of({each.address: each.listing.nodes for each in by_answer}).items():
+            self._seen[name] = (now, node_of(node.producer))
         self._seen = {name: (at, node) for name, (at, node) in self._seen.items() if now - at <= FORGET_AFTER_S}
 
     async def _ask_registry(self, client: Client, registry: Registry) -> None:
-        address = registry.address
         try:
-            producers, topics = await asyncio.gather(
-                client.get(address, "/nodes", Producers, timeout_s=TIMEOUT_S),
-                client.get(address, "/topics", TopicNames, timeout_s=TIMEOUT_S),
-            )
-            produced = {topic for producer in producers.producers for topic in producer.topics}
-            idle = [topic for topic in topics.names if topic not in produced]
-            channels = await asyncio.gather(
-                *(
-                    client.get(address, "/channels", ChannelNames, {"topic": topic}, timeout_s=TIMEOUT_S)
-                    for topic in idle
-                )
-            )
+            listing = await read_listing(client, registry.address, TIMEOUT_S)
         except RequestFailed as error:
             reason = error.reason
             if registry.answers is not False:
@@ -104,8 +87,7 @@ class Directory:
             logger.info("registry answers again", extra={"registry": registry.address})
         registry.answers = True
         registry.error = None
-        registry.producers = producers.producers
-        registry.topics = {topic: found.names for topic, found in zip(idle, channels, strict=True)}
+        registry.listing = listing
 
     async def _ask_nodes(self, client: Client) -> None:
         """Read the configured nodes' names. A node that fails is polled by its address, and its row has the error."""

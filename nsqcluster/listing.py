@@ -1,0 +1,47 @@
+"""Listing: everything that one registry lists, and the merge of several registries' listings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from nsqcluster.client import Client
+from nsqcluster.producers import ChannelNames, Producers, TopicNames
+
+
+@dataclass(kw_only=True)
+class Listing:
+    """The nodes that a registry lists with their topics, and the channels of the topics for which it lists no node."""
+
+    nodes: Producers = field(default_factory=lambda: Producers(producers_or_null=None))
+    idle: dict[str, list[str]] = field(default_factory=dict)
+    """Topic without a node -> its channels. The channels of other topics come from their nodes."""
+
+
+async def read_listing(client: Client, registry: str, timeout_s: float | None = None) -> Listing:
+    """Read one registry. Raises RequestFailed if any of the requests fails."""
+    nodes, topics = await asyncio.gather(
+        client.get(registry, "/nodes", Producers, timeout_s=timeout_s),
+        client.get(registry, "/topics", TopicNames, timeout_s=timeout_s),
+    )
+    idle = topics_without_nodes(nodes, topics)
+    channels = await asyncio.gather(
+        *(client.get(registry, "/channels", ChannelNames, {"topic": topic}, timeout_s=timeout_s) for topic in idle)
+    )
+    return Listing(nodes=nodes, idle={topic: found.names for topic, found in zip(idle, channels, strict=True)})
+
+
+def topics_without_nodes(nodes: Producers, topics: TopicNames) -> list[str]:
+    """Return the topics of one registry for which it lists no node, given its ``/nodes`` and ``/topics``."""
+    produced = {topic for producer in nodes.producers for topic in producer.topics}
+    return [topic for topic in topics.names if topic not in produced]
+
+
+def idle_topics(listings: Iterable[Listing]) -> dict[str, list[str]]:
+    """Merge listings: the topics for which a registry lists no node, with their channels, sorted."""
+    merged: dict[str, set[str]] = {}
+    for listing in listings:
+        for topic, channels in listing.idle.items():
+            merged.setdefault(topic, set()).update(channels)
+    return {topic: sorted(channels) for topic, channels in merged.items()}
