@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
 import secrets
 import time
@@ -762,6 +763,9 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(Segment, "_mapped_again", DISK.unless_out_of_descriptors(Segment._mapped_again))
     monkeypatch.setattr(CommitIndex, "append", fused_commit_append(CommitIndex.append))
     monkeypatch.setattr(CommitIndex, "extend", fused_commit_extend(CommitIndex.extend))
+    # pytest would keep each log record, with it the traceback of its error, and with that the open files of a story.
+    monkeypatch.setattr(logging.getLogger("brokerd"), "propagate", False)
+    monkeypatch.setattr(logging.getLogger("brokerd"), "handlers", [logging.NullHandler()])
     print(f"BROKER_MODEL_SEED={SEED}")
     run_state_machine_as_test(
         seed(SEED)(lambda: BrokerMachine(lambda: tmp_path_factory.mktemp("data"), clock)),
