@@ -18,6 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.tokens import create_token
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.callers import CALLERS, Caller
 
@@ -118,7 +119,7 @@ def test_there_are_no_other_websockets():
 def opened(web) -> Callable[..., Any]:
     @contextmanager
     def open_socket(path: str, caller: Caller, **headers: str) -> Iterator[ClientConnection]:
-        origin = headers.pop("Origin", web.base)
+        origin = headers.pop("Origin", web.base).replace("PORT", str(web.port)) or None
         with connect(
             f"ws://127.0.0.1:{web.port}{path}",
             origin=origin,  # type: ignore[arg-type]
@@ -178,14 +179,43 @@ def test_messages_are_tailed_by_those_who_may_read_them(opened, callers, name):
 
 
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail", "/ws/nowhere"])
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil.example"])
-def test_another_sites_page_opens_no_websocket(opened, callers, path, origin):
-    """Its visitor is signed in here, and the trail says what was tried."""
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("http://evil.example", "http://evil.example:PORT", "null", "http://localhost.evil.example"),
+        *("http://127.0.0.1:1", "http://127.0.0.1", "https://127.0.0.1", "http://localhost:PORT"),
+    ],
+)
+def test_another_sites_page_opens_no_websocket(opened, callers, web, path, origin):
+    """Its visitor is signed in here, and the trail says what was tried. Another port of this host is another site."""
     with pytest.raises(InvalidStatus) as refused, opened(path, callers("admin"), Origin=origin):
         pass
     assert refused.value.response.status_code == 403
     entry = AuditEntry.objects.get(outcome="refused")
-    assert (entry.subject, entry.detail) == (f"websocket {path}", f"another site: {origin}")
+    tried = origin.replace("PORT", str(web.port))
+    assert (entry.subject, entry.detail) == (f"websocket {path}", f"another site: {tried}")
+
+
+@pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
+def test_a_request_without_an_origin_opens_a_websocket_only_with_a_token(opened, callers, account, path):
+    """A script sends none; a browser always does, and never a token by itself."""
+    with pytest.raises(InvalidStatus) as refused, opened(path, callers("admin"), Origin=""):
+        pass
+    assert refused.value.response.status_code == 403
+    token = create_token(user=account("viewer"), name="script")
+    with opened(path, callers("stranger"), Origin="", Authorization=f"Bearer {token}") as socket:
+        socket.send("nonsense")
+        assert "expected" in said(socket, "error")["message"]
+
+
+@pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
+def test_a_token_that_is_refused_opens_no_websocket_for_the_cookie_beside_it(opened, callers, path):
+    """The cookie may be another user's; the API refuses such a request too."""
+    with opened(path, callers("admin"), Authorization="Bearer nsq_unknown") as socket:
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(timeout=DEADLINE_S)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == SIGN_IN_FIRST
 
 
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])

@@ -54,6 +54,12 @@ def create_token(
     return secret
 
 
+def bearer_token(authorization: str) -> str | None:
+    """Return the token in an ``Authorization`` header; None for any other scheme."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
 def user_of_token(secret: str) -> User:
     """Return the token's account, with its role limited to the token's. Raises TokenRefused."""
     found = ApiToken.objects.select_related("user").filter(token_hash=hashed(secret)).first()

@@ -27,7 +27,7 @@ from nsqplatform.accounts.models import User
 from nsqplatform.accounts.networks import within
 from nsqplatform.accounts.roles import Permission, Role
 from nsqplatform.accounts.sessions import SessionStore
-from nsqplatform.accounts.tokens import TokenRefused, user_of_token
+from nsqplatform.accounts.tokens import TokenRefused, bearer_token, user_of_token
 
 REMEMBERED_S = 1.0
 """Time for which the account of some credentials is cached."""
@@ -49,7 +49,7 @@ class Access:
         Raises HTTPError: 401 without an account, 403 without the permission, 400 for another host name.
         """
         headers = dict(scope["headers"])
-        bearer = headers.get(b"authorization", b"")[:7].lower() == b"bearer "
+        bearer = bearer_token(headers.get(b"authorization", b"").decode("latin-1")) is not None
         if not bearer:
             forbid_other_hosts(headers)
         user = await self._caller(scope, headers)
@@ -81,8 +81,8 @@ class Access:
 def signed_in(scope: dict[str, Any], headers: dict[bytes, bytes]) -> User | None:
     """The account of the request's credentials. Raises HTTPError: 401 for an invalid token, 403 for a session without
     its CSRF token."""
-    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    if scheme.lower() == "bearer":
+    token = bearer_token(headers.get(b"authorization", b"").decode("latin-1"))
+    if token is not None:
         try:
             return user_of_token(token)
         except TokenRefused as error:  # even if --script-role would permit the request without a token

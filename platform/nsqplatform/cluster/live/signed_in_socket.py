@@ -15,7 +15,7 @@ from nsqplatform.accounts.header import user_of_scope
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.sessions import SessionStore
-from nsqplatform.accounts.tokens import TokenRefused, user_of_token
+from nsqplatform.accounts.tokens import TokenRefused, bearer_token, user_of_token
 
 SIGN_IN_FIRST = 4401
 """Close code for a client that is not signed in; in the range reserved for applications."""
@@ -54,20 +54,21 @@ class SignedInSocket(AsyncWebsocketConsumer):
         return user.may(Permission.VIEW)
 
     async def user(self) -> User | None:
-        """The account named by a trusted proxy, else that of the session, else that of the bearer token."""
+        """The account of the bearer token, else the one that a trusted proxy names, else that of the session.
+
+        With a token that is refused there is none: the cookie beside it may be another user's.
+        """
+        token = bearer_token(dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1"))
+        if token is not None:
+            try:
+                return await database_sync_to_async(user_of_token)(token)
+            except TokenRefused:
+                return None
         named = await database_sync_to_async(user_of_scope)(self.scope)
         if named is not None:
             return named
         user = await get_user({"session": SessionStore(self.scope["session"].session_key)})
-        if isinstance(user, User):
-            return user
-        scheme, _, token = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        try:
-            return await database_sync_to_async(user_of_token)(token)
-        except TokenRefused:
-            return None
+        return user if isinstance(user, User) else None
 
     async def refuse(self, message: str) -> None:
         """Send an error message; the socket stays open."""
