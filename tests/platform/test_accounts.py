@@ -50,6 +50,26 @@ def test_guessing_is_slowed_down(browser, account):
     assert browser().sign_in("bob").status_code == 200
 
 
+def test_guesses_at_the_same_time_are_slowed_down_too(browser, account):
+    """Of 25 at once, five are checked, as of 25 in a row."""
+    account("viewer", "ann")
+    gate, statuses = threading.Barrier(25), []
+
+    def guess() -> None:
+        from django.db import connection
+
+        gate.wait(DEADLINE_S)
+        statuses.append(browser().sign_in("ann", "guess").status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=guess) for _ in range(25)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert sorted(statuses) == [401] * 5 + [429] * 20
+
+
 def test_a_closed_account_cannot_sign_in(browser, account):
     """And its open sessions end."""
     ann = account("viewer", "ann")

@@ -78,17 +78,17 @@ def use_link(*, token: str) -> OneTimeLink | None:
 def sign_in(request: HttpRequest, *, username: str, password: str) -> User:
     """Open a session. Raises SignInFailed or TooManyFailures.
 
-    Failures are counted per name and address, so that an attacker locks out neither others nor the account's owner. The
-    endpoint limits the attempts per address.
+    Failures are counted per name and address, so that an attacker locks out neither others nor the account's owner. An
+    attempt counts before its password is checked, otherwise many at the same time would all be checked. The endpoint
+    limits the attempts per address.
     """
     address = request.META.get("REMOTE_ADDR", "")
     counter = "sign-in-failures:" + hashed(f"{username}\n{address}")
-    if cache.get(counter, 0) >= FAILURES_ALLOWED:
+    if increment(counter, expires_s=FAILURES_FORGOTTEN_AFTER.total_seconds()) > FAILURES_ALLOWED:
         written_as_refused(request, username, "too many failed attempts")
         raise TooManyFailures
     user = authenticate(request, username=username, password=password)
     if not isinstance(user, User):
-        increment(counter, expires_s=FAILURES_FORGOTTEN_AFTER.total_seconds())
         written_as_refused(request, username, "wrong name or password")
         raise SignInFailed
     cache.delete(counter)
