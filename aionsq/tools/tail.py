@@ -37,7 +37,12 @@ class TailFlags(ConsumerFlags):
     """Flags of nsq_tail."""
 
     topic: tuple[str, ...] = setting((), "Topic to print; may be given several times.")
-    channel: str = setting(_channel, "Channel to consume from each topic.", shown="tail<6 digits>#ephemeral")
+    channel: str = setting(
+        _channel,
+        "Channel to consume from each topic. Printed messages are finished: other consumers of the channel do not "
+        "receive them. The first channel of a topic receives all messages that wait in it.",
+        shown="tail<6 digits>#ephemeral",
+    )
     n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0)
     print_topic: bool = setting(False, "Print the topic before each message.")
 

@@ -134,7 +134,7 @@ def test_what_waits_in_a_channel_is_looked_at_and_published_again(live, stack, l
     expect(dialog).to_contain_text("All channels of the topic")
     dialog.get_by_role("button", name="Publish again").click()
     expect(page.get_by_text("Published again to letters")).to_be_visible()
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Refresh").click()
     expect(article).to_have_count(2)
     page.get_by_role("tab", name="In flight").click()
     expect(page.get_by_text("Nothing is in flight.")).to_be_visible()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.harness.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = (
     "/",
@@ -108,11 +110,26 @@ def test_the_theme_is_a_choice_that_lasts(live):
     assert page.evaluate(ground) == light
 
 
-def test_a_topic_without_channels_tells_what_to_do(live, stack):
-    """An empty state has a next step, to be copied."""
+def test_waiting_messages_are_shown_without_consuming_them(live, stack):
+    """A channel without consumers offers to list what waits in it, and nothing is finished by that."""
+    stack.publish("patient", count=3)
+    stack.command("/channel/create", topic="patient", channel="later")
+    wait_until(lambda: stack.channel("patient", "later")["depth"] == 3, "the messages are in the channel")
+    page = live("/topics/patient/later")
+    expect(page.get_by_text("3 messages wait for one.")).to_be_visible()
+    page.get_by_role("button", name="Show messages").click()
+    expect(page.get_by_role("heading", name="Messages")).to_be_visible()
+    expect(page.get_by_role("article")).to_have_count(3)
+    expect(page.get_by_role("button", name="Show messages")).to_have_count(0)
+    assert stack.channel("patient", "later")["depth"] == 3
+
+
+def test_a_topic_without_channels_says_what_to_do(live, stack):
+    """An empty state has a next step, and none that would finish the messages that wait."""
     stack.publish("lonely")
     page = live("/topics/lonely")
-    expect(page.get_by_text("nsq tail --topic lonely")).to_be_visible()
+    expect(page.get_by_text("Its first channel receives all of them")).to_be_visible()
+    expect(page.get_by_role("button", name="New channel")).to_be_visible()
     page.goto("/topics/unheard-of")
     expect(page.get_by_text("/pub?topic=unheard-of")).to_be_visible()
 
