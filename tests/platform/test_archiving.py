@@ -70,22 +70,22 @@ async def test_what_could_not_be_written_is_written_later_in_order(archiver, she
         await archiver.finish()
     assert shelf.written == [1, 2, 3]
     logged = [record.message for record in caplog.records]
-    assert logged.count("cannot write to the archive; will keep trying") == 1
+    assert logged.count("cannot write to the archive; retrying") == 1
     assert logged.count("the archive can be written again") == 1
 
 
 async def test_a_batch_that_does_not_fit_holds_up_no_other(archiver, shelf, caplog):
-    """It is given up, and the log says why."""
+    """It is dropped, and the log says why."""
     shelf.errors = [ValueError("column depth: out of range")]
     for depth in (1, 2):
         archiver.take(reading(depth))
         await archiver.finish()
     assert shelf.written == [2]
-    assert "do not fit the archive" in caplog.text
+    assert "do not match the archive's schema" in caplog.text
 
 
 async def test_a_slow_disk_delays_no_poll_and_fills_no_memory(archiver, shelf, caplog):
-    """Beats go on beside the writing; beyond five minutes' worth, the oldest samples are given up."""
+    """Polls go on beside the writing; beyond five minutes' worth, the oldest samples are dropped."""
     shelf.gate.clear()
     for depth in range(KEPT_BATCHES + 5):
         archiver.take(reading(depth))
@@ -94,7 +94,7 @@ async def test_a_slow_disk_delays_no_poll_and_fills_no_memory(archiver, shelf, c
     await archiver.finish()
     # The first was being written all the time; of those that waited, the oldest went.
     assert shelf.written == [0, *range(5, KEPT_BATCHES + 5)]
-    assert "samples given up" in caplog.text
+    assert "samples dropped" in caplog.text
 
 
 # ---- what a batch holds

@@ -352,7 +352,7 @@ def end_silence(*, silence_id: int, by: User, remote_address: str) -> Silence:
     silence = selectors.silence(silence_id)
     limits = limits_of(by)
     if limits and silence.created_by != by.username and not (silence.within and set(silence.within) <= set(limits)):
-        raise PermissionDenied(f"you may act on topics {', '.join(limits)}; this silence reaches further")
+        raise PermissionDenied(f"you may act on topics {', '.join(limits)}; this silence covers others, too")
     now = timezone.now()
     covered = _covered(silence)
     with transaction.atomic():

@@ -69,7 +69,7 @@ def execute(run_id: int) -> ReportRun | None:
                 raise WrongState(f"run {run_id} must wait")
             run.start(at=now())
     except (WrongState, ReportRun.DoesNotExist) as error:
-        logger.info("not run", extra={"run": run_id, "reason": str(error)})
+        logger.info("run not started", extra={"run": run_id, "reason": str(error)})
         return None
     try:
         process = JobProcess(run)
@@ -175,7 +175,7 @@ def _end(run_id: int, end: End) -> ReportRun | None:
         logger.warning("a run ended after it was closed as abandoned", extra={"run": run_id, "reason": str(error)})
         _tidy(run_id, keep_result=run.state == ReportRun.State.SUCCEEDED)
         return None
-    logger.info("run over", extra={"run": run_id, "state": run.state, "error": run.error})
+    logger.info("run finished", extra={"run": run_id, "state": run.state, "error": run.error})
     return run
 
 

@@ -70,7 +70,7 @@ def notify(origin: Origin, action: str, topic: str, channel: str | None = None, 
     }
     fields = {key: value for key, value in fields.items() if value or key not in ("channel", "node", "user")}
     if not _room.acquire(blocking=False):
-        logger.error("notification dropped: the endpoint does not keep up", extra={"action": action, "topic": topic})
+        logger.error("notification dropped: the endpoint is too slow", extra={"action": action, "topic": topic})
         return
     _sender.submit(send, endpoint, fields)
 

@@ -67,7 +67,7 @@ class Archiver:
             self._waiting.append(pa.concat_tables(taken))
         if len(self._waiting) > KEPT_BATCHES:
             lost = self._waiting.popleft()
-            logger.error("samples given up: the archive cannot be written", extra={"samples": lost.num_rows})
+            logger.error("samples dropped: the archive cannot be written", extra={"samples": lost.num_rows})
         if self._waiting and (self._work is None or self._work.done()):
             self._work = asyncio.create_task(self._write_waiting())
 
@@ -103,11 +103,13 @@ class Archiver:
             try:
                 await asyncio.to_thread(self._write, batch)
             except ValueError:  # it would fail again
-                logger.exception("samples given up: they do not fit the archive", extra={"samples": batch.num_rows})
+                logger.exception(
+                    "samples dropped: they do not match the archive's schema", extra={"samples": batch.num_rows}
+                )
             except Exception as error:  # of the disk or of the object store
                 self._waiting.appendleft(batch)
                 if not self._failing:
-                    logger.exception("cannot write to the archive; will keep trying", exc_info=error)
+                    logger.exception("cannot write to the archive; retrying", exc_info=error)
                 self._failing = True
                 return
             else:

@@ -42,7 +42,7 @@ class SignedInSocket(AsyncWebsocketConsumer):
         await database_sync_to_async(audit.refused)(
             user=user,
             subject=f"websocket {self.scope['path']}",
-            detail="nobody signed in, or not any more",
+            detail="not signed in, or the session has ended",
             remote_address=(self.scope.get("client") or [""])[0],
             attempted=False,
         )

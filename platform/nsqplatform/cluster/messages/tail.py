@@ -176,7 +176,9 @@ class Tail:
                         if depth > TAKEN_PER_S:
                             names = {"topic": self.topic, "channel": self.channel}
                             await http.post(address, "/channel/empty", names)
-                            logger.info("tail skips", extra={"topic": self.topic, "node": name, "messages": depth})
+                            logger.info(
+                                "tail skipped messages", extra={"topic": self.topic, "node": name, "messages": depth}
+                            )
                             for viewer in self.viewers:
                                 viewer.skipped += depth
 
