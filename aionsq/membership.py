@@ -117,7 +117,7 @@ class Membership:
             return first
         keeper = asyncio.create_task(self._stay_connected(address, first))
         self._keepers[address] = keeper
-        keeper.add_done_callback(lambda _: _settle(first))
+        keeper.add_done_callback(lambda _: _resolve(first))
         return first
 
     async def _stay_connected(self, address: str, first: _FirstAttempt) -> None:
@@ -134,7 +134,7 @@ class Membership:
                     if first.done() and str(error) != last_error:
                         self._log_unreachable(error)
                     last_error = str(error)
-                    _settle(first, error)  # the caller that awaits it raises or logs the error
+                    _resolve(first, error)  # the caller that awaits it raises or logs the error
                     continue
                 last_error, began_at = "", _now()
                 await self._serve(subscription, max_rdy_count, first)
@@ -148,7 +148,7 @@ class Membership:
         self.subscriptions[address] = subscription
         self._joined(subscription, max_rdy_count)
         log.info("%s: connected to nsqd %s", self._name, address)
-        _settle(first)
+        _resolve(first)
         try:
             await subscription.closed.wait()
         finally:
@@ -207,6 +207,6 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _settle(first: _FirstAttempt, error: ConnectFailed | None = None) -> None:
+def _resolve(first: _FirstAttempt, error: ConnectFailed | None = None) -> None:
     if not first.done():
         first.set_result(error)

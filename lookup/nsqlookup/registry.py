@@ -98,7 +98,7 @@ class Registry:
 
     def delete_channel(self, topic: str, channel: str) -> bool:
         """Delete a channel. False if it does not exist."""
-        producers = self._settled(self._channels.get(topic, {}).get(channel))
+        producers = self._current(self._channels.get(topic, {}).get(channel))
         if producers is None:
             return False
         self._drop(producers)
@@ -126,7 +126,7 @@ class Registry:
         """True if the registration exists; ``*`` matches any."""
         if topic == EVERY:
             return any(not self._has_only_leaving(producers) for producers in self._topics.values())
-        return self._settled(self._topics.get(topic)) is not None
+        return self._current(self._topics.get(topic)) is not None
 
     def channels(self, topic: str) -> list[str]:
         """The names of the topic's channels; those of all topics for ``*``."""
@@ -206,13 +206,13 @@ class Registry:
         return [name for name, producers in producer_sets.items() if not self._has_only_leaving(producers)]
 
     def _topic(self, topic: str) -> ProducerSet:
-        producers = self._settled(self._topics.get(topic))
+        producers = self._current(self._topics.get(topic))
         if producers is None:
             producers = self._topics[topic] = ProducerSet(topic_registration(topic))
         return producers
 
     def _channel(self, topic: str, channel: str) -> ProducerSet:
-        producers = self._settled(self._channels.get(topic, {}).get(channel))
+        producers = self._current(self._channels.get(topic, {}).get(channel))
         if producers is None:
             producers = ProducerSet(channel_registration(topic, channel))
             self._channels.setdefault(topic, {})[channel] = producers
@@ -222,7 +222,7 @@ class Registry:
         """True if an ephemeral registration has only disconnected producers that are not removed yet."""
         return bool(self._leaving and producers.is_ephemeral and producers.peers) and producers.peers <= self._leaving
 
-    def _settled(self, producers: ProducerSet | None) -> ProducerSet | None:
+    def _current(self, producers: ProducerSet | None) -> ProducerSet | None:
         """Return the producers. An ephemeral registration with only disconnected producers is dropped first: None."""
         if producers is None or not self._has_only_leaving(producers):
             return producers

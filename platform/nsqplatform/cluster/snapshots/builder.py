@@ -110,7 +110,7 @@ class SnapshotBuilder:
         self, channels: Sums[tuple[str, str]], answered: Sequence[tuple[NodeView, Reading]]
     ) -> Columns:
         """The percentiles over all nodes, and the ranges of those that cannot be merged."""
-        self._latencies.settle()
+        self._latencies.compute_percentiles()
         merged_ms = self._latencies.percentiles_ms(self._channels.keys)
         own_ms = channels.gathered(
             [

@@ -115,7 +115,7 @@ class LatencyWindow:
         self.lose(node)
         self._boots.pop(node, None)
 
-    def settle(self) -> None:
+    def compute_percentiles(self) -> None:
         """Compute the percentiles of the channels whose counts changed since the last call."""
         dirty = np.flatnonzero(self._dirty)
         for start in range(0, len(dirty), ROWS_AT_ONCE):
@@ -132,7 +132,7 @@ class LatencyWindow:
 
     def percentiles_ms(self, channels: Sequence[Key]) -> NDArray[np.float64]:
         """For each channel, the percentiles over all nodes at each of QUANTILES, in milliseconds, as of the last
-        ``settle``; NaN if nothing was finished."""
+        ``compute_percentiles``; NaN if nothing was finished."""
         rows = np.array([self._rows.get(key, -1) for key in channels], np.int64)
         found: NDArray[np.float64] = self._read[rows]
         found[rows < 0] = np.nan
