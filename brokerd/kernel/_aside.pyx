@@ -42,7 +42,7 @@ cdef enum:
     BLOCK_BITS = 10
     FIRST_BLOCKS = 8
     ARITY = 4
-    MOST_AT_ONCE = 4096
+    MAX_AT_ONCE = 4096
     MAX_PLACES = 16
 
 cdef uint32_t NONE = 0xFFFFFFFF
@@ -783,7 +783,7 @@ cdef class SetAside:
         cdef uint32_t holder = self.holder(client)
         cdef uint32_t at = self.from_window(window, seq, client)
         assert at != NONE
-        window.settle()
+        window.advance_floor()
         self.set_in_flight(at, holder, sent_at, deadline)
 
     def requeue_run(self, Window window, uint64_t first, uint64_t end, uint32_t client):
@@ -795,12 +795,12 @@ cdef class SetAside:
             if at != NONE:
                 self.set_requeued(at)
                 count += 1
-        window.settle()
+        window.advance_floor()
         return count
 
     cdef uint32_t from_window(self, Window window, uint64_t seq, uint32_t client) except? 0xFFFFFFFE:
         """Move a message in flight with ``client`` from the window to a new message without a state; NONE if there is
-        none. The caller must call ``settle`` afterwards.
+        none. The caller must call ``advance_floor`` afterwards.
         """
         cdef uint32_t at
         cdef int64_t timestamp
@@ -860,7 +860,7 @@ cdef class SetAside:
                 if due != 0:
                     add_to(&ranges, <uint64_t>seq, self.messages[at].attempts)
             message_id += length
-        window.settle()
+        window.advance_floor()
         return taken, finished(&ranges), failures
 
     def touch(
@@ -890,7 +890,7 @@ cdef class SetAside:
             else:
                 self.set_in_flight(at, holder, sent_at, min(deadline, sent_at + max_timeout))
             message_id += length
-        window.settle()
+        window.advance_floor()
         return failures
 
     def finish(self, Window window, list ids, const uint8_t[::1] id_head, uint32_t client, int64_t now_ns):
@@ -1028,7 +1028,7 @@ cdef class SetAside:
         cdef Message* message
         cdef Place* place
         cdef Places places = Places()
-        limit = min(limit, self.waiting.count, MOST_AT_ONCE)
+        limit = min(limit, self.waiting.count, MAX_AT_ONCE)
         if limit <= 0:
             return b"", 0, b""
         found = <const uint8_t**>malloc(limit * sizeof(uint8_t*))

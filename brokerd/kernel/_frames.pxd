@@ -33,7 +33,7 @@ cdef class Window:
     cdef uint64_t zero_count
 
     cdef int reserve(self, uint64_t count) except -1
-    cdef void settle(self) noexcept
+    cdef void advance_floor(self) noexcept
     cdef int observe(self, int bucket, uint64_t times) except -1
     cdef bint release(self, uint64_t seq, uint32_t client, int64_t* timestamp) noexcept
     cdef int64_t holder_of(self, uint64_t seq) noexcept

@@ -754,7 +754,7 @@ cdef class Window:
         self.mask = capacity - 1
         return 0
 
-    cdef void settle(self) noexcept:
+    cdef void advance_floor(self) noexcept:
         """Move ``floor`` up to the lowest entry in flight; free a large ring that is empty."""
         while self._floor < self._head and self.ring[self._floor & self.mask].state != IN_FLIGHT:
             self._floor += 1
@@ -885,7 +885,7 @@ cdef class Window:
             self.observe(bucket, same)
         if length:
             ranges.append((first, length))
-        self.settle()
+        self.advance_floor()
         return ranges, missed
 
     def take(self, uint64_t first_seq, uint64_t count, uint32_t client):
@@ -899,11 +899,11 @@ cdef class Window:
                 entry.state = FREE
                 self._in_flight_count -= 1
                 taken.append(seq)
-        self.settle()
+        self.advance_floor()
         return taken
 
     cdef bint release(self, uint64_t seq, uint32_t client, int64_t* timestamp) noexcept:
-        """Remove a message in flight with ``client`` and return its timestamp; the caller then calls ``settle``."""
+        """Remove a message in flight with ``client`` and return its timestamp. The caller then advances the floor."""
         cdef Entry* entry
         if seq < self._floor or seq >= self._head:
             return False
@@ -919,7 +919,7 @@ cdef class Window:
         cdef int64_t timestamp
         if not self.release(seq, client, &timestamp):
             return None
-        self.settle()
+        self.advance_floor()
         return timestamp
 
     def in_flight_ranges(self):

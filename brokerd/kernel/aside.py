@@ -29,7 +29,7 @@ Place = tuple[Buffer, Buffer, int, int, int]
 PlaceOf = Callable[[int], Place | None]
 """Returns the place of a message; None if it is damaged or missing. Raises OSError if its segment cannot be mapped."""
 
-MOST_AT_ONCE = 4096
+MAX_AT_ONCE = 4096
 """Maximum number of messages that one call delivers."""
 MAX_PLACES = 16
 """Maximum number of ranges in segments that one call reads."""
@@ -344,7 +344,7 @@ class SetAside:
         """
         everything, delivered, ranges = bytearray(), 0, _Ranges()
         places: list[Place] = []
-        for seq in list(self._requeued)[: min(limit, MOST_AT_ONCE)]:
+        for seq in list(self._requeued)[: min(limit, MAX_AT_ONCE)]:
             if seq in self.frames:
                 break
             place = next((each for each in places if each[3] <= seq < each[4]), None)
