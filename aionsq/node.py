@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from aionsq.http import DEFAULT_TIMEOUT, HTTPClient
+from nsqcluster import NodeInfo, NodeStats
 from nsqcluster.addresses import base_url
 from nsqcluster.reads import stats_params
 
@@ -27,21 +28,21 @@ class Node(HTTPClient):
         """Return ``OK`` if nsqd is healthy; otherwise raise HTTPFailed with the reason."""
         return await self._get_text(self._url, "/ping")
 
-    async def info(self) -> dict[str, Any]:
+    async def info(self) -> NodeInfo:
         """Return ``/info``: version, addresses, start time."""
-        return await self._get(self._url, "/info", dict[str, Any], {})
+        return await self._get(self._url, "/info", NodeInfo, {})
 
     async def stats(
         self, topic: str = "", channel: str = "", *, include_clients: bool = True, include_histograms: bool = False
-    ) -> dict[str, Any]:
-        """Return ``/stats`` as nsqd's JSON; ``topic`` and ``channel`` restrict it."""
+    ) -> NodeStats:
+        """Return ``/stats``; ``topic`` and ``channel`` restrict it."""
         params = stats_params(
             topic=topic,
             channel=channel,
             include_clients=include_clients,
             include_histograms=include_histograms,
         )
-        return await self._get(self._url, "/stats", dict[str, Any], params)
+        return await self._get(self._url, "/stats", NodeStats, params)
 
     async def topic(self, verb: Verb, topic: str) -> None:
         """Create, delete, empty, pause or unpause a topic."""

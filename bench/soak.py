@@ -154,10 +154,10 @@ async def imbalance(cluster: Cluster, streams: dict[str, Stream]) -> list[str]:
     async with AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(Node(broker.http_address)) for broker in cluster.brokers]
         answers = await asyncio.gather(*(node.stats() for node in nodes))
-    for topic in itertools.chain.from_iterable(answer["topics"] for answer in answers):
-        for channel in topic["channels"]:
-            for client in channel["clients"] or ():
-                ready[client["client_id"]].append(client["ready_count"])
+    for topic in itertools.chain.from_iterable(answer.topics for answer in answers):
+        for channel in topic.channels:
+            for client in channel.clients:
+                ready[client.client_id].append(client.ready_count)
     complaints = []
     for client_id, stream in streams.items():
         counts = ready[client_id]

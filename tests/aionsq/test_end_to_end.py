@@ -37,9 +37,8 @@ async def test_ten_thousand_messages_found_through_the_registry_arrive_once_each
     assert sorted(seen) == sorted(expected)
     assert consumer.messages_finished == len(expected)
     async with Node(broker.http_address) as node:
-        (topic,) = (await node.stats("orders", "archive"))["topics"]
-        (channel,) = topic["channels"]
-    assert (channel["depth"], channel["in_flight_count"], channel["requeue_count"]) == (0, 0, 0)
+        channel = (await node.stats("orders", "archive")).channel("orders", "archive")
+    assert (channel.depth, channel.in_flight_count, channel.requeue_count) == (0, 0, 0)
 
 
 async def test_a_requeued_message_comes_back_after_its_delay_with_one_more_attempt(broker):
@@ -131,8 +130,7 @@ async def test_lookup_and_node_tell_what_is_there(broker, registry):
     async with Lookup([registry.http_address]) as lookup, Node(broker.http_address) as node:
 
         async def one_channel():
-            (topic,) = (await node.stats("t", "c"))["topics"]
-            return topic["channels"][0]
+            return (await node.stats("t", "c")).channel("t", "c")
 
         assert await node.ping() == "OK"
         await node.topic("create", "t")
@@ -142,13 +140,14 @@ async def test_lookup_and_node_tell_what_is_there(broker, registry):
 
         async def arrived():
             channel = await one_channel()
-            return channel if channel["depth"] == 1 else None
+            return channel if channel.depth == 1 else None
 
         async def registered():
             return (await lookup.channels("t")).names == ("c",)
 
         # A new topic delivers nothing before the registry has answered which channels it knows.
-        assert (await until(arrived))["paused"]
+        assert (await until(arrived)).paused
+        assert (await node.info()).tcp_port == int(broker.tcp_address.rpartition(":")[2])
         await until(registered)
         assert (await lookup.topics()).names == ("t",)
         (found,) = (await lookup.producers("t")).producers

@@ -9,11 +9,13 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec import to_builtins
 
 from aionsq import Node
+from nsqcluster import NodeStats
 from tests.harness.process import ROOT
 from tests.harness.waiting import DEADLINE_S, until
 
@@ -116,12 +118,12 @@ def channel_of() -> Callable[[Any, str, str], Awaitable[dict[str, Any]]]:
     async def ask(broker: Any, topic: str, channel: str) -> dict[str, Any]:
         async with Node(broker.http_address) as node:
 
-            async def routed() -> dict[str, Any] | None:
-                topics = (await node.stats(topic, channel))["topics"] or [{"depth": 0, "channels": []}]
-                return None if topics[0]["depth"] else topics[0]
+            async def routed() -> NodeStats | None:
+                stats = await node.stats(topic, channel)
+                return None if any(each.depth for each in stats.topics) else stats
 
-            row = await until(routed, "the topic's messages are in its channels")
-            return row["channels"][0] if row["channels"] else {}
+            found = (await until(routed, "the topic's messages are in its channels")).channel(topic, channel)
+            return cast(dict[str, Any], to_builtins(found)) if found is not None else {}
 
     return ask
 

@@ -41,7 +41,7 @@ async def test_pub_publishes_what_was_typed_without_waiting_for_more(broker, sta
     tool.process.stdin.write(b"first\n")
     async with Node(broker.http_address) as node:
         async with asyncio.timeout(DEADLINE_S):
-            while not [t for t in (await node.stats("t"))["topics"] or () if t["message_count"]]:  # noqa: ASYNC110
+            while not [t for t in (await node.stats("t")).topics if t.message_count]:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     tool.process.send_signal(signal.SIGINT)
     async with asyncio.timeout(DEADLINE_S):
@@ -79,7 +79,7 @@ async def test_every_address_gets_every_record(broker, start_server, start_tool)
     assert (ended.status, ended.err) == (0, "to_nsq: 3 messages stored in t\n")
     for each in (broker, second):
         async with Node(each.http_address) as node:
-            assert (await node.stats("t"))["topics"][0]["message_count"] == 3
+            assert (await node.stats("t")).topics[0].message_count == 3
 
 
 async def test_a_rate_is_kept_and_told(broker, start_tool):
@@ -98,8 +98,7 @@ async def test_a_signal_is_how_to_nsq_is_ended(broker, start_tool):
 
     async def stored():
         async with Node(broker.http_address) as node:
-            topics = (await node.stats("t"))["topics"] or []
-            return topics and topics[0]["message_count"] == 2
+            return [topic.message_count for topic in (await node.stats("t")).topics] == [2]
 
     await until(stored)
     tool.process.send_signal(signal.SIGTERM)

@@ -105,8 +105,8 @@ async def test_a_sync_interval_beyond_the_message_timeout_delivers_nothing_twice
     assert (await tool.end()).status == 0
     assert sorted(lines(out)) == [b"first", b"one", b"two"]
     async with Node(broker.http_address) as node:
-        (topic,) = (await node.stats("t"))["topics"]
-        assert (topic["channels"][0]["timeout_count"], topic["channels"][0]["depth"]) == (0, 0)
+        ((channel,),) = [topic.channels for topic in (await node.stats("t")).topics]
+        assert (channel.timeout_count, channel.depth) == (0, 0)
 
 
 async def test_sighup_finishes_the_files_and_the_next_message_goes_on(broker, archive, out):

@@ -48,8 +48,8 @@ async def taken_from(server, topic, count):
 
 async def count_in(server, topic, field="message_count"):
     async with Node(server.http_address) as node:
-        topics = (await node.stats(topic))["topics"] or []
-        return topics[0][field] if topics else 0
+        topics = (await node.stats(topic)).topics
+        return getattr(topics[0], field) if topics else 0
 
 
 async def test_messages_arrive_as_they_were(destination, relay, settled, interrupted):
