@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import logging
 import os
 import sys
 import threading
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from nsqanalytics import damage, failures
 from nsqanalytics.jobs import JOBS, bytes_read, find_job
 from nsqanalytics.notebook import VIEWS, make_views
-from nsqanalytics.parameters import BadParameter, Given, declared, duration
+from nsqanalytics.parameters import BadParameter, Given, declared, duration, summary
 from nsqanalytics.places import Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.session import spark_session
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         for job in JOBS.values():
             print(f"{job.name}: {job.description}")
             for name, parameter in declared(job.parameters).items():
-                print(f"  {name}={parameter.default}  {parameter.description}")
+                print(f"  {name}={parameter.default}  {summary(parameter)}")
         return 0
     if arguments.command == "sql":
         return _sql(arguments)
@@ -85,6 +86,10 @@ def _sql(arguments: argparse.Namespace) -> int:
     try:
         failures.check_archive(arguments.archive)
         with spark_session("nsq sql") as spark:
+            from pyspark.logger import PySparkLogger
+
+            # Spark logs an invalid query with the JVM's stack trace. Its message is printed below.
+            PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
             make_views(spark, arguments.archive, period)
             queries = arguments.query or sys.stdin.read().split(";")
             for query in filter(str.strip, queries):
@@ -115,6 +120,8 @@ def _given(pairs: list[str]) -> Given:
         name, separator, value = pair.partition("=")
         if not separator:
             raise BadParameter(f"--parameter {pair!r} is not of the form name=value")
+        if name in given:
+            raise BadParameter(f"--parameter {name} is given twice: {given[name]!r} and {value!r}")
         given[name] = value
     return given
 
@@ -122,7 +129,7 @@ def _given(pairs: list[str]) -> Given:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m nsqanalytics", description="Spark reports over the archive.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="list the jobs and their parameters")
+    commands.add_parser("list", help="list the jobs and their parameters, with defaults and permitted values")
     views = "; ".join(f"{name}: {meaning}" for name, meaning in VIEWS.items())
     sql = commands.add_parser("sql", help="query the archive with Spark SQL", epilog=f"views: {views}")
     sql.add_argument(
@@ -135,8 +142,16 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a job")
     run.add_argument("job", help=f"one of {', '.join(JOBS)}")
     run.add_argument("--archive", required=True, help="root of the archive: a path or a URI that Spark reads")
-    run.add_argument("--output", required=True, help="folder for the result; its contents are replaced")
-    run.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    run.add_argument(
+        "--output", required=True, help="folder for the Parquet files; a successful run replaces its contents"
+    )
+    run.add_argument(
+        "--parameter",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the job, as shown by the command list; repeatable",
+    )
     run.add_argument("--exit-with-parent", action="store_true", help="stop when standard input ends")
     return parser
 

@@ -26,7 +26,11 @@ Channel = Annotated[str, Parameter(kind="text", title="Channel", description="On
 Window = Annotated[
     str,
     Parameter(
-        kind="choice", title="Window", default="1h", choices=tuple(WINDOWS), description="Length of a window, UTC."
+        kind="choice",
+        title="Window",
+        default="1h",
+        choices=tuple(WINDOWS),
+        description="Length of a window, aligned to UTC hours and days.",
     ),
 ]
 MinimumCount = Annotated[

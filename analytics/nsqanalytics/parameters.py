@@ -64,6 +64,17 @@ def declared(parameters: type) -> dict[str, Parameter]:
     return found
 
 
+def summary(parameter: Parameter) -> str:
+    """Return the description with the permitted values: ``Length of a window. One of 5m, 1h, 1d.``"""
+    if parameter.choices:
+        return f"{parameter.description} One of {', '.join(parameter.choices)}."
+    if parameter.minimum is None:
+        return parameter.description
+    if parameter.maximum is None:
+        return f"{parameter.description} At least {parameter.minimum:g}."
+    return f"{parameter.description} From {parameter.minimum:g} to {parameter.maximum:g}."
+
+
 def described(parameters: type) -> dict[str, dict[str, Any]]:
     """Return the declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
     form: dict[str, dict[str, Any]] = {}
@@ -124,6 +135,8 @@ def _value(name: str, parameter: Parameter, text: str) -> Any:
 def duration(text: str) -> timedelta:
     """Parse a duration in Go's notation or in whole days (``7d``), which Go does not have. Raises ValueError."""
     days = text.removesuffix("d")
+    if text.isdecimal():
+        raise ValueError(f"the duration {text!r} needs a unit, for example {text}h or {text}d")
     length = timedelta(days=min(int(days), 100_000)) if text != days and days.isdecimal() else parse_duration(text)
     if length <= timedelta(0):
         raise ValueError(f"the duration {text!r} is not positive")

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from nsqanalytics.schema import Percentile, Sample
-from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, UPPER_BOUNDS, Histogram
+from nsqwire.histogram import FIRST_BUCKET, MAX_BUCKETS, RELATIVE_ERROR, UPPER_BOUNDS, Histogram
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +93,7 @@ def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
     everything = [latency for broker in brokers for _, latency in broker.raw["t", "c"]]
     assert row["p99_ms"] == pytest.approx(percentile(everything, 990) / 1e6, rel=0.011)
     assert row["p99_ms"] > 800
+    assert row["error_percent"] == 1.09 > 100 * RELATIVE_ERROR  # rounded up, because it is a bound
 
 
 def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):

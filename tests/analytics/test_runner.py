@@ -98,6 +98,36 @@ def test_a_wrong_request_is_one_line_and_status_2(analytics, job: str, argument:
     assert analytics(argument, job=job) == (2, [], f"analytics: {complaint}\n")
 
 
+def test_a_parameter_given_twice_is_refused(analytics):
+    complaint = "analytics: --parameter window is given twice: '5m' and '1h'\n"
+    assert analytics("window=5m", "window=1h") == (2, [], complaint)
+
+
+def test_the_list_shows_choices_and_ranges():
+    """So that nobody has to guess a value to learn which there are."""
+    command = [sys.executable, "-m", "nsqanalytics", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "  window=1h  Length of a window, aligned to UTC hours and days. One of 5m, 1h, 1d.\n" in listed
+    assert (
+        "  percentile=p99  The latency percentile that the target applies to. One of p50, p90, p95, p99, p99.9.\n"
+        in listed
+    )
+    assert "  utilisation_percent=70.0  How busy consumers may be in the busiest hour. From 1 to 100.\n" in listed
+    assert "  minimum_count=1000  A window with fewer messages has no p99.9. At least 1.\n" in listed
+
+
+def test_an_invalid_query_is_answered_with_spark_s_message_and_no_stack_trace(archive: Path, an_hour):
+    an_hour()
+    command = [sys.executable, "-m", "nsqanalytics", "sql", "--archive", str(archive), "select nonsense from latency"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+
+    assert done.returncode == 1
+    [answer] = [line for line in done.stderr.splitlines() if "nonsense" in line]
+    assert answer.startswith("analytics: [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
+    assert "stacktrace" not in done.stderr
+
+
 def test_an_archive_that_is_not_there_is_one_line_and_status_1(analytics, archive: Path):
     status, events, log = analytics(UNTIL)
 

@@ -307,7 +307,7 @@ def test_the_jobs_are_told_with_the_form_of_their_parameters(caller):
     assert latency["parameters"]["window"] == {
         "type": "string",
         "title": "Window",
-        "description": "Length of a window, UTC.",
+        "description": "Length of a window, aligned to UTC hours and days.",
         "default": "1h",
         "choices": ["5m", "1h", "1d"],
     }

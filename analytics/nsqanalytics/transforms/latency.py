@@ -8,6 +8,8 @@ least the true maximum, and less than 2.2 % above it.
 
 from __future__ import annotations
 
+from math import ceil
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -36,7 +38,7 @@ def latency(rows: DataFrame, minimum_count: int) -> DataFrame:
         (F.col("sample_count") - F.col("left_out_count")).alias("sample_count"),
         F.col("left_out_count").alias("samples_left_out"),
         F.coalesce("uncertain_count", F.lit(0)).alias("uncertain_count"),
-        F.lit(round(100 * RELATIVE_ERROR, 2)).alias("error_percent"),
+        F.lit(ceil(10_000 * RELATIVE_ERROR) / 100).alias("error_percent"),
     )
 
 
