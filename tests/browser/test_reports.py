@@ -146,6 +146,58 @@ def test_the_newest_rows_of_a_large_result_are_found_drawn_and_counted(live, sta
     expect(search).to_contain_text("12,000")
 
 
+OBJECTIVES = """
+from datetime import UTC, datetime
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from django.conf import settings
+from nsqplatform.reports.models import ReportRun, now
+times = pa.array([datetime(2026, 3, 14, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+words = {"topic": ["orders"], "channel": ["billing"], "objective": ["latency"], "target": [2000.0]}
+counts = {"message_count": [1000], "held_count": [900], "missed_count": [100]}
+shares = {"held_percent": [90.0], "budget_burnt_percent": [1000.0], "worst_value": [61_500.0], "unit": ["ms"]}
+run = ReportRun.objects.create(job="objectives", state="succeeded", rows=1, finished_at=now())
+folder = Path(settings.NSQ_REPORTS) / str(run.pk)
+folder.mkdir(parents=True)
+table = pa.table({"span": ["day"], "span_start": times} | words | counts | shares)
+pq.write_table(table, folder / "part-0.parquet")
+print(f"run={run.pk}.")
+"""
+
+
+def test_an_objective_is_shown_in_units_and_with_whole_times_on_a_phone(live, stack):
+    """A target of 2,000 ms is 2.00 s, and no time is shortened on a narrow screen."""
+    run = re.search(r"run=(\d+)\.", stack.manage("shell", "-c", OBJECTIVES))[1]
+    page = live(f"/reports/runs/{run}", timezone_id="UTC", viewport={"width": 390, "height": 844})
+    table = page.get_by_role("table", name="Result")
+    for text in ("2.00 s", "1 m 2 s"):
+        expect(table.get_by_role("cell", name=text, exact=True)).to_have_count(1)
+    expect(table.get_by_role("columnheader", name="Unit")).to_have_count(0)
+    start = table.get_by_role("cell", name="14 Mar 2026, 00:00:00")
+    assert start.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), "the time is cut"
+    expect(
+        page.get_by_role("heading", name="Latency: messages whose windows met the target, by UTC day")
+    ).to_be_visible()
+
+
+RAN = """
+from nsqplatform.reports.models import Report, now
+print("updated", Report.objects.update(last_run_at=now()))
+"""
+
+
+def test_every_action_of_a_schedule_is_on_a_screen_of_1280(live, stack):
+    """Also when the columns of times are filled: the table does not scroll sideways."""
+    assert "updated" in stack.manage("shell", "-c", RAN)
+    page = live("/reports", user="ada", viewport={"width": 1280, "height": 800})
+    delete = page.get_by_role("button", name="Delete Roll up the archive")
+    expect(delete).to_be_visible()
+    beyond = page.get_by_role("table", name="Schedules").evaluate(
+        "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"
+    )
+    assert beyond <= 0, f"{beyond} px of the schedules are beyond the screen"
+
+
 def test_an_operator_runs_reports_and_schedules_none(live):
     page = live("/reports")
     expect(page.get_by_role("button", name="Run now", exact=True)).to_be_visible()
@@ -182,7 +234,7 @@ def test_a_schedule_is_made_changed_switched_off_and_deleted(live):
     dialog.get_by_label("Time zone").select_option("Europe/Berlin")
     expect(dialog.get_by_role("list", name="Next runs").get_by_role("listitem")).to_have_count(5)
     dialog.get_by_text("Overlap, retries").click()
-    dialog.get_by_label("If the previous run has not finished").select_option("cancel the last one")
+    dialog.get_by_label("If the previous run has not finished").select_option("cancel the previous run")
     dialog.get_by_label("Retries after a failure").fill("11")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_text("A whole number from 0 to 10")).to_be_visible()

@@ -27,6 +27,7 @@ test.each([
   [200_000, '3 m 20 s'],
   [7_500_000, '2 h 5 m'],
   [273_600_000, '3 d 4 h'],
+  [-1500, '−1.50 s'],
   [null, '–'],
 ])('%s milliseconds are %s', (ms, text) => expect(duration(ms)).toBe(text));
 

@@ -59,6 +59,7 @@ export function bytes(value: number | null | undefined): string {
 export function duration(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return DASH;
   if (ms === 0) return '0 ms';
+  if (ms < 0) return `−${duration(-ms)}`;
   if (ms < 1) return ms < 0.01 ? `${(ms * 1000).toFixed(1)} µs` : `${ms.toFixed(2)} ms`;
   if (ms < 9.95) return `${ms.toFixed(1)} ms`;
   if (ms < 999.5) return `${ms.toFixed(0)} ms`;

@@ -3,9 +3,9 @@ import type { ResultColumn } from '../api/types';
 
 const MS_PER: Record<string, number> = { ns: 1e-6, us: 1e-3, 'µs': 1e-3, ms: 1, s: 1000 };
 
-/** How many milliseconds one of the column's unit is; null if it holds no time span. */
-export function msPerUnit(column: ResultColumn): number | null {
-  return MS_PER[column.unit] ?? null;
+/** How many milliseconds one `unit` is; null if it is not a unit of time. */
+export function msPerUnit(unit: string): number | null {
+  return MS_PER[unit] ?? null;
 }
 
 export const isTime = (column: ResultColumn): boolean => column.type === 'timestamp';

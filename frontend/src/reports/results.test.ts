@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { Result, ResultCell } from '../api/types';
-import { cellsOf, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
+import type { Result, ResultCell, ResultColumn } from '../api/types';
+import { cellsOf, cellText, columnsOf, dayTone, heat, heatDays, heldPercent, movers, pointsCells, shareText, withheld } from './results';
 
 function result(names: string[], rows: ResultCell[][]): Result {
   return { columns: names.map((name) => ({ name, type: 'number', unit: '' })), rows, total: rows.length, matching: rows.length, covered: {} };
@@ -35,6 +35,24 @@ test('a share does not round a miss away', () => {
   expect([100, 99.9999, 99.95, 99.123, 97.96, null].map(shareText)).toEqual(['100 %', '99.999 %', '99.950 %', '99.12 %', '98.0 %', '–']);
   expect(heldPercent({ at: 0, held: 47, total: 48 })).toBeCloseTo(97.917, 3);
   expect(heldPercent({ at: 0, held: 0, total: 0 })).toBeNull();
+});
+
+const NUMBER: ResultColumn = { name: 'target', type: 'number', unit: '' };
+
+test.each([
+  [NUMBER, 2000, 'ms', '2.00 s'],
+  [NUMBER, -1500, 'ms', '−1.50 s'],
+  [NUMBER, 5000, 'messages', '5,000 messages'],
+  [NUMBER, 60.12, 'messages/s', '60.1 messages/s'],
+  [NUMBER, 2.5, '%', '2.5 %'],
+  [NUMBER, 12.5, null, '12.5'],
+  [NUMBER, null, 'ms', '–'],
+  [{ ...NUMBER, name: 'max_ms', unit: 'ms' }, 2000, null, '2.00 s'],
+  [{ ...NUMBER, name: 'change_percent', unit: '%' }, 6029.4, 'ms', '6,029 %'],
+  [{ ...NUMBER, name: 'held_percent', unit: '%' }, 99.996, 'ms', '99.996 %'],
+  [{ ...NUMBER, name: 'count', type: 'integer', unit: 'messages' }, 1234567, 'ms', '1,234,567'],
+] as const)('the cell of %o with the value %s in a row in %s is %s', (column, cell, unit, text) => {
+  expect(cellText(column, cell, unit)).toBe(text);
 });
 
 test('points of a series are drawn as rows are', () => {

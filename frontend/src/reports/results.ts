@@ -1,5 +1,7 @@
 /** From a report's result table to what its charts draw. */
-import type { Result, ResultCell, ResultDay, ResultGroup } from '../api/types';
+import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup } from '../api/types';
+import { bytes, count, DASH, dateTime, duration, short } from '../format/format';
+import { isTime, msPerUnit } from './percentiles';
 
 /** A cell by its column's name; null where the result has no such column. */
 export type Cells = (name: string) => ResultCell;
@@ -66,7 +68,7 @@ export function heat(value: number, least: number, most: number): number {
   return (log(value) - log(least)) / (log(most) - log(least));
 }
 
-/** Percent of a day that held; null where nothing was measured. */
+/** Percent of a day's messages whose windows met the target; null where nothing was measured. */
 export const heldPercent = ({ held, total }: ResultDay): number | null => (total > 0 ? (100 * held) / total : null);
 
 export type DayTone = 'none' | 'ok' | 'warn' | 'bad';
@@ -90,6 +92,27 @@ export type Mover = { name: string; figure: string; unit: string; now: number | 
 
 /** `depth_mean` as `depth mean`, `p99_ms` as `p99`: the unit stands beside it. */
 export const figureName = (figure: string): string => figure.replace(/_ms$/, '').replaceAll('_', ' ');
+
+/** `6,029 %`, `12.5 %`. */
+const percentText = (value: number): string => `${Math.abs(value) >= 999.5 ? count(value) : short(value)} %`;
+
+/** Columns whose figures are in the unit that the row names in its column `unit`. */
+const IN_UNIT_OF_ROW = new Set(['target', 'worst_value', 'now', 'before', 'difference']);
+
+/** A cell of a result as text; `rowUnit` is the row's own `unit`. */
+export function cellText(column: ResultColumn, cell: ResultCell, rowUnit: ResultCell): string {
+  if (cell === null) return DASH;
+  if (typeof cell === 'string') return column.name === 'figure' ? figureName(cell) : cell;
+  if (isTime(column)) return dateTime(cell);
+  const ofRow = IN_UNIT_OF_ROW.has(column.name) && typeof rowUnit === 'string';
+  const unit = ofRow ? rowUnit : column.unit;
+  const scale = msPerUnit(unit);
+  if (scale !== null) return duration(cell * scale);
+  if (unit === 'bytes/s') return bytes(cell);
+  if (unit === '%') return /(^|_)held_percent$/.test(column.name) ? shareText(cell) : percentText(cell);
+  const text = Number.isInteger(cell) && (ofRow || column.type === 'integer') ? count(cell) : short(cell);
+  return ofRow ? `${text} ${unit}` : text;
+}
 
 /** What changed most, in the order of the result. */
 export function movers(rows: readonly Cells[], most = 12): Mover[] {

@@ -22,11 +22,11 @@ export type ScheduleForm = {
   notifyEmail: string;
 };
 
-/** What may be done with a run that is due while the last one is not over. */
+/** What to do with a run that is due before the previous run has finished. */
 export const OVERLAPS: Record<Schedule['overlap'], string> = {
-  skip: 'leave it out',
-  queue: 'let it wait',
-  cancel: 'cancel the last one',
+  skip: 'skip this run',
+  queue: 'queue this run',
+  cancel: 'cancel the previous run',
 };
 export const NOTIFY: Record<Schedule['notify_on'], string> = {
   never: 'nobody',
