@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,9 @@ class Parameter:
 
 
 P = TypeVar("P")
+FIRST_TIME, LAST_TIME = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""The bounds of a time. Results store times as 64-bit nanoseconds, which also hold a period of a hundred years before
+the first one, and as long a comparison before that."""
 Given = Mapping[str, str | int | float | None]
 """Values of parameters by name, as given on a command line or in JSON."""
 
@@ -113,6 +117,8 @@ def parse(parameters: type[P], given: Given) -> P:
 
 def _value(name: str, parameter: Parameter, text: str) -> Any:
     try:
+        if bad := next((character for character in text if unicodedata.category(character) in ("Cc", "Cs")), ""):
+            raise ValueError(f"it contains the character U+{ord(bad):04X}, which is not text")
         match parameter.kind:
             case "choice":
                 if text not in parameter.choices:
@@ -158,11 +164,12 @@ def _moment(text: str) -> datetime:
     except ValueError:
         raise ValueError(f"{text!r} is not a time such as 2026-03-14T15:00Z") from None
     if moment.tzinfo is None:
-        raise ValueError(f"the time {text!r} has no zone; for UTC, write {text}Z")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError(f"the time {text!r} is out of range") from None
+        with_time = text if len(text) > len("2026-03-14") else f"{text}T00:00"
+        raise ValueError(f"the time {text!r} has no zone; for UTC, write {with_time}Z")
+    # Not astimezone, which fails for the first and the last hours that a datetime can hold.
+    if not FIRST_TIME <= moment <= LAST_TIME:
+        raise ValueError(f"the time {text!r} is not from {FIRST_TIME:%Y} to {LAST_TIME:%Y}")
+    return moment.astimezone(UTC)
 
 
 def _number(text: str, parameter: Parameter) -> float:

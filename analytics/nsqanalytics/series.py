@@ -58,8 +58,9 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
     for figure in figures:
         if result.named("figures", figure) not in AGGREGATES:
             raise BadParameter(f"{figure!r} has no sum, mean or maximum over windows", "figures")
-    weighted = [figure for figure in figures if AGGREGATES[figure] == "mean"]
-    read = [*dict.fromkeys([result.time, *figures, *(["observed_s"] if weighted else [])])]
+    once = [*dict.fromkeys(figures)]
+    weighted = [figure for figure in once if AGGREGATES[figure] == "mean"]
+    read = [*dict.fromkeys([result.time, *once, *(["observed_s"] if weighted else [])])]
     table = result.dataset.to_table(columns=read, filter=result.matching(selection))
     seconds = pc.cast(
         pc.floor_temporal(table[result.time], unit="second").cast(pa.timestamp("s", tz="UTC")), pa.int64()
@@ -73,7 +74,7 @@ def series(result: Result, selection: Selection, figures: Sequence[str], most: i
         weight = pc.if_else(pc.is_valid(table[figure]), table["observed_s"], None)
         table = table.append_column(f"{figure}/", weight)
     table = table.sort_by(result.time)
-    asked = [pair for figure in figures for pair in _asked(figure)]
+    asked = [pair for figure in once for pair in _asked(figure)]
     grouped = table.group_by("point", use_threads=False).aggregate(asked).sort_by("point")
     columns = [grouped["point"].to_pylist(), *(_put_together(grouped, figure) for figure in figures)]
     return Series(step * 1000, len(times), [list(row) for row in zip(*columns, strict=True)])

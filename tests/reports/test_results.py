@@ -78,6 +78,9 @@ def test_a_chart_is_of_all_rows_in_as_many_points_as_it_asks_for(caller, run_id:
     assert len(answer["points"]) <= 100
     assert max(point[1] for point in answer["points"]) == answer["points"][-1][1] == 4_000
     assert sum(point[2] for point in answer["points"]) == sum(range(2, 15_000, 3))
+    twice = viewer("GET", f"reports/runs/{run_id}/result/series?channel={CHANNELS[0]}&figures=count,count&points=7")
+    assert twice[0] == 200
+    assert all(point[1] == point[2] for point in twice[1]["points"])
     groups = viewer("GET", f"reports/runs/{run_id}/result/groups")[1]["groups"]
     assert sorted(group["channel"] for group in groups) == sorted(CHANNELS)
 

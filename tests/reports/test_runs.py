@@ -623,11 +623,29 @@ def test_a_run_tells_how_long_it_will_still_take(caller, redis):
     assert run.left_s is None
 
 
+def test_a_clock_that_is_set_back_during_a_run_leaves_an_estimate_that_can_be_stored(caller, redis):
+    """By its own progress and by an earlier run during which the clock was set back."""
+    from datetime import timedelta
+
+    from nsqplatform.reports.models import ReportRun, now
+    from nsqplatform.reports.time_left import seconds_left
+
+    began = now()
+    stage = {"name": "start Spark", "started_at": int(began.timestamp() * 1000), "fraction": 0}
+    run = ReportRun(job="latency", state="running", started_at=began, progress=0.25, stages=[stage])
+    earlier = ReportRun(job="latency", state="succeeded", finished_at=began - timedelta(hours=1), stages=[stage])
+    for other in (None, earlier):
+        run.left_s = seconds_left(run, other, at=began - timedelta(seconds=30 if other is None else 0))
+        run.save()
+        assert run.left_s == 0
+
+
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
         ({"job": "latencies"}, "there is no job 'latencies'; there are latency, throughput"),
         ({"job": "latency", "parameters": {"window": "7m"}}, "window: '7m' is not one of 5m, 1h, 1d"),
+        ({"job": "latency", "parameters": {"topic": "or\0ders"}}, "topic: it contains the character U+0000"),
         ({"job": "latency", "parameters": {"window": ["5m"]}}, "parameters.window"),
         ({"parameters": {}}, "job: Field required"),
     ],

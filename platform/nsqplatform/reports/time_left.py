@@ -23,10 +23,11 @@ def seconds_left(run: ReportRun, earlier: ReportRun | None, *, at: datetime) -> 
     if run.started_at is None:
         return None
     if earlier is not None and (left := _by_stages(run, earlier, at)) is not None:
-        return round(left)
+        return max(0, round(left))
     if run.progress < SURE_FROM:
         return None
-    return round((at - run.started_at).total_seconds() * (1 - run.progress) / run.progress)
+    # A clock that is set back makes the elapsed time negative, which the database does not accept.
+    return max(0, round((at - run.started_at).total_seconds() * (1 - run.progress) / run.progress))
 
 
 def _by_stages(run: ReportRun, earlier: ReportRun, at: datetime) -> float | None:
