@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.exit_with_parent:
         threading.Thread(target=_exit_at_end_of_input, name="parent", daemon=True).start()
     # Output of libraries must not mix with the JSON lines.
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    # A path's name may contain bytes that are not text.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     progress = Progress(out)
     place = Place(arguments.archive, arguments.output)

@@ -17,11 +17,37 @@ _OURS = {JavaNotFound: "java", JavaDied: "java", MasterUnreachable: "master", Ar
 def check_place(place: Place) -> None:
     """Check the paths before a JVM is started. Raises ArchiveMissing or OSError."""
     check_archive(place.archive)
+    _check_output(place)
     if is_local(place.output):
         parent = local_path(place.output).parent
         parent.mkdir(parents=True, exist_ok=True)
         if not os.access(parent, os.W_OK | os.X_OK):
             raise PermissionError(f"the result cannot be written: {parent} is not writable")
+
+
+def _check_output(place: Place) -> None:
+    """Raise OSError if replacing the result would delete something that is not a result."""
+    if not place.output.strip("/"):
+        raise OSError(f"the result cannot be written: {place.output!r} is not a folder for a result")
+    archive, output = _absolute(place.archive), _absolute(place.output)
+    parts = (f"{archive}/samples", f"{archive}/rollups")
+    if f"{archive}/".startswith(f"{output}/") or f"{output}/".startswith(tuple(f"{part}/" for part in parts)):
+        raise OSError(f"the result cannot be written: {place.output} contains the archive or is a part of it")
+    if not is_local(place.output):
+        return
+    folder = local_path(place.output)
+    if folder.exists() and not folder.is_dir():
+        raise OSError(f"the result cannot be written: {folder} is not a folder")
+    others = sorted(path.name for path in folder.glob("*") if not _RESULT_FILE.fullmatch(path.name))
+    if others:
+        raise OSError(f"the result cannot be written: {folder} contains {others[0]}, which is not part of a result")
+
+
+_RESULT_FILE = re.compile(r"_SUCCESS|.*\.parquet|\..*\.crc")
+
+
+def _absolute(path: str) -> str:
+    return str(local_path(path).resolve()).rstrip("/") if is_local(path) else path.rstrip("/")
 
 
 def check_archive(root: str) -> None:

@@ -81,6 +81,50 @@ UNTIL = "until=2026-03-14T01:00Z"
 
 
 @pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        ("archive", "contains the archive or is a part of it"),
+        ("archive/samples", "contains the archive or is a part of it"),
+        ("archive/rollups/hourly", "contains the archive or is a part of it"),
+        ("linked", "contains the archive or is a part of it"),
+        (".", "contains the archive or is a part of it"),
+        ("a-file", "is not a folder"),
+        ("a-home", "contains notes.txt, which is not part of a result"),
+    ],
+)
+def test_a_result_never_replaces_what_is_not_a_result(
+    analytics, an_hour, archive: Path, tmp_path: Path, output, complaint
+):
+    """The run fails before it begins, and every file is still there."""
+    an_hour()
+    (tmp_path / "linked").symlink_to(archive)
+    (tmp_path / "a-file").write_text("text")
+    (tmp_path / "a-home").mkdir()
+    (tmp_path / "a-home" / "notes.txt").write_text("text")
+    before = sorted(path for path in tmp_path.rglob("*"))
+
+    status, [event], log = analytics(job="compact", output=str(tmp_path / output))
+
+    assert (status, event["event"]) == (1, "failed")
+    assert event["message"] == f"the result cannot be written: {tmp_path / output} {complaint}"
+    assert log == f"analytics: {event['message']}\n"
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_path_that_is_not_text_is_named_all_the_same(analytics, an_hour, tmp_path: Path):
+    """One line and status 1, although no JSON can contain such a byte."""
+    an_hour()
+    name = os.fsencode(tmp_path) + b"/file\xff"
+    Path(os.fsdecode(name)).write_text("text")
+
+    status, [event], log = analytics(job="compact", output=os.fsdecode(name))
+
+    assert (status, event["event"]) == (1, "failed")
+    assert event["message"].endswith("file\udcff is not a folder")
+    assert r"file\udcff is not a folder" in log
+
+
+@pytest.mark.parametrize(
     ("job", "argument", "complaint"),
     [
         ("latency", "window=7m", "window: '7m' is not one of 5m, 1h, 1d"),
