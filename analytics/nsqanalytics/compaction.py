@@ -9,7 +9,7 @@ that cannot be read is set aside (nsqanalytics/damage.py), and its hour is compa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from nsqanalytics.archive import LEFTOVER_AGE_S, WRITING, samples_path
 from nsqanalytics.content import REPLACES_KEY, compacted_name, current, is_compacted, replaced_by
-from nsqanalytics.damage import SHORTEST, Damaged, damaged_path, set_aside
-from nsqanalytics.files import HOUR, File, Folder
+from nsqanalytics.damage import Damaged, damaged_path, set_aside
+from nsqanalytics.files import HOUR, SHORTEST, File, Folder
 from nsqanalytics.rollups import DAY, rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
 
@@ -39,14 +39,16 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
     Yields what was done.
     """
     folder = Folder(samples_path(root))
-    sweep_unfinished(folder, now)
+    # The ages of files are by the clock, even if the hours to compact are those up to a later time.
+    clock = min(now, datetime.now(UTC))
+    sweep_unfinished(folder, clock)
     for hour, files in folder.partitions().items():
         # An hour's only file is opened only if it is too short for Parquet: runs do not open compacted files again.
         checked = files if len(files) > 1 else [file for file in files if file.size < SHORTEST]
         for damaged in set_aside(folder, [(hour, list(checked))], thorough=False):
             files.remove(damaged.file)
             yield set_aside_row(damaged)
-        by, swept = _replaced_long_ago(folder, files, now)
+        by, swept = _replaced_long_ago(folder, files, clock)
         if damaged_now := set_aside(folder, [(hour, by)] if swept else [], thorough=True):
             yield from map(set_aside_row, damaged_now)
             continue  # the files that a damaged one replaced stay: a later run compacts them again
@@ -54,7 +56,7 @@ def compact(root: str, older_than: timedelta, now: datetime) -> Iterator[Done]:
         left = [file for file in files if file not in swept]
         if swept:
             yield (hour, "swept", len(files), len(left), 0, sum(file.size for file in swept))
-        if hour + HOUR + older_than <= now:
+        if hour + HOUR <= now - older_than:
             yield from _compacted(folder, hour, current(folder, left))
 
 
@@ -73,17 +75,19 @@ def sweep_unfinished(folder: Folder, now: datetime) -> None:
 def retain(root: str, samples: timedelta, rollups: timedelta, now: datetime) -> Iterator[Done]:
     """Remove the samples of hours that ended at least ``samples`` ago, and the rollups of days, with those of their
     hours, that ended at least ``rollups`` ago. Yields what was done."""
-    for path, kept, length, action in (
-        (samples_path(root), samples, HOUR, "samples removed"),
-        (damaged_path(root), samples, HOUR, "damaged samples removed"),
-        (rollups_path(root, "hourly"), rollups, DAY, "rollup removed"),
-        (rollups_path(root, "daily"), rollups, DAY, "rollup removed"),
+    hourly, daily = rollups_path(root, "hourly"), rollups_path(root, "daily")
+    for folder, kept, length, action in (
+        (Folder(samples_path(root)), samples, HOUR, "samples removed"),
+        (Folder(damaged_path(samples_path(root))), samples, HOUR, "damaged samples removed"),
+        (Folder(hourly), rollups, DAY, "rollup removed"),
+        (Folder(damaged_path(hourly)), rollups, DAY, "damaged rollup removed"),
+        (Folder(daily, daily=True), rollups, DAY, "rollup removed"),
+        (Folder(damaged_path(daily), daily=True), rollups, DAY, "damaged rollup removed"),
     ):
-        folder = Folder(path)
         for start, files in folder.partitions().items():
             # The rollups of hours are removed together with the rollup of their day.
             began = start.replace(hour=0) if length == DAY else start
-            if began + length + kept <= now:
+            if began + length <= now - kept:
                 folder.delete(files)
                 yield (start, action, len(files), 0, 0, sum(file.size for file in files))
 

@@ -1,14 +1,15 @@
 """Finds files of the archive that cannot be read, and sets them aside so that jobs can continue without them.
 
-``samples/date=…/hour=…/<name>`` is moved to ``samples/_damaged/date=…/hour=…/<name>``, which readers ignore. Nothing is
-deleted; an operator can repair a file and move it back. The collector counts the files there, for its metric
-``nsq_archive_damaged_files`` and for alerts.
+``samples/date=…/hour=…/<name>`` is moved to ``samples/_damaged/date=…/hour=…/<name>``, which readers ignore, and a
+rollup likewise. Nothing is deleted; an operator can repair a file and move it back. A rollup is also computed again, if
+its samples still exist. The collector counts the files that are set aside, for its metric ``nsq_archive_damaged_files``
+and for alerts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -17,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nsqanalytics.archive import samples_path
-from nsqanalytics.files import File, Folder
+from nsqanalytics.files import SHORTEST, File, Folder
+from nsqanalytics.rollups import rollups_path
 from nsqanalytics.schema import ARROW_SCHEMA
 
 DAMAGED = "_damaged"
-SHORTEST = 12
-"""Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
 _MOST_ATTEMPTS = 20
 Result = TypeVar("Result")
 
@@ -35,8 +35,31 @@ class Damaged(NamedTuple):
     reason: str
 
 
-def damaged_path(root: str) -> str:
-    return f"{samples_path(root)}/{DAMAGED}"
+def damaged_path(folder: str) -> str:
+    return f"{folder}/{DAMAGED}"
+
+
+class _Part(NamedTuple):
+    """A part of the archive: its folder, and the columns without which a file of it cannot be read."""
+
+    path: str
+    daily: bool
+    columns: tuple[str, ...]
+
+    @property
+    def folder(self) -> Folder:
+        return Folder(self.path, daily=self.daily)
+
+
+def _parts(root: str) -> dict[str, _Part]:
+    rolled = [(f"rollups/{grain}", rollups_path(root, grain), grain == "daily") for grain in ("hourly", "daily")]
+    return {
+        "samples": _Part(samples_path(root), False, _NEEDED),
+        **{name: _Part(path, daily, ("window_start",)) for name, path, daily in rolled},
+    }
+
+
+_NEEDED = tuple(field.name for field in ARROW_SCHEMA if not field.nullable)
 
 
 def names(root: str) -> list[str]:
@@ -44,17 +67,16 @@ def names(root: str) -> list[str]:
 
     Raises OSError if they cannot be listed.
     """
-    folder = Folder(damaged_path(root))
-    place = damaged_path(root).removeprefix(root).strip("/")
-    return [
-        f"{place}/{file.path.removeprefix(folder.root).strip('/')}"
-        for files in folder.partitions().values()
-        for file in files
-    ]
+    found = []
+    for name, part in _parts(root).items():
+        folder = Folder(damaged_path(part.path), daily=part.daily)
+        paths = [file.path for files in folder.partitions().values() for file in files]
+        found += [f"{name}/{DAMAGED}/{path.removeprefix(folder.root).strip('/')}" for path in paths]
+    return found
 
 
-def reason(folder: Folder, file: File, *, thorough: bool) -> str:
-    """Return the reason why a file cannot be read as samples, or an empty text if it can.
+def reason(folder: Folder, file: File, *, thorough: bool, columns: Sequence[str] = _NEEDED) -> str:
+    """Return the reason why a file with these ``columns`` cannot be read, or an empty text if it can.
 
     If ``thorough``, all its pages are read. Raises OSError if the file system cannot read the file, which does not
     prove that the file is damaged.
@@ -63,29 +85,36 @@ def reason(folder: Folder, file: File, *, thorough: bool) -> str:
         return "it is empty" if file.size == 0 else f"it has only {file.size} bytes"
     if not thorough:
         try:
-            return _lacking(pq.read_metadata(file.path, filesystem=folder.system).schema.names)
+            return _lacking(pq.read_metadata(file.path, filesystem=folder.system).schema.names, columns)
         except (pa.ArrowException, OSError):
             pass  # the cause is the file or the file system: reading all its bytes decides
     with folder.system.open_input_stream(file.path) as stream:
         content = stream.read()
     try:
-        return _lacking(pq.ParquetFile(pa.BufferReader(content)).read().schema.names)
+        return _lacking(pq.ParquetFile(pa.BufferReader(content)).read().schema.names, columns)
     except (pa.ArrowException, OSError) as error:
         return str(error).splitlines()[0][:200]
 
 
-def _lacking(columns: Iterable[str]) -> str:
-    lacking = [field.name for field in ARROW_SCHEMA if not field.nullable and field.name not in columns]
+def _lacking(columns: Iterable[str], needed: Iterable[str]) -> str:
+    there = {*columns}
+    lacking = [name for name in needed if name not in there]
     return f"it has no column {', '.join(lacking)}" if lacking else ""
 
 
-def set_aside(folder: Folder, hours: Iterable[tuple[datetime, Iterable[File]]], *, thorough: bool) -> list[Damaged]:
-    """Check these files of the samples' ``folder``, move those that cannot be read, and return these."""
+def set_aside(
+    folder: Folder,
+    hours: Iterable[tuple[datetime, Iterable[File]]],
+    *,
+    thorough: bool,
+    columns: Sequence[str] = _NEEDED,
+) -> list[Damaged]:
+    """Check these files of a ``folder`` of the archive, move those that cannot be read, and return these."""
     found = []
     for hour, files in hours:
         for file in files:
             try:
-                why = reason(folder, file, thorough=thorough)
+                why = reason(folder, file, thorough=thorough, columns=columns)
                 if why:
                     place = file.path.removeprefix(folder.root).strip("/")
                     folder.move(file.path, f"{folder.root}/{DAMAGED}/{place}")
@@ -99,23 +128,44 @@ def going_on(run: Callable[[], Result], root: str, found: list[Damaged]) -> Resu
     """Call ``run`` and return its result.
 
     If it raises an error that names a file of the archive, set aside those files of that hour that cannot be read, add
-    them to ``found``, and call ``run`` again. If all can be read, raise the error.
+    them to ``found``, and call ``run`` again. Also call it again if another run has moved or removed the named file. If
+    all can be read, raise the error.
     """
     for _ in range(_MOST_ATTEMPTS - 1):
         try:
             return run()
         except Exception as error:
-            aside = _set_aside_named_by(error, root)
-            if not aside:
+            named = [_Named(*match) for match in _NAMED.findall(unquote(str(error)))]
+            aside = _set_aside(named, root)
+            if not aside and not _is_gone(named, root):
                 raise
             found += aside
     return run()
 
 
-def _set_aside_named_by(error: Exception, root: str) -> list[Damaged]:
-    named = {*re.findall(r"/(date=\d{4}-\d\d-\d\d/hour=\d\d)/[^/\s]+\.parquet", unquote(str(error)))}
-    if not named:
-        return []
-    folder = Folder(samples_path(root))
-    hours = [(at, files) for at, files in folder.partitions().items() if f"date={at:%Y-%m-%d}/hour={at:%H}" in named]
-    return set_aside(folder, hours, thorough=True)
+class _Named(NamedTuple):
+    """A file that an error names: its part of the archive, its hour or day, and its name."""
+
+    part: str
+    place: str
+    name: str
+
+
+_NAMED = re.compile(r"/(samples|rollups/hourly|rollups/daily)/(date=\d{4}-\d\d-\d\d(?:/hour=\d\d)?)/([^/\s]+\.parquet)")
+
+
+def _set_aside(named: Sequence[_Named], root: str) -> list[Damaged]:
+    found = []
+    for name, part in _parts(root).items():
+        places = {each.place for each in named if each.part == name}
+        if places:
+            listed = part.folder.partitions().items()
+            form = "date=%Y-%m-%d" if part.daily else "date=%Y-%m-%d/hour=%H"
+            chosen = [(at, files) for at, files in listed if at.strftime(form) in places]
+            found += set_aside(part.folder, chosen, thorough=True, columns=part.columns)
+    return found
+
+
+def _is_gone(named: Sequence[_Named], root: str) -> bool:
+    parts = _parts(root)
+    return any(not Folder(f"{parts[each.part].path}/{each.place}/{each.name}").exists for each in named)

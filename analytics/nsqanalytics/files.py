@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,9 @@ import pyarrow.fs as pafs
 from nsqanalytics.places import is_local, local_path
 
 HOUR = timedelta(hours=1)
+SHORTEST = 12
+"""Length of the shortest Parquet file in bytes: the magic number at both ends, and the footer's length."""
+_PARTITION = re.compile(r"date=(\d{4}-\d\d-\d\d)/(?:hour=([01]\d|2[0-3])/)?", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -25,13 +29,14 @@ class File:
 
 
 class Folder:
-    """A folder partitioned as ``date=YYYY-MM-DD/hour=HH/`` or ``date=YYYY-MM-DD/``.
+    """A folder partitioned as ``date=YYYY-MM-DD/hour=HH/``, or, if ``daily``, as ``date=YYYY-MM-DD/``.
 
     Methods raise OSError if the file system does. ``s3a://`` is Spark's name for what Arrow calls ``s3://``;
     credentials come from the environment, as with Spark.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, daily: bool = False) -> None:
+        self._daily = daily
         if is_local(root):
             self.system: pafs.FileSystem = pafs.LocalFileSystem()
             self.root = str(local_path(root))
@@ -46,7 +51,7 @@ class Folder:
         found: dict[datetime, list[File]] = {}
         selector = pafs.FileSelector(self.root, recursive=True, allow_not_found=True)
         for info in self.system.get_file_info(selector):
-            start = _start(info.path.removeprefix(self.root).strip("/").split("/")[:-1])
+            start = self._start(info.path.removeprefix(self.root).lstrip("/"))
             is_ours = info.base_name.endswith(".parquet") and not info.base_name.startswith(("_", "."))
             if info.type == pafs.FileType.File and is_ours and start is not None:
                 found.setdefault(start, []).append(File(info.path, info.base_name, info.size, info.mtime))
@@ -99,15 +104,19 @@ class Folder:
         if self.exists:
             self.system.delete_dir(self.root)
 
+    def _start(self, path: str) -> datetime | None:
+        """Return the start of the hour or day of a file by its path below the folder; None if it is elsewhere."""
+        found = _PARTITION.match(path)
+        if found is None or (found[2] is None) != self._daily:
+            return None
+        try:
+            day = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
+            day + timedelta(days=1)  # 9999-12-31 has no end that a datetime can hold
+        except (ValueError, OverflowError):
+            return None
+        return day + HOUR * int(found[2] or 0)
+
 
 def fingerprint(*parts: str) -> str:
     """Return a digest of the parts in their order, 16 hex digits."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _start(folders: list[str]) -> datetime | None:
-    try:
-        day = datetime.strptime(folders[0], "date=%Y-%m-%d").replace(tzinfo=UTC)
-        return day + HOUR * int(folders[1].removeprefix("hour=")) if len(folders) > 1 else day
-    except (ValueError, IndexError):
-        return None

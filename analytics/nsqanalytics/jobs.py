@@ -27,7 +27,6 @@ from nsqanalytics.places import ArchiveMissing, Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
 from nsqanalytics.rollups import DAY, HOURS_BEFORE, Rollups, stale_days, stale_hours
-from nsqanalytics.schema import spark_schema
 from nsqanalytics.tables import Figure, spark_table
 
 if TYPE_CHECKING:
@@ -164,14 +163,16 @@ def run_rollup(spark: SparkSession, place: Place, args: RollupParameters, now: d
             done.extend((hour.start, "rolled up", len(rollups.samples[hour.start]), 1, 0, 0) for hour in some)
             spark.catalog.clearCache()
 
+    def add_up_days() -> None:
+        rollups = Rollups(place.archive)
+        if days := stale_days(rollups, since, until):
+            with progress.following(spark, f"add up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
+                rollups.make_days(spark, days)
+            done.extend((day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days)
+
     damage.going_on(roll_up_hours, place.archive, damaged)
-    rollups = Rollups(place.archive)
-    rollups.discard(rollups.misplaced())
-    rollups.sweep_unfinished(now)
-    if days := stale_days(rollups, since, until):
-        with progress.following(spark, f"add up {len(days)} days", expected_stages=4, start=0.8, end=0.95):
-            rollups.make_days(spark, days)
-        done += [(day, "day added up", len(rollups.between(day, day + DAY)), 1, 0, 0) for day in days]
+    Rollups(place.archive).sweep_unfinished(now)
+    damage.going_on(add_up_days, place.archive, damaged)
     return replace_table([*map(compaction.set_aside_row, damaged), *done], tables.MAINTENANCE, place.output)
 
 
@@ -246,7 +247,9 @@ def activity_of(
     divided = cuts(span, window)
     with progress.following(spark, "order readings", expected_stages=6, start=0.2, end=0.5):
         if window < HOUR:
-            samples = read_samples(spark, place.archive, _seen_since(rollups, span), span.until)
+            samples = _taken_within(
+                rollups.read_samples(spark, _seen_since(rollups, span), span.until), None, span.until
+            )
             rows = activity(samples, window, topic=scope.topic, channel=scope.channel, cuts=divided)
             rows = rows.where((F.col("window_start") >= F.lit(span.since)) & F.col("window_start").isNotNull())
             return rows.withColumn("window_start", window_start("window_start", window)) if divided else rows
@@ -300,19 +303,23 @@ def _written(
 
 def read_samples(spark: SparkSession, archive: str, since: datetime, until: datetime) -> DataFrame:
     """Return the SAMPLE rows taken in [since, until). Raises ArchiveMissing."""
-    from pyspark.errors import AnalysisException
+    rollups = Rollups(archive)
+    if not rollups.hours:
+        raise ArchiveMissing(f"there is no archive at {samples_path(archive)}: has the collector run?")
+    return _taken_within(rollups.read_samples(spark, since, until), since, until)
+
+
+def _taken_within(samples: DataFrame, since: datetime | None, until: datetime) -> DataFrame:
+    """Return the rows taken in [since, until), and those without a time or in another hour's folder, which are not
+    sound (nsqanalytics/transforms/soundness.py)."""
     from pyspark.sql import functions as F
 
-    path = samples_path(archive)
-    try:
-        samples = spark.read.schema(spark_schema()).option("pathGlobFilter", "*.parquet").parquet(path)
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            raise ArchiveMissing(f"there is no archive at {path}: has the collector run?") from None
-        raise
-    # The condition on dates selects the folders, the one on times the rows.
-    in_folders = F.col("date").between(F.lit(since.astimezone(UTC).date()), F.lit(until.astimezone(UTC).date()))
-    return samples.where(in_folders & (F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+    from nsqanalytics.transforms.soundness import is_in_own_hour
+
+    is_within = F.col("taken_at") < F.lit(until)
+    if since is not None:
+        is_within &= F.col("taken_at") >= F.lit(since)
+    return samples.where(is_within | ~is_in_own_hour())
 
 
 JOBS: dict[str, Job] = {

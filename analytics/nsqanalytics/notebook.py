@@ -9,7 +9,6 @@ from nsqanalytics.archive import samples_path
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.places import ArchiveMissing
 from nsqanalytics.rollups import Rollups
-from nsqanalytics.schema import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +49,8 @@ def load(
     if view == "samples":
         from pyspark.sql import functions as F
 
-        samples = session.read.schema(spark_schema()).parquet(samples_path(archive))
-        in_folders = F.col("date").between(F.lit(since.date()), F.lit(until.date()))
-        return samples.where(in_folders & (F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
+        samples = rollups.read_samples(session, since, until)
+        return samples.where((F.col("taken_at") >= F.lit(since)) & (F.col("taken_at") < F.lit(until)))
     from nsqanalytics.transforms.windows import window_start
 
     rows = rollups.read(session, span)

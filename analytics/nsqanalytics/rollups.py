@@ -7,8 +7,9 @@ influence, so an hour can be rolled up as soon as it is over.
 
 An hour's mark consists of three digests of contents (nsqanalytics/content.py), its own and those of the two hours
 before: ``<hour>-<before>-<before that>``. A rollup is valid as long as these digests are current. When a file arrives
-late, the rollup is no longer read, and the next run replaces it. Retention removes the oldest samples first, and the
-rollups computed from them remain valid. A day is computed from its hours, and its mark is a digest of their marks.
+late, the rollup is no longer read, and the next run replaces it. The rollup of an hour without samples remains valid,
+because retention removes samples and nothing can replace the rollup. A day is computed from its hours, and its mark is
+a digest of their marks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pyarrow.fs import FileSelector
 
 from nsqanalytics.archive import samples_path
 from nsqanalytics.content import current, digest_of
-from nsqanalytics.files import HOUR, File, Folder, fingerprint
+from nsqanalytics.files import HOUR, SHORTEST, File, Folder, fingerprint
 from nsqanalytics.job_parameters import Span
 from nsqanalytics.schema import SCHEMA_VERSION, spark_schema
 
@@ -39,6 +40,7 @@ DAY = timedelta(days=1)
 HOURS_BEFORE = 2
 """The number of earlier hours with samples that an hour is computed from, in addition to its own."""
 _UNSEEN = "0" * 16
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
 _WRITING = "_writing-"
 UNFINISHED_AGE = timedelta(hours=2)
 
@@ -51,7 +53,7 @@ def rollups_path(root: str, grain: str) -> str:
 class Hour:
     """An hour, the last two hours with samples before it, newest first, and its valid rollup, if there is one.
 
-    If retention has removed an hour's samples, it has its rollup and no hours before it.
+    An hour whose samples were removed, by retention or because they are damaged, has its rollup and no hours before it.
     """
 
     start: datetime
@@ -68,15 +70,15 @@ class Rollups:
         self.folder = Folder(samples_path(root))
         self.samples = self.folder.partitions()
         self._hourly = Folder(rollups_path(root, "hourly"))
-        self._daily = Folder(rollups_path(root, "daily"))
-        self._days = self._daily.partitions()
-        self._rolled = self._hourly.partitions()
+        self._daily = Folder(rollups_path(root, "daily"), daily=True)
+        self._days = _with_contents(self._daily)
+        self._rolled = _with_contents(self._hourly)
         starts = list(self.samples)
-        self.hours: dict[datetime, Hour] = {
-            start: Hour(start, (), files[0].name.removesuffix(".parquet"), files[0])
-            for start, files in self._rolled.items()
-            if starts and start < starts[0]
-        }
+        hours: dict[datetime, Hour] = {}
+        for start, files in self._rolled.items():
+            if start not in self.samples:
+                newest = max(files, key=lambda file: (file.changed_at or _LONG_AGO, file.name))
+                hours[start] = Hour(start, (), newest.name.removesuffix(".parquet"), newest)
         digests: dict[datetime, str] = {}
         self._current = {start: current(self.folder, files) for start, files in self.samples.items()}
         for at, start in enumerate(starts):
@@ -85,7 +87,8 @@ class Rollups:
             before = tuple(reversed(starts[max(0, at - HOURS_BEFORE) : at]))
             marks = [digests[each] for each in (start, *before)] + [_UNSEEN] * (HOURS_BEFORE - len(before))
             rollup = _valid(self._rolled.get(start, []), marks)
-            self.hours[start] = Hour(start, before, "-".join(marks), rollup)
+            hours[start] = Hour(start, before, "-".join(marks), rollup)
+        self.hours = {start: hours[start] for start in sorted(hours)}
 
     def files_of(self, hours: Iterable[Hour]) -> list[tuple[datetime, list[File]]]:
         """Return the sample files from which these hours are computed, by hour, without replaced ones (compaction)."""
@@ -101,17 +104,6 @@ class Rollups:
         hours = self.between(since - HOUR, until)
         rolled_up = sum(hour.rollup.size for hour in hours if hour.rollup is not None)
         return rolled_up + self.size_of(hour for hour in hours if hour.rollup is None)
-
-    def misplaced(self) -> list[File]:
-        """Return rollups of hours whose samples were removed by hand: an earlier hour still has samples."""
-        first = min(self.samples, default=None)
-        return [
-            f for at, files in self._rolled.items() if first and at > first and at not in self.samples for f in files
-        ]
-
-    def discard(self, files: Iterable[File]) -> None:
-        """Delete these rollups of hours."""
-        self._hourly.delete(files)
 
     def sweep_unfinished(self, now: datetime) -> None:
         """Remove the folders that killed runs have left beside the rollups, UNFINISHED_AGE after their last write."""
@@ -191,7 +183,8 @@ class Rollups:
         """Roll up the hours, replacing their earlier rollups; return the number of rows."""
         from pyspark.sql import functions as F
 
-        rows = self._made(spark, hours).withColumns({"date": F.to_date("window_start"), "hour": F.hour("window_start")})
+        date, hour_of_day = F.to_date("window_start"), F.date_format("window_start", "HH")
+        rows = self._made(spark, hours).withColumns({"date": date, "hour": hour_of_day})
         marks = {hour.start: hour.mark for hour in hours}
         made = self._put(rows.repartition("date", "hour"), ["date", "hour"], self._hourly, "hourly", marks)
         for hour in hours:
@@ -228,11 +221,20 @@ class Rollups:
         # Literals, because Spark starts a Python process for a DataFrame made of Python rows.
         pairs = [F.struct(F.lit(near).alias("hour"), F.lit(of).alias(CONTEXT)) for near, of in seen]
         contexts = spark.range(1).select(F.inline(F.array(*pairs)))
-        root = samples_path(self._root)
-        # Opening a file takes longer than reading it: of a compacted hour, only the compacted file is opened.
-        paths = [path for start, files in self.files_of(hours) for path in self._paths(start, files)]
-        reader = spark.read.schema(spark_schema()).option("basePath", root).option("pathGlobFilter", "*.parquet")
-        return activity(reader.parquet(*paths), HOUR, cuts=cuts, contexts=contexts)
+        return activity(self._read_samples(spark, self.files_of(hours)), HOUR, cuts=cuts, contexts=contexts)
+
+    def read_samples(self, spark: SparkSession, since: datetime, until: datetime) -> DataFrame:
+        """Return the SAMPLE rows of the hours that [since, until) lies in."""
+        first = since - HOUR
+        hours = [(at, files) for at, files in self._current.items() if first < at < until]
+        return self._read_samples(spark, hours) if hours else spark.createDataFrame([], spark_schema())
+
+    def _read_samples(self, spark: SparkSession, hours: list[tuple[datetime, list[File]]]) -> DataFrame:
+        # Only the listed hours: Spark fails for an archive with files elsewhere. Opening a file takes longer than
+        # reading it: of a compacted hour, only the compacted file is opened.
+        paths = [path for start, files in hours for path in self._paths(start, files)]
+        reader = spark.read.schema(spark_schema()).option("basePath", samples_path(self._root))
+        return reader.option("pathGlobFilter", "*.parquet").parquet(*paths)
 
     def _paths(self, start: datetime, files: list[File]) -> list[str]:
         """Return the paths for Spark to read these files of an hour: the folder if it has no others, else each file."""
@@ -252,7 +254,7 @@ class Rollups:
         aside = f"{_WRITING}{secrets.token_hex(6)}"
         written = Observation()
         uri = f"{rollups_path(self._root, grain)}/{aside}"
-        staged = Folder(uri)
+        staged = Folder(uri, daily="hour" not in by)
         try:
             rows.observe(written, F.count(F.lit(1)).alias("rows")).write.partitionBy(*by).parquet(uri)
             made = staged.partitions()
@@ -276,6 +278,12 @@ class Rollups:
         """Return the path or URI by which Spark reads a file that Arrow listed."""
         scheme, separator, _ = self._root.partition("://")
         return f"{scheme}://{path.lstrip('/')}" if separator and scheme != "file" else path
+
+
+def _with_contents(folder: Folder) -> dict[datetime, list[File]]:
+    """Return the files by hour or day, without those that are empty: Spark reads no row from them and no error."""
+    listed = {start: [file for file in files if file.size >= SHORTEST] for start, files in folder.partitions().items()}
+    return {start: files for start, files in listed.items() if files}
 
 
 def _valid(rollups: list[File], marks: list[str]) -> File | None:

@@ -55,6 +55,8 @@ def test_an_archive_without_the_column_finish_count_is_read_right(files, latency
         ({"message_count": [0, -5]}, "message_count is -5"),
         ({"message_count": [0, 10**18 + 1]}, "message_count is 1000000000000000001, not between 0 and"),
         ({"hist_zero_count": None}, "hist_zero_count is missing"),
+        ({"hist_counts": None}, "hist_offset and hist_counts are not buckets of 0 to"),
+        ({"hist_counts": None, "hist_offset": None}, "hist_offset is missing"),
         ({"hist_counts": [None, [-3, 23]]}, "hist_counts has a count that is not between 0 and"),
         ({"hist_counts": [None, [7]]}, "finish_count is not the total of its histogram"),
     ],

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +19,9 @@ import pytest
 
 from nsqanalytics.archive import ArchiveWriter
 from nsqanalytics.compaction import GRACE, compact, retain
+from nsqanalytics.damage import Damaged, going_on, names
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.notebook import load
 from nsqanalytics.places import Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
@@ -294,3 +296,132 @@ def test_a_rollup_with_nothing_to_do_starts_no_spark(archive, collect, midnight,
     assert (idle.returncode, Result(tmp_path / "out").total) == (0, 0), idle.stderr
     assert '"event": "done", "rows": 0' in idle.stdout
     assert busy.returncode == 1
+
+
+ELSEWHERE = (
+    "x.parquet",
+    "date=2026-03-14/0000-x.parquet",
+    "date=2026-03-14/backup/x.parquet",
+    "date=2026-03-14/hour=1/x.parquet",
+    "date=2026-03-14/hour=99999999999999/x.parquet",
+    "date=9999-12-31/hour=23/x.parquet",
+    "date=2026-3-14/hour=01/x.parquet",
+    "old/hour=01/x.parquet",
+)
+"""Paths below ``samples`` that are not in an hour's folder."""
+
+
+def strewn(archive: Path) -> dict[str, bytes]:
+    """Copy a file of the archive to all of ELSEWHERE; return the contents of these."""
+    content = files_of(archive, 0)[0].read_bytes()
+    for place in ELSEWHERE:
+        path = archive / "samples" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return dict.fromkeys(ELSEWHERE, content)
+
+
+def test_maintenance_leaves_files_outside_of_hours_alone(archive, collect, midnight):
+    """None stops it, none is merged into an hour or removed, whatever the name of its folder."""
+    collect(midnight + 2 * HOURS)
+    strange = strewn(archive)
+    # Longer ago and longer kept than a calendar has days.
+    done = [
+        *compact(str(archive), HOURS, midnight + 6 * HOURS),
+        *retain(str(archive), timedelta(days=36_525), timedelta(days=36_525), midnight + 6 * HOURS),
+    ]
+
+    assert [(row[0].hour, row[1], row[2]) for row in done] == [(0, "compacted", 6), (1, "compacted", 6)]
+    assert {place: (archive / "samples" / place).read_bytes() for place in ELSEWHERE} == strange
+
+
+def test_compaction_up_to_a_later_time_removes_nothing_that_is_in_use(archive, collect, midnight):
+    """Neither a file that a collector is writing nor one that a report may be reading: their ages are by the clock."""
+    collect(midnight + 2 * HOURS)
+    writing = archive / "samples/_writing/0000-new.parquet"
+    writing.write_bytes(b"PAR1")
+    later = datetime.now(UTC) + timedelta(days=400)
+
+    for _ in range(2):
+        list(compact(str(archive), HOURS, later))
+
+    assert writing.exists()
+    assert len(files_of(archive, 0)) == 7
+
+
+@pytest.mark.spark
+def test_reports_read_the_hours_and_nothing_elsewhere(run, collect, archive, midnight, spark):
+    """In windows of any length, and in a notebook: files elsewhere change no figure and stop no report."""
+    collect(midnight + 2 * HOURS)
+    until = midnight + 2 * HOURS
+    sound = [run("latency", archive, until, window=window) for window in ("5m", "1h")]
+    rows = load(str(archive), "samples", until=until, period=HOURS, spark=spark).count()
+
+    strewn(archive)
+    for name in ("README", "0600-half.parquet.tmp"):
+        (archive / "samples/date=2026-03-14/hour=01" / name).write_text("Do not touch.")
+
+    assert [run("latency", archive, until, window=window) for window in ("5m", "1h")] == sound
+    assert load(str(archive), "samples", until=until, period=HOURS, spark=spark).count() == rows
+
+
+@pytest.mark.spark
+def test_rollups_without_samples_are_kept_and_counted(run, collect, archive, midnight):
+    """All samples are removed, then a collector whose clock is wrong writes one of a year before."""
+    broker = collect(midnight + 3 * HOURS)
+    until = midnight + 3 * HOURS
+    run("rollup", archive, until)
+    sound = run("latency", archive, until)
+    list(retain(str(archive), HOURS, timedelta(days=400), midnight + 6 * HOURS))
+
+    assert run("latency", archive, until) == sound
+    wrong = midnight - timedelta(days=365)
+    ArchiveWriter(str(archive)).write(replayed(broker.sample(wrong), wrong))
+    run("rollup", archive, until, period="400d")
+    assert run("latency", archive, until) == sound
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("grain", "window", "hours"), [("hourly", "1h", 2), ("daily", "1d", 24)])
+def test_a_damaged_rollup_is_set_aside_and_computed_again(run, collect, archive, midnight, grain, window, hours):
+    """Reports say what they said before, from samples; the next rollup makes it anew."""
+    collect(midnight + hours * HOURS, step=55 * MINUTES)
+    until = midnight + hours * HOURS
+    run("rollup", archive, until)
+    sound = run("latency", archive, until, window=window)
+    rolled = min((archive / "rollups" / grain).rglob("*.parquet"))
+    rolled.write_bytes(rolled.read_bytes()[:-30])
+
+    found: list[Damaged] = []
+    again = going_on(lambda: run("latency", archive, until, window=window), str(archive), found)
+
+    assert again == sound
+    assert [each.file.name for each in found] == [rolled.name]
+    assert [Path(name).name for name in names(str(archive))] == [rolled.name]
+    assert len(run("rollup", archive, until)) == 1
+    assert run("latency", archive, until, window=window) == sound
+
+
+def test_a_run_goes_on_if_another_has_moved_the_file_that_it_could_not_read(archive, collect, midnight):
+    """Two runs find the same damaged file at once: the slower one no longer finds it in its place."""
+    collect(midnight + HOURS)
+    file = files_of(archive, 0)[0]
+
+    def run() -> int:
+        if file.exists():
+            file.unlink()
+            raise RuntimeError(f"cannot read file:{file}")
+        return 7
+
+    assert going_on(run, str(archive), []) == 7
+
+
+def test_an_empty_rollup_is_none(archive, collect, midnight):
+    """As a crash of the machine can leave it; Spark would read it as an hour without messages."""
+    collect(midnight + HOURS)
+    [hour] = Rollups(str(archive)).hours.values()
+    rolled = archive / "rollups/hourly/date=2026-03-14/hour=00" / f"{hour.mark}.parquet"
+    rolled.parent.mkdir(parents=True)
+    for content, is_one in ((b"PAR1" * 3, True), (b"", False)):
+        rolled.write_bytes(content)
+        assert (Rollups(str(archive)).hours[midnight].rollup is not None) == is_one

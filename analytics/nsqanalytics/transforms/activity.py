@@ -140,7 +140,7 @@ def histograms(samples: DataFrame, needed: DataFrame, within: Column) -> DataFra
     return (
         samples.withColumn("file", F.input_file_name())
         .where(within)
-        .where("hist_counts is not null and channel is not null")
+        .where("hist_offset is not null and channel is not null")
         # With a broadcast hash, the scan drops readings that are not needed. A few extra readings are harmless.
         .join(F.broadcast(hashed), _hash(F.col("taken_at")) == F.col("hashed"), "left_semi")
         .groupBy(*SERIES, "taken_at")

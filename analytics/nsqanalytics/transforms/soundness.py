@@ -27,15 +27,23 @@ def checked(samples: DataFrame) -> DataFrame:
     complaints = [
         *(F.when(F.col(name).isNull(), F.lit(f"{name} is missing")) for name in (*_NAMES, *_COUNTERS, *_GAUGES)),
         *(_unless_count(name) for name in (*_COUNTERS, "finish_count", "hist_zero_count")),
-        F.when(
-            F.col("hist_zero_count").isNull() & (F.col("finish_count").isNotNull() | F.col("hist_offset").isNotNull()),
-            F.lit("hist_zero_count is missing"),
+        *(
+            F.when(
+                F.col(name).isNull() & (F.col("finish_count").isNotNull() | F.col(other).isNotNull()),
+                F.lit(f"{name} is missing"),
+            )
+            for name, other in (("hist_zero_count", "hist_offset"), ("hist_offset", "hist_zero_count"))
         ),
     ]
     if {"date", "hour"} <= set(samples.columns):
-        is_misplaced = (F.to_date("taken_at") != F.col("date")) | (F.hour("taken_at") != F.col("hour"))
-        complaints.append(F.when(is_misplaced, F.lit("taken_at is not in the hour of its folder")))
+        complaints.append(F.when(~is_in_own_hour(), F.lit("taken_at is not in the hour of its folder")))
     return samples.withColumn("message_count", _or_error(F.col("message_count"), complaints, F.input_file_name()))
+
+
+def is_in_own_hour() -> Column:
+    """Whether a reading's time lies in the hour of its file's folder."""
+    is_own = (F.to_date("taken_at") == F.col("date")) & (F.hour("taken_at") == F.col("hour"))
+    return F.coalesce(is_own, F.lit(False))
 
 
 def checked_histogram(histogram: Column, file: Column) -> Column:
