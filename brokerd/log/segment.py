@@ -27,7 +27,9 @@ from brokerd.log.batch import Batch, DpubBatch
 from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
 from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
 from brokerd.log.files import RETIRED, NotAllocated
+from brokerd.log.frames import SEQ_MASK, Frames
 from brokerd.new_map import map_new_file, read_ahead
+from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
 
 SIZE = struct.Struct(">i")
@@ -177,7 +179,22 @@ class Segment:
             self.written_end = max(self.written_end, context.end)
         self.written_end = max(self.written_end, self.next_seq)
         self._unchecked_from = 0 if commits else None
+        if context.next_first_seq is None:
+            self._clear_after_end(context.id_head)
         return repair
+
+    def _clear_after_end(self, id_head: bytes) -> None:
+        """Overwrite with zeros what follows the last batch: the frames of a publish that was never acknowledged.
+
+        The next batch may be shorter. If its commit record is lost, its frames are taken only if nothing follows them,
+        or former frames in a file that was reused. Those stay.
+        """
+        if not any(self.map[self.end : self.end + MESSAGE_HEAD_BYTES]):
+            return
+        frames = Frames(self.map[: self.found_bytes], id_head)
+        lower = (((low - self.next_seq) & SEQ_MASK) > SEQ_MASK // 2 for _, low in frames.sound(self.end, frames.used))
+        if not any(lower):
+            self.map[self.end : frames.used] = bytes(frames.used - self.end)
 
     def seal(self) -> None:
         """Seal the index, since the segment is full, and close the descriptor for writing. Raises OSError."""
@@ -253,6 +270,7 @@ class Segment:
         """
         start, first_seq, nbytes = self.end, self.next_seq, batch.nbytes
         end = start + nbytes
+        self.commits.reserve(1)  # before the frames: those of a failed append would follow the next, shorter batch
         if (file := self._file_for(nbytes)) < 0:
             data = self._view or self.map
             batch.write(data, start, first_seq)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import pytest
 
 from brokerd.file_header import HEADER_BYTES
 from brokerd.log.batch import BodyBatch
+from brokerd.log.commits import CommitIndex
 from brokerd.log.log import Log
 
 ID_HEAD = b"9a4001"
@@ -111,3 +113,30 @@ def test_a_cut_file_costs_what_was_cut(written: Written, tmp_path: Path) -> None
                 assert seq not in lost, (file.name, at, seq)
                 seq += 1
         shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("kind", ["killed", "full disk"])
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_publish_that_came_to_nothing_hides_no_later_one(
+    kind: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill or a full disk before the commit record leaves frames. The record of the next, shorter message is lost."""
+    log = Log(tmp_path)
+    log.append(BodyBatch([b"first"], ID_HEAD, 1))
+    with monkeypatch.context() as patch:
+        failing = "append" if kind == "killed" else "_grow"
+        patch.setattr(CommitIndex, failing, raise_no_space)
+        if kind == "full disk":
+            patch.setattr(log.segments[0].commits, "_size", 0)
+        with pytest.raises(OSError, match="space"):
+            log.append(BodyBatch([b"y" * 400], ID_HEAD, 2))
+    if kind == "killed":
+        log, _ = Log.recover(tmp_path, ID_HEAD)
+    log.append(BodyBatch([b"z" * size], ID_HEAD, 3))
+    (index,) = tmp_path.glob("*.idx")
+    index.unlink()
+    assert read_all(tmp_path) == {0: b"first", 1: b"z" * size}
+
+
+def raise_no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

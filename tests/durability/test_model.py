@@ -473,6 +473,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for consumer in self.consumers:
             if consumer.channel == name and ready_count is not None:
                 consumer.client.ready_count = ready_count
+                channel.offer(consumer.client)
         head = channel.head
         seq = data.draw(st.integers(self.topic.log.first_seq, self.topic.messages.routed_end), label="seq")
         frames = [self.topic.log.frame(each) for each in range(seq, self.topic.messages.routed_end)]
