@@ -274,7 +274,7 @@ def test_a_job_is_sized_by_what_it_reads_and_not_by_the_whole_archive(collect_ho
     for hour in list(rollups.hours.values())[:-1]:
         path = archive / f"rollups/hourly/date={hour.start:%Y-%m-%d}/hour={hour.start:%H}/{hour.mark}.parquet"
         path.parent.mkdir(parents=True)
-        path.write_bytes(b"1234567890")
+        path.write_bytes(b"PAR1" * 3)  # 12 bytes, as long as the shortest Parquet file
     until = (midnight + 30 * HOURS).isoformat()
 
     def size(name: str, **parameters: str) -> int:
@@ -285,5 +285,5 @@ def test_a_job_is_sized_by_what_it_reads_and_not_by_the_whole_archive(collect_ho
 
     assert size("rollup") == samples(3)
     assert size("latency", window="5m", period="1h") == samples(4)
-    assert size("latency", window="1h", period="10h") == samples(3) + 10 * 10
-    assert size("compare", period="5h", before="10h") == samples(3) + 5 * 10 + 6 * 10
+    assert size("latency", window="1h", period="10h") == samples(3) + 10 * 12
+    assert size("compare", period="5h", before="10h") == samples(3) + 5 * 12 + 6 * 12
