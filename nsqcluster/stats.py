@@ -83,6 +83,10 @@ class ClientStats(_Answer, kw_only=True):
     tls_negotiated_protocol_is_mutual: bool = False
     pub_counts: list[PubCount] | None = None
     """Only of a client that published."""
+    timeout_count: Int64 | None = None
+    """None from a Go node, as the next."""
+    oldest_in_flight_age_ns: Int64 | None = None
+    """Time since the delivery of its oldest message in flight; None if there is none."""
 
 
 class LatencyHistogram(_Answer, kw_only=True):

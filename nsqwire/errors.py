@@ -70,7 +70,7 @@ class AuthFirst(NSQError):
 
 
 class AuthFailed(NSQError):
-    """No auth server gave a valid answer. The client is not told the reason."""
+    """No auth server gave a valid answer. The client does not receive the reason."""
 
 
 class Unauthorized(NSQError):

@@ -92,6 +92,13 @@ class Figure:
         """Its key in ``/stats``; empty if nsqd does not report it."""
         return (self.key or self.name) if self.kind.is_whole and not self.sum_of and not self.computed else ""
 
+    @property
+    def over_time(self) -> Literal["mean", "lowest", "highest"]:
+        """What stands for its values in a longer time: for a rate their mean, for other figures the worst of them."""
+        if self.kind is Kind.RATE:
+            return "mean"
+        return "lowest" if self.unit == "clients" else "highest"
+
 
 # fmt: off
 # This is the order of columns in rows, shares, the archive and the records of the last hour, which have rates last.

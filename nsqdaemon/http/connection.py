@@ -74,7 +74,7 @@ class Connection:
         self._answering: Request | None = None
         self._output: list[bytes] = []
         self._failure: Response | None = None
-        self._deaf = False  # input is ignored, after an error or the last request of the connection
+        self._ignores_input = False  # input is ignored, after an error or the last request of the connection
         self._unparsed = 0  # bytes received since the last complete message
         self._begun = False  # the parser is inside a message
         self._continue_due = False
@@ -92,7 +92,7 @@ class Connection:
     @property
     def unfinished_bytes(self) -> int:
         """Bytes received of an incomplete body."""
-        return self._body_size if self._begun and not self._deaf else 0
+        return self._body_size if self._begun and not self._ignores_input else 0
 
     @property
     def is_new_unfinished(self) -> bool:
@@ -103,7 +103,7 @@ class Connection:
     def received(self, data: bytes) -> None:
         """Take bytes from the client; bytes after the end of the connection are dropped."""
         start, size = 0, len(data)
-        while start < size and not self._deaf:
+        while start < size and not self._ignores_input:
             if self._begun:
                 # Parse up to the end of the message, if known: the next head may be plain.
                 end = min(size, start + self._body_left) if self._body_left > 0 else size
@@ -127,11 +127,11 @@ class Connection:
         # Pieces are limited, so that a head is refused before it exceeds its limit by more than one piece.
         size = self._max_header_size
         if len(data) <= size:
-            if not self._deaf:
+            if not self._ignores_input:
                 self._feed(data)
             return
         for start in range(0, len(data), size):
-            if self._deaf:
+            if self._ignores_input:
                 return
             self._feed(data[start : start + size])
 
@@ -157,7 +157,7 @@ class Connection:
                 self.stream = response
             self._requests.clear()
             self._failure = None
-            self._deaf = self.closed = True
+            self._ignores_input = self.closed = True
             return
         if request.wants_keep_alive_header or request.method == "HEAD" or response.parts is not None:
             connection = _KEEP_ALIVE if request.wants_keep_alive_header else b""
@@ -276,7 +276,7 @@ class Connection:
         request = self._request(b"".join(body))
         if self._is_faulty or not self._parser.should_keep_alive():
             request.closes = True
-            self._deaf = True
+            self._ignores_input = True
         elif self._saw_connection:
             request.wants_keep_alive_header = self._parser.get_http_version() == "1.0"
         self._requests.append(request)
@@ -297,9 +297,9 @@ class Connection:
         except httptools.HttpParserUpgrade as upgrade:
             self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
-            if not self._deaf:  # otherwise one of our limits stopped the parser
+            if not self._ignores_input:  # otherwise one of our limits stopped the parser
                 self._fail(400, "400 Bad Request")
-        if self._unparsed > self._max_header_size and not self._deaf:
+        if self._unparsed > self._max_header_size and not self._ignores_input:
             if not self._head_done:
                 self._fail(431, "431 Request Header Fields Too Large")
             elif (
@@ -371,7 +371,7 @@ class Connection:
         request = self._request(b"")
         request.oversized = request.closes = True
         self._requests.append(request)
-        self._deaf = True
+        self._ignores_input = True
         raise _Stopped
 
     def _decline_upgrade(self, rest: bytes) -> None:
@@ -381,13 +381,13 @@ class Connection:
         """
         request = self._requests.pop()
         if request.method == "CONNECT":
-            request.closes = self._deaf = True
+            request.closes = self._ignores_input = True
             self._requests.append(request)
             return
         lines = [b"%s %s HTTP/1.1" % (request.method.encode(), request.target)]
         lines += [b"%s: %s" % header for header in request.headers if header[0].lower() != b"upgrade"]
         self._parser = httptools.HttpRequestParser(self)
-        self._deaf = False
+        self._ignores_input = False
         self._feed(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def _stop(self, status: int, text: str) -> None:
@@ -396,7 +396,7 @@ class Connection:
 
     def _fail(self, status: int, text: str) -> None:
         self._failure = Response(status, text.encode(), (TEXT_HEADER,), closes=True)
-        self._deaf = True
+        self._ignores_input = True
         self._body.clear()
 
     def _write(self, response: Response, *, head_only: bool, connection: bytes) -> None:

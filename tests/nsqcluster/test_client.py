@@ -166,6 +166,7 @@ async def test_the_previous_process_is_kept_undecoded(
 
 async def test_a_read_that_is_cancelled_at_once_leaves_nothing_behind() -> None:
     """Its requests have not started; none is reported as never awaited."""
+    gc.collect()  # of earlier tests
     async with Client() as client:
         with warnings.catch_warnings(record=True) as reported:
             warnings.simplefilter("always")
@@ -176,4 +177,4 @@ async def test_a_read_that_is_cancelled_at_once_leaves_nothing_behind() -> None:
             assert read.cancelled()
             del read
             gc.collect()
-    assert [str(each.message) for each in reported] == []
+    assert [str(each.message) for each in reported if "never awaited" in str(each.message)] == []

@@ -1,4 +1,4 @@
-"""HTTP as a client on the wire sees it: bytes in, bytes out, and then again one byte at a time."""
+"""HTTP on the wire: bytes in, bytes out, and then again one byte at a time."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def make_router() -> Router:
 
 
 def converse(data: bytes, *, chunk: int | None = None, limits: Limits = LIMITS) -> tuple[bytes, bool]:
-    """All output for these bytes, dates removed, and whether the conversation closed."""
+    """All output for these bytes, without dates, and whether the conversation closed."""
     router, connection, output = make_router(), Connection(limits, "1.2.3.4:5"), b""
     for start in range(0, len(data), chunk or max(len(data), 1)):
         connection.received(data[start : start + (chunk or len(data))])
@@ -49,7 +49,7 @@ def converse(data: bytes, *, chunk: int | None = None, limits: Limits = LIMITS) 
 
 
 def both_ways(data: bytes) -> tuple[bytes, bool]:
-    """What ``converse`` gives, the same for whole and for single bytes."""
+    """The result of ``converse``, which must be the same for all bytes at once and one by one."""
     whole = converse(data)
     assert converse(data, chunk=1) == whole
     return whole
@@ -68,13 +68,13 @@ def nsq_json(status: bytes, body: bytes, *, allow: bytes = b"") -> bytes:
 
 
 def test_a_text_answer_on_a_connection_that_stays() -> None:
-    """/ping: OK as text, without the NSQ header; the connection stays open for more."""
+    """/ping: OK as text, without the NSQ header; the connection stays open."""
     assert both_ways(b"GET /ping" + HOST + b"\r\n") == (PING, False)
     assert both_ways((b"GET /ping" + HOST + b"\r\n") * 3) == (PING * 3, False)
 
 
 def test_an_empty_answer_has_no_content_type() -> None:
-    """Success with nothing to say: status, NSQ header, length 0."""
+    """Status, NSQ header and length 0."""
     expected = message(b"HTTP/1.1 200 OK\r\n" + NSQ, b"")
     assert both_ways(b"PUT /empty" + HOST + b"Content-Length: 0\r\n\r\n") == (expected, False)
 
@@ -87,25 +87,25 @@ def test_an_empty_answer_has_no_content_type() -> None:
     ],
 )
 def test_bodies_arrive_with_a_length_or_in_chunks(headers_and_body: bytes) -> None:
-    """Both forms of body mean the same, and the next request follows."""
+    """Both kinds of body are equivalent, and the next request follows."""
     data = b"POST /pub?topic=t" + HOST + headers_and_body + b"GET /ping" + HOST + b"\r\n"
     assert both_ways(data) == (nsq_json(b"200 OK", b'["t",5]') + PING, False)
 
 
-def test_a_publisher_that_asks_first_is_told_to_continue() -> None:
-    """Expect: 100-continue is answered before the body comes, and after the answers before it."""
+def test_a_publisher_that_expects_continue_receives_it() -> None:
+    """100 Continue is sent before the body arrives, and after earlier answers."""
     ask = b"POST /pub?topic=t" + HOST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     answer = nsq_json(b"200 OK", b'["t",2]')
     go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
     assert both_ways(ask) == (go_on, False)
     assert both_ways(b"GET /ping" + HOST + b"\r\n" + ask) == (PING + go_on, False)
     assert converse(ask + b"hi", chunk=1) == (go_on + answer, False)
-    # The body came along unasked, behind a request still to be answered: there is nothing left to ask for.
+    # The body came with the head, behind an unanswered request: there is no need for 100 Continue.
     assert converse(b"GET /ping" + HOST + b"\r\n" + ask + b"hi") == (PING + answer, False)
 
 
 def test_an_offer_of_another_protocol_is_declined_and_the_request_answered() -> None:
-    """``curl --http2 -d hello`` publishes its body in HTTP/1.1."""
+    """``curl --http2 -d hello`` publishes its body over HTTP/1.1."""
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n"
     data = b"POST /pub?topic=t" + HOST + offer + b"Content-Length: 5\r\n\r\nhelloGET /ping" + HOST + b"\r\n"
     assert both_ways(data) == (nsq_json(b"200 OK", b'["t",5]') + PING, False)
@@ -120,7 +120,7 @@ def test_an_offer_of_another_protocol_is_declined_and_the_request_answered() -> 
     ],
 )
 def test_the_connection_closes_when_the_client_asks(request_bytes: bytes, extra: bytes, closed: bool) -> None:
-    """Connection: close, and HTTP/1.0 without keep-alive, end it after one answer; what follows is not read."""
+    """Connection: close, and HTTP/1.0 without keep-alive, end it after one answer; later input is not read."""
     expected = PING.replace(b"\r\n\r\nOK", b"\r\n" + extra + b"\r\nOK")
     assert both_ways(request_bytes) == (expected, closed)
 
@@ -144,7 +144,7 @@ def test_the_connection_closes_when_the_client_asks(request_bytes: bytes, extra:
     ],
 )
 def test_errors_have_nsqds_body_and_leave_the_connection_open(request_line: bytes, status: bytes, code: bytes) -> None:
-    """A status and {"message":"CODE"}; the next request on the connection is answered as if nothing had been."""
+    """A status and {"message":"CODE"}; the next request on the connection is answered as usual."""
     answered, closed = both_ways(request_line + HOST + b"\r\n" + b"GET /ping" + HOST + b"\r\n")
     expected = nsq_json(status, b'{"message":"' + code + b'"}')
     assert answered.lower() == (expected + PING).lower()
@@ -152,14 +152,14 @@ def test_errors_have_nsqds_body_and_leave_the_connection_open(request_line: byte
 
 
 def test_a_crash_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) -> None:
-    """The operator finds the traceback in the log."""
+    """The traceback is in the log."""
     converse(b"GET /crash" + HOST + b"\r\n")
     assert "GET /crash" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_wrong_method_gets_the_allowed_ones() -> None:
-    """405 with a sorted Allow; HEAD gets the head alone; OPTIONS is answered from the table."""
+    """405 with a sorted Allow header; HEAD gets only the head; OPTIONS is answered from the routing table."""
     body = b'{"message":"METHOD_NOT_ALLOWED"}'
     wrong = nsq_json(b"405 Method Not Allowed", body, allow=b"Allow: GET, OPTIONS\r\n")
     assert both_ways(b"POST /ping" + HOST + b"\r\n")[0] == wrong
@@ -171,14 +171,14 @@ def test_a_wrong_method_gets_the_allowed_ones() -> None:
 
 @pytest.mark.parametrize("path", [b"/ping/", b"//ping", b"/PING", b"/Ping/", b"/x/../ping", b"/./ping"])
 def test_a_nearly_right_path_is_redirected(path: bytes) -> None:
-    """A trailing slash, a doubled one or the wrong case: 301 to the right path, query and all."""
+    """A trailing slash, a doubled one or the wrong case: 301 to the right path, with the query."""
     link = b'<a href="/ping?a=b&amp;c">Moved Permanently</a>.\n\n'
     head = b"HTTP/1.1 301 Moved Permanently\r\nContent-Type: text/html; charset=utf-8\r\nLocation: /ping?a=b&c\r\n"
     assert both_ways(b"GET " + path + b"?a=b&c" + HOST + b"\r\n") == (message(head, link), False)
 
 
 def test_a_redirect_keeps_the_method() -> None:
-    """307 without a body for anything but GET, so that the client repeats the request as it was."""
+    """307 without a body for all methods but GET, so that the client repeats the request unchanged."""
     expected = message(b"HTTP/1.1 307 Temporary Redirect\r\nLocation: /pub?topic=t\r\n", b"")
     request = b"POST /PUB/?topic=t" + HOST + b"Content-Length: 0\r\n\r\n"
     assert both_ways(request) == (expected, False)
@@ -198,7 +198,7 @@ def test_a_redirect_keeps_the_method() -> None:
     ],
 )
 def test_parameters_come_from_the_query(target: bytes, topic: str | None) -> None:
-    """First value wins, + and %XX are decoded, names keep their case; the path is decoded too."""
+    """The first value counts, + and %XX are decoded, names are case-sensitive; the path is decoded too."""
     answered, _ = both_ways(b"POST " + target + HOST + b"Content-Length: 0\r\n\r\n")
     assert json.loads(answered.partition(b"\r\n\r\n")[2]) == [topic, 0]
 
@@ -231,7 +231,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize(("data", "text"), MALFORMED)
 def test_malformed_requests_are_answered_in_words_and_end_the_connection(data: bytes, text: bytes) -> None:
-    """Plain text that says what is wrong, after the answers before it; then the connection closes."""
+    """A text with the reason, after earlier answers; then the connection closes."""
     answered, closed = both_ways(b"GET /ping" + HOST + b"\r\n" + data)
     assert answered.startswith(PING + b"HTTP/1.1 " + text[:4])
     assert b"\r\nConnection: close\r\n" in answered
@@ -248,7 +248,7 @@ def test_malformed_requests_are_answered_in_words_and_end_the_connection(data: b
     ],
 )
 def test_a_body_over_the_limit_is_refused_with_the_routes_own_code(request_bytes: bytes, code: bytes) -> None:
-    """413 as soon as it is known, without waiting for the body and without telling the client to go on."""
+    """413 as soon as the size is known, without reading the body and without 100 Continue."""
     answered, closed = both_ways(request_bytes)
     assert answered.startswith(b"HTTP/1.1 413 ")
     assert answered.endswith(b'{"message":"' + code + b'"}')
@@ -256,7 +256,7 @@ def test_a_body_over_the_limit_is_refused_with_the_routes_own_code(request_bytes
 
 
 def test_chunks_that_are_all_wrapping_are_cut_off() -> None:
-    """A client cannot keep a small body alive for ever by padding its chunks."""
+    """A client cannot extend a small body for ever with chunk extensions."""
     data = b"POST /pub" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"1;" + b"p" * 500 + b"\r\nx\r\n") * 9
     answered, closed = converse(data, chunk=100)
     assert answered.startswith(b"HTTP/1.1 400 ")
@@ -264,7 +264,7 @@ def test_chunks_that_are_all_wrapping_are_cut_off() -> None:
 
 
 def test_a_connection_is_full_when_enough_requests_wait() -> None:
-    """The transport is told to stop reading while as many requests wait as may be pipelined."""
+    """The transport stops reading while the maximum number of pipelined requests wait."""
     connection = Connection(LIMITS)
     connection.received((b"GET /ping" + HOST + b"\r\n") * 4)
     assert connection.full
@@ -274,7 +274,7 @@ def test_a_connection_is_full_when_enough_requests_wait() -> None:
 
 @given(st.binary(max_size=300), st.integers(1, 50))
 def test_no_bytes_break_the_conversation(data: bytes, chunk: int) -> None:
-    """Whatever arrives, in whatever pieces, is answered or waited on; nothing is raised."""
+    """Any input, however split, is answered or waits for more; nothing is raised."""
     converse(data, chunk=chunk)
 
 
@@ -288,9 +288,9 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.integers(1, 20))
 def test_how_the_bytes_were_cut_does_not_matter(data: bytes, chunk: int) -> None:
-    """Near-requests get the same answers whole and in pieces."""
+    """Requests with small mistakes get the same answers whole and in pieces."""
     whole, in_pieces = converse(data), converse(data, chunk=chunk)
-    interim = b"HTTP/1.1 100 Continue\r\n\r\n"  # sent or not by how far the body had already come
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"  # sent or not, depending on how much of the body had arrived
     assert in_pieces[0].replace(interim, b"") == whole[0].replace(interim, b"")
     assert in_pieces[1] == whole[1]
 
@@ -312,7 +312,7 @@ def test_json_is_written_as_go_writes_it(value: object, expected: bytes) -> None
 
 
 def test_a_request_knows_its_client() -> None:
-    """Handlers and the log see the client's address."""
+    """Handlers and the log have the client's address."""
     connection = Connection(LIMITS, "1.2.3.4:5")
     connection.received(b"GET /ping" + HOST + b"\r\n")
     request = connection.next_request()
@@ -345,10 +345,8 @@ def whole_request(head: bytes, body: bytes) -> bytes:
     ),
     st.data(),
 )
-def test_a_head_that_was_seen_before_means_what_it_meant(
-    requests: list[tuple[bytes, bytes]], data: st.DataObject
-) -> None:
-    """Requests that each arrive whole are answered as the same bytes are in one piece, or cut anywhere."""
+def test_a_repeated_head_is_parsed_alike(requests: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
+    """Requests that arrive whole are answered like the same bytes in one piece, or split anywhere."""
     stream = b"".join(whole_request(head, body) for head, body in requests)
     limits = Limits(max_header_size=1024, max_body_size=100, max_pipelined=64)
 
@@ -371,8 +369,8 @@ def test_a_head_that_was_seen_before_means_what_it_meant(
     assert answers([piece for piece in pieces if piece]) == expected
 
 
-def test_a_known_head_is_held_against_the_limits_of_its_own_connection() -> None:
-    """What one face of a server takes, another may refuse."""
+def test_a_known_head_is_checked_against_the_limits_of_its_connection() -> None:
+    """One listener of a server may accept a request that another refuses."""
     request = b"POST /pub?topic=limits HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n" + b"x" * 50
     for _ in range(2):
         assert converse(request)[0].endswith(b'["limits",50]')
@@ -394,13 +392,13 @@ JSON_WITHOUT_FLOATS = st.recursive(
 
 @given(JSON_WITHOUT_FLOATS)
 def test_the_faster_encoder_writes_the_same_bytes(value: object) -> None:
-    """Whatever holds no floats: undecodable text, numbers of any size, what HTML would read."""
+    """For all values without floats: undecodable text, numbers of any size, characters with a meaning in HTML."""
     assert encode_without_floats(value) == encode(value)
 
 
 @pytest.mark.parametrize("chunk", [None, 1])
 def test_a_target_may_hold_raw_bytes(chunk: int | None) -> None:
-    """As in Go: what is no name is refused as one, what is no path is not found, and the connection goes on."""
+    """As in Go: an invalid name is refused, an unknown path is not found, and the connection goes on."""
     data = b"GET /ping" + HOST + b"\r\n" + "POST /pub?topic=ä".encode() + HOST + b"Content-Length: 0\r\n\r\n"
     data += b"GET /p\xff" + HOST + b"\r\n" + b"GET /ping" + HOST + b"\r\n"
     answered, closed = converse(data, chunk=chunk)
@@ -411,7 +409,7 @@ def test_a_target_may_hold_raw_bytes(chunk: int | None) -> None:
 
 @pytest.mark.parametrize("line", [b"X: " + 40 * b"a", b"X: y\r\n"], ids=["one endless line", "many lines"])
 def test_a_trailer_is_no_longer_than_a_head(line):
-    """What follows the last chunk is bounded: it counts as no body, and nothing else would end it."""
+    """Trailers are not part of the body, so they have a limit of their own."""
     start = b"POST /pub?topic=t" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
     output, closed = converse(start + 400 * line, chunk=500)
     assert output.startswith(b"HTTP/1.1 400 Bad Request\r\n")
@@ -422,7 +420,7 @@ def test_a_trailer_is_no_longer_than_a_head(line):
 
 
 def test_many_small_chunks_are_one_body():
-    """The bound on what is around a body is one between its bytes, not one on all chunks together."""
+    """The limit is for the bytes between two parts of the body, not for all chunks together."""
     chunks = b"".join(b"1;" + 100 * b"x" + b"\r\na\r\n" for _ in range(90)) + b"0\r\n\r\n"
     limits = Limits(max_header_size=1024, max_body_size=2000)
     output, closed = converse(
@@ -433,7 +431,7 @@ def test_many_small_chunks_are_one_body():
 
 
 def test_chunks_of_http_1_0_end_the_connection():
-    """HTTP/1.0 has no chunks: a proxy of that version may see another message where we see the end of this one."""
+    """HTTP/1.0 has no chunks: a proxy of that version may split the stream into other messages."""
     head = b"POST /pub?topic=t HTTP/1.0\r\nHost: h\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
     output, closed = converse(head + b"3\r\nabc\r\n0\r\n\r\n" + b"GET /ping" + HOST + b"\r\n")
     assert output.count(b"HTTP/1.1 ") == 1
@@ -441,7 +439,7 @@ def test_chunks_of_http_1_0_end_the_connection():
 
 
 def test_http_1_0_expects_no_100():
-    """A client of HTTP/1.0 would take the interim answer for the answer."""
+    """A client of HTTP/1.0 would take 100 Continue for the answer."""
     head = b"POST /pub?topic=t HTTP/1.0\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
     output, _ = converse(head + b"abc")
     assert b"100 Continue" not in output

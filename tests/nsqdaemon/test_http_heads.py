@@ -1,4 +1,4 @@
-"""What is decided by a request's head: whether it is plain, and whether its body is taken at all."""
+"""Decisions by a request's head: whether it is plain, and whether its body is accepted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITED = Limits(max_header_size=1024, max_body_size=1_000_000)
 
 
 def understood(stream: bytes, sizes: list[int], plain_head: PlainHead) -> tuple[list[object], bytes, bool]:
-    """The requests that are made of a stream that comes in pieces, then the rest of the conversation."""
+    """The requests parsed from a stream that arrives in pieces, and the rest of the conversation."""
     connection, requests, at = Connection(LIMITS, plain_head=plain_head), [], 0
     for size in [*sizes, len(stream)]:
         connection.received(stream[at : at + size])
@@ -97,14 +97,14 @@ some_requests = st.lists(
 
 @settings(max_examples=1000)
 @given(some_requests, st.lists(st.integers(1, 90), max_size=4))
-def test_a_plain_head_means_what_the_parser_says_it_means(stream: bytes, sizes: list[int]) -> None:
-    """Reading plain heads without the parser changes nothing about any conversation, in whatever pieces it comes."""
+def test_a_plain_head_is_read_as_by_the_parser(stream: bytes, sizes: list[int]) -> None:
+    """The fast path for plain heads changes no conversation, however its bytes are split."""
     by_parser = understood(stream, sizes, lambda data, start: None)
     assert understood(stream, sizes, plain_head) == by_parser
 
 
 def test_requests_of_an_ordinary_client_are_plain() -> None:
-    """A request id, a trace header and a client's name do not make a request slow."""
+    """They stay plain with a request id, a trace header and a user agent."""
     head = b"POST /pub?topic=t HTTP/1.1\r\nHost: h:4151\r\nUser-Agent: a/1 (b; c)\r\nAccept-Encoding: gzip, deflate\r\n"
     head += b"Connection: keep-alive\r\ntraceparent: 00-0af7-b7ad-01\r\nContent-Length: 3\r\n\r\n"
     target = (5, 17)
@@ -112,7 +112,7 @@ def test_requests_of_an_ordinary_client_are_plain() -> None:
 
 
 def limited(data: list[bytes]) -> tuple[bytes, bool]:
-    """A conversation with a route that takes ten bytes and one that takes half a megabyte."""
+    """A conversation with one route that accepts ten bytes and one that accepts half a megabyte."""
     router = Router()
     router.add("GET", "/ping", lambda request: text_response(b"OK", nsq=False))
     for path, limit in (("/small", 10), ("/half", 500_000)):
@@ -136,14 +136,14 @@ def refuse_over(limit: int, request: Request) -> Response:
 
 
 def test_a_body_over_its_routes_limit_is_refused_before_it_comes() -> None:
-    """413 with the route's code as soon as the head is there; the connection closes, for much would be left to read."""
+    """413 with the route's code after the head; the connection closes, because much would be left to read."""
     answered, closed = limited([b"POST /half" + HOST + b"Content-Length: 500001\r\n\r\n"])
     assert answered.startswith(b"HTTP/1.1 413 ")
     assert answered.endswith(b'{"message":"MSG_TOO_BIG"}')
     assert closed
 
 
-def test_nobody_is_told_to_send_a_body_that_will_be_refused() -> None:
+def test_a_body_that_will_be_refused_gets_no_continue() -> None:
     """Expect: 100-continue is answered 413, not 100."""
     answered, closed = limited([b"POST /small" + HOST + b"Content-Length: 11\r\nExpect: 100-continue\r\n\r\n"])
     assert answered.startswith(b"HTTP/1.1 413 ")

@@ -23,7 +23,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 class Bench:
-    """A server whose ``/wait`` answers when the test says so."""
+    """A server whose ``/wait`` answers when the test lets it."""
 
     def __init__(self, *, idle_timeout: float = 60.0, slices: Slices | None = None) -> None:
         self.gate = asyncio.Event()
@@ -75,7 +75,7 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def test_pipelined_answers_come_in_order_with_slow_ones_between() -> None:
-    """An answer that takes time holds back those behind it, not the server."""
+    """A slow answer delays those behind it, not the server."""
     bench = Bench()
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -108,14 +108,14 @@ async def test_an_answer_in_parts_is_as_good_as_one() -> None:
 
 
 async def test_a_client_that_does_not_read_does_not_fill_the_memory() -> None:
-    """Answers are made as the client takes them, and all of them arrive in the end."""
+    """Answers are computed as the client reads them, and all of them arrive in the end."""
     bench = Bench()
     async with bench.listening() as connect:
         reader, writer = await connect()
         writer.write(GET % b"/big" * 40)
         await writer.drain()
         other, other_writer = await connect()
-        for _ in range(50):  # by the end of these the server has had every chance to go on
+        for _ in range(50):  # by the end of these the server could have continued
             other_writer.write(GET % b"/ping")
             assert await read_answer(other) == (200, b"OK")
         assert bench.answered < 20
@@ -127,7 +127,7 @@ async def test_a_client_that_does_not_read_does_not_fill_the_memory() -> None:
 
 
 async def test_a_client_that_shuts_its_side_down_still_gets_its_answer() -> None:
-    """``printf ... | nc`` works, also while the answer is being made."""
+    """``printf ... | nc`` works, also while the answer is being computed."""
     bench = Bench()
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -142,8 +142,8 @@ async def test_a_client_that_shuts_its_side_down_still_gets_its_answer() -> None
         writer.close()
 
 
-async def test_a_client_that_leaves_does_not_stop_what_it_asked_for() -> None:
-    """Work that was begun for a client is finished though nobody hears of it."""
+async def test_a_request_is_completed_although_its_client_disconnects() -> None:
+    """The work is completed although the client has disconnected."""
     bench = Bench()
     async with bench.listening() as connect:
         _, writer = await connect()
@@ -158,7 +158,7 @@ async def test_a_client_that_leaves_does_not_stop_what_it_asked_for() -> None:
 
 
 async def test_a_huge_body_is_refused_in_a_way_the_client_can_read() -> None:
-    """A client that only reads after it has sent everything still finds the 413, not a reset connection."""
+    """A client that reads only after it has sent everything still gets the 413, not a reset connection."""
     bench = Bench()
 
     def publish(address: tuple[str, int]) -> bytes:
@@ -176,8 +176,8 @@ async def test_a_huge_body_is_refused_in_a_way_the_client_can_read() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /ping HT", GET % b"/ping"])
-async def test_a_client_that_goes_quiet_is_let_go(said: bytes) -> None:
-    """Before, within and after a request: the connection is closed once nothing has come for the idle time."""
+async def test_an_idle_client_is_disconnected(said: bytes) -> None:
+    """Before, within and after a request: the connection is closed after the idle time."""
     bench = Bench(idle_timeout=0.2)
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -188,8 +188,8 @@ async def test_a_client_that_goes_quiet_is_let_go(said: bytes) -> None:
         writer.close()
 
 
-async def test_a_slow_answer_is_no_reason_to_be_let_go() -> None:
-    """The idle time does not run while the server is the one being waited for."""
+async def test_a_client_that_waits_for_an_answer_is_not_disconnected() -> None:
+    """The idle time does not include the time until the server answers."""
     bench = Bench(idle_timeout=0.1)
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -197,7 +197,7 @@ async def test_a_slow_answer_is_no_reason_to_be_let_go() -> None:
         await bench.waiting.wait()
         idle, idle_writer = await connect()
         async with asyncio.timeout(DEADLINE_S):
-            assert await idle.read() == b""  # the sweep has passed over both
+            assert await idle.read() == b""  # the sweep has skipped both
         bench.gate.set()
         assert await read_answer(reader) == (200, b"waited")
         writer.close()
@@ -205,7 +205,7 @@ async def test_a_slow_answer_is_no_reason_to_be_let_go() -> None:
 
 
 async def test_closing_waits_for_answers_but_not_for_idle_clients() -> None:
-    """Idle connections end at once, the one that is owed an answer gets it, and closing then returns."""
+    """Idle connections are closed at once, outstanding answers are sent, and then closing returns."""
     bench = Bench()
     async with bench.listening() as connect:
         idle, idle_writer = await connect()
@@ -227,7 +227,7 @@ async def test_closing_waits_for_answers_but_not_for_idle_clients() -> None:
 
 
 async def test_closing_does_not_wait_for_ever() -> None:
-    """A client whose answer never comes is cut off after the grace."""
+    """A client whose answer never comes is disconnected after the grace period."""
     bench = Bench()
     async with bench.listening() as connect:
         reader, writer = await connect()
@@ -255,7 +255,7 @@ async def test_peers_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
 
 
 async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """Status, method, target, client and duration, as nsqd writes it; publishing leaves none."""
+    """Status, method, target, client and duration, as nsqd writes it; publishing logs nothing."""
     caplog.set_level(logging.INFO, logger="nsqdaemon")
     bench = Bench()
     async with bench.listening() as connect:
@@ -274,7 +274,7 @@ async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pyte
 
 
 class ShortSlices:
-    """Slices that are over at the second look at the clock."""
+    """Slices that are over at the second check of the clock."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -294,7 +294,7 @@ class ShortSlices:
 
 
 async def test_pipelined_requests_take_turns_with_those_of_others() -> None:
-    """A dozen that came in one read are not all answered before somebody else's first."""
+    """A dozen requests that came in one read are not all answered before another client's first."""
     bench = Bench(slices=ShortSlices())
     bench.server.on_answered = lambda request, response, elapsed_ns: order.append(request.target)
     order: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The bound on the unfinished input of all connections."""
+"""The limit on the unfinished input of all connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIMIT = 10 * MEGABYTE
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Connection:
-    """A reader that remembers what it was told."""
+    """A reader that records whether it may read."""
 
     waits = closed = False
 
@@ -59,7 +59,7 @@ def budget(clock: Clock) -> InputBudget:
 
 @pytest.fixture
 def full(budget: InputBudget) -> list[Connection]:
-    """Connections that hold a megabyte each, together more than the limit."""
+    """Connections with a megabyte each, together more than the limit."""
     connections = [Connection() for _ in range(11)]
     for connection in connections:
         budget.update(connection, MEGABYTE)
@@ -67,7 +67,7 @@ def full(budget: InputBudget) -> list[Connection]:
 
 
 def test_nobody_waits_below_the_limit(budget: InputBudget) -> None:
-    """The bound costs nothing until it is reached."""
+    """No connection waits until the limit is reached."""
     connections = [Connection() for _ in range(10)]
     for connection in connections:
         budget.update(connection, MEGABYTE)
@@ -75,7 +75,7 @@ def test_nobody_waits_below_the_limit(budget: InputBudget) -> None:
 
 
 def test_over_the_limit_all_but_the_first_wait(budget: InputBudget, full: list[Connection]) -> None:
-    """Those that began first are read from, so their commands can be finished."""
+    """The server reads from those that began first, so that their commands are completed."""
     assert [connection.waits for connection in full] == [False] * FIRST + [True] * (11 - FIRST)
     late = Connection()
     budget.update(late, LONG_BYTES + 1)
@@ -90,7 +90,7 @@ def test_short_commands_never_wait(budget: InputBudget, full: list[Connection]) 
 
 
 def test_the_next_goes_on_when_one_has_finished(budget: InputBudget, full: list[Connection]) -> None:
-    """They take turns in the order they came in."""
+    """Connections continue in the order in which they began to wait."""
     full.append(Connection())
     budget.update(full[-1], 5 * MEGABYTE)
     budget.update(full[0], 0)
@@ -100,7 +100,7 @@ def test_the_next_goes_on_when_one_has_finished(budget: InputBudget, full: list[
 def test_another_command_of_the_same_connection_waits_behind_the_others(
     budget: InputBudget, full: list[Connection]
 ) -> None:
-    """Who sends one long command after another does not keep the others out."""
+    """A client that sends one long command after another does not block the others."""
     full.append(Connection())
     budget.update(full[-1], 5 * MEGABYTE)
     budget.update(full[0], MEGABYTE, is_new=True)
@@ -116,10 +116,10 @@ def test_all_go_on_when_there_is_room_again(budget: InputBudget, full: list[Conn
     assert not budget.is_over
 
 
-def test_who_does_not_finish_is_closed_so_that_others_can(
+def test_stalled_connections_are_closed_so_that_others_continue(
     budget: InputBudget, full: list[Connection], clock: Clock
 ) -> None:
-    """Stalled clients cannot keep the memory: those that are read from have ten seconds each."""
+    """Stalled clients cannot keep the memory: each that is read from has ten seconds."""
     clock.pass_(FINISH_SECONDS - 1)
     assert not any(connection.closed for connection in full)
     clock.pass_(2)
@@ -128,7 +128,7 @@ def test_who_does_not_finish_is_closed_so_that_others_can(
 
 
 def test_no_more_connections_are_closed_than_needed(clock: Clock, budget: InputBudget) -> None:
-    """Once the unfinished input is small enough again, the others go on."""
+    """Once the unfinished input is small enough, the others continue."""
     connections = [Connection() for _ in range(FIRST)]
     for connection in connections:
         budget.update(connection, LIMIT // FIRST + 1)

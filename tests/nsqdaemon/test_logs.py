@@ -23,7 +23,7 @@ def _restored_logging() -> Iterator[None]:
 
 
 def test_a_line_has_nsqds_form(capsys: pytest.CaptureFixture[str]) -> None:
-    """Prefix, local date and time to the microsecond, level, text: what log shippers already parse."""
+    """Prefix, local date and time to the microsecond, level, text, as log shippers parse it."""
     logs.configure(LogLevel.DEBUG, "[nsqd] ")
     log = logging.getLogger("some.module")
     for write in (log.debug, log.info, log.warning, log.error, log.critical):
@@ -85,7 +85,7 @@ class _Broken:
 
 @pytest.mark.parametrize("stderr", [None, _Broken()])
 def test_a_closed_stderr_is_survived(monkeypatch: pytest.MonkeyPatch, stderr: object) -> None:
-    """Some harnesses close stderr or make it read-only; logging must not raise then, and comes back with stderr."""
+    """Some supervisors close stderr or make it read-only; logging then raises nothing, and resumes with stderr."""
     logs.configure(LogLevel.INFO, "")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", stderr)
@@ -99,6 +99,6 @@ def test_a_closed_stderr_is_survived(monkeypatch: pytest.MonkeyPatch, stderr: ob
 
 @pytest.mark.parametrize("word", ["warn", "WARN", "Warn"])
 def test_level_words_are_read_in_any_case(word: str) -> None:
-    """--log-level takes its word in any case; /config/log_level shows it as 3."""
+    """--log-level accepts any case; /config/log_level shows it as 3."""
     assert LogLevel.parse(word) is LogLevel.WARN
     assert LogLevel.WARN == 3

@@ -1,4 +1,4 @@
-"""Points in time as people give them."""
+"""Points in time in the formats that people use."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(mi
 
 @given(st.datetimes(datetime(1970, 1, 2), NOW.replace(tzinfo=None) - timedelta(days=1)), zones)
 def test_a_time_means_the_same_in_every_zone(moment: datetime, zone: timezone) -> None:
-    """To the microsecond, which is as exact as it can be written."""
+    """To the microsecond, which is the precision of the format."""
     aware = moment.replace(tzinfo=UTC)
     expected = (aware - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
     assert abs(past_ns(aware.astimezone(zone).isoformat(), NOW_NS) - expected) < 1000
 
 
 def test_a_duration_is_so_long_ago() -> None:
-    """As Go writes it."""
+    """In Go's format."""
     assert past_ns("90m", NOW_NS) == NOW_NS - 90 * 60 * 1_000_000_000
     assert past_ns("0s", NOW_NS) == NOW_NS
 
@@ -42,6 +42,6 @@ def test_a_duration_is_so_long_ago() -> None:
     ],
 )
 def test_anything_else_is_refused_with_a_reason(text: str, reason: str) -> None:
-    """In a sentence for whoever typed it."""
+    """With a sentence for the user."""
     with pytest.raises(ValueError, match=reason):
         past_ns(text, NOW_NS)

@@ -43,7 +43,7 @@ def load_example(tmp_path: Path) -> Load:
 
 
 def test_defaults_have_the_declared_types(load_example: Load) -> None:
-    """With nothing given, every setting has its default, in its own type."""
+    """Without any source, every setting has its default, in its own type."""
     settings = load_example()
     assert settings == Example()
     assert settings.msg_timeout == timedelta(seconds=60)
@@ -63,7 +63,7 @@ def test_defaults_have_the_declared_types(load_example: Load) -> None:
     ],
 )
 def test_a_flag_is_taken_in_each_of_gos_forms(load_example: Load, words: list[str]) -> None:
-    """One dash or two, a space or an equals sign: all are the same flag, and the last one counts."""
+    """One dash or two, a space or an equals sign are equivalent, and the last flag counts."""
     assert load_example(*words).msg_timeout == timedelta(seconds=5)
 
 
@@ -77,24 +77,24 @@ def test_a_boolean_never_eats_the_next_word(load_example: Load) -> None:
 
 
 def test_a_value_may_begin_with_a_dash(load_example: Load) -> None:
-    """A flag that needs a value takes the next word whatever it looks like."""
+    """A flag that needs a value takes the next word, whatever it is."""
     assert load_example("--hostname", "--x").hostname == "--x"
 
 
 def test_parsing_ends_at_the_first_word_that_is_no_flag(load_example: Load) -> None:
-    """What follows a plain word, a lone dash or ``--`` is ignored, even an unknown flag."""
+    """Everything after a plain word, a lone dash or ``--`` is ignored, even an unknown flag."""
     for end in ("word", "-", "--"):
         assert load_example("--max-msg-size=5", end, "--nonsense").max_msg_size == 5
 
 
 def test_a_word_flag_may_stand_alone_where_it_says_so(load_example: Load) -> None:
-    """``--required`` means ``--required=true``; any other of its words is taken in any case."""
+    """``--required`` means ``--required=true``; its other values may be in any case."""
     assert load_example("--required").required == "true"
     assert load_example("--required=TCP-HTTPS").required == "tcp-https"
 
 
 def test_lists_grow_with_each_flag(load_example: Load) -> None:
-    """Address flags repeat; the list of numbers may also hold commas."""
+    """Address flags may be repeated; a list of numbers may also contain commas."""
     settings = load_example("--lookupd-address=a:1", "-lookupd-address", "b,c:2", "--percentile=0.5,0.99")
     assert settings.lookupd_address == ("a:1", "b,c:2")
     assert settings.percentile == (0.99, 0.5), "in falling order, as the reference keeps it"
@@ -111,7 +111,7 @@ def test_a_list_of_numbers_is_refused_in_the_references_own_way(
 
 
 def test_a_flag_overrides_environment_file_and_default(load_example: Load) -> None:
-    """Each source hides the ones behind it, setting by setting."""
+    """Each source overrides the ones after it, setting by setting."""
     settings = load_example(
         "--msg-timeout=1s",
         environ={"EXAMPLE_MSG_TIMEOUT": "2s", "EXAMPLE_MAX_MSG_SIZE": "2", "EXAMPLE_LOOKUPD_ADDRESS": "e:1, e:2"},
@@ -125,7 +125,7 @@ def test_a_flag_overrides_environment_file_and_default(load_example: Load) -> No
 
 
 def test_a_file_takes_what_nsqds_file_takes(load_example: Load) -> None:
-    """Milliseconds for a duration, numbers and booleans as text, comma strings for lists; unknown keys are ignored."""
+    """Milliseconds for a duration, numbers and booleans as text, lists with commas; unknown keys are ignored."""
     settings = load_example(
         file="""
         msg_timeout = 1500
@@ -173,7 +173,7 @@ def test_a_file_takes_what_nsqds_file_takes(load_example: Load) -> None:
 def test_a_bad_command_line_is_refused_by_name(
     load_example: Load, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    """Status 2, and a message on stderr that names what was wrong, with the usage."""
+    """Status 2, and a message on stderr with the flag and the usage."""
     with pytest.raises(SystemExit) as end:
         load_example(*words)
     output = capsys.readouterr()
@@ -184,7 +184,7 @@ def test_a_bad_command_line_is_refused_by_name(
 
 
 def test_a_bad_variable_is_refused_by_name(load_example: Load, capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 2, naming the variable."""
+    """Status 2, with the variable."""
     with pytest.raises(SystemExit) as end:
         load_example(environ={"EXAMPLE_DEFLATE": "maybe"})
     assert end.value.code == 2
@@ -207,7 +207,7 @@ def test_a_bad_variable_is_refused_by_name(load_example: Load, capsys: pytest.Ca
 def test_a_bad_file_is_fatal_by_name(
     load_example: Load, capsys: pytest.CaptureFixture[str], file: str, said: str
 ) -> None:
-    """Status 1 and one FATAL line that names the key and the value."""
+    """Status 1 and one FATAL line with the key and the value."""
     with pytest.raises(SystemExit) as end:
         load_example(file=file)
     line = capsys.readouterr().err
@@ -219,7 +219,7 @@ def test_a_bad_file_is_fatal_by_name(
 
 
 def test_a_missing_file_is_fatal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Status 1, naming the file."""
+    """Status 1, with the file."""
     with pytest.raises(SystemExit) as end:
         load(Example, prog="example", argv=["-config=/nowhere/x.toml"], environ={}, version_text="")
     assert end.value.code == 1
@@ -240,7 +240,7 @@ def test_help_goes_to_stderr(load_example: Load, capsys: pytest.CaptureFixture[s
 
 
 def test_version_goes_to_stdout_and_reads_no_file(load_example: Load, capsys: pytest.CaptureFixture[str]) -> None:
-    """Scripts read the version from stdout; a broken file does not get in their way."""
+    """Scripts read the version from stdout, even if the file is invalid."""
     with pytest.raises(SystemExit) as end:
         load_example("--version", file="not toml")
     assert end.value.code == 0
@@ -248,7 +248,7 @@ def test_version_goes_to_stdout_and_reads_no_file(load_example: Load, capsys: py
 
 
 def test_the_docs_table_has_a_row_for_each_setting_with_an_effect() -> None:
-    """Flag, key, variable and default, as declared; a flag that only a command line may hold has no key."""
+    """Flag, key, variable and default, as declared; a flag that only a command line may set has no key."""
     table = markdown(Example)
     assert "| `--msg-timeout` | `msg_timeout` | `EXAMPLE_MSG_TIMEOUT` | duration | `1m0s` | How long. |" in table
     assert "`nsqlookupd_addresses` | `EXAMPLE_LOOKUPD_ADDRESS`" in table
@@ -273,7 +273,7 @@ class DaemonSettings(Shared, env="DAEMON_"):
 
 
 def test_settings_without_a_prefix_are_flags_only() -> None:
-    """A base class without one is shared by a tool, which has flags, and by a daemon, which also reads its variable."""
+    """Such a base class is shared by a tool, which has flags, and a daemon, which also reads its variable."""
     environ = {"CERTIFICATE": "tool", "DAEMON_CERTIFICATE": "daemon"}
     tool = load(ToolSettings, prog="tool", argv=[], environ=environ, version_text="")
     daemon = load(DaemonSettings, prog="daemon", argv=[], environ=environ, version_text="")

@@ -30,7 +30,7 @@ def test_gos_notation_is_read(text: str, expected: timedelta) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "1x", "1s ", "1d", "1.2.3s", "--1s", "٣s", "9999999999h"])
-def test_what_go_refuses_is_refused_by_name(text: str) -> None:
+def test_durations_invalid_in_go_are_refused_by_name(text: str) -> None:
     """A bare number or an unknown unit is an error that quotes it."""
     with pytest.raises(ValueError, match=r"duration|too long") as caught:
         parse_duration(text)
@@ -56,6 +56,6 @@ def test_durations_print_as_gos_do(ns: int, expected: str) -> None:
 
 
 @given(st.timedeltas(min_value=timedelta(days=-3650), max_value=timedelta(days=3650)))
-def test_what_is_printed_is_read_back(duration: timedelta) -> None:
+def test_printed_durations_are_read_back(duration: timedelta) -> None:
     """A printed duration is read back exactly, to the microsecond."""
     assert abs(parse_duration(format_duration(nanoseconds(duration))) - duration) <= timedelta(microseconds=1)

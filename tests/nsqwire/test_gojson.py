@@ -26,7 +26,7 @@ ANY_TEXT = st.lists(st.text(max_size=5) | st.sampled_from("\ud800\udbff\udc00\ud
         (b'"\xed\xa0\x80"', "\ufffd\ufffd\ufffd"),
     ],
 )
-def test_what_is_no_text_becomes_the_replacement_character(raw: bytes, text: str) -> None:
+def test_invalid_utf8_becomes_the_replacement_character(raw: bytes, text: str) -> None:
     """As in Go: one for each byte that is not UTF-8, and one for each unpaired surrogate."""
     assert decode_json(raw) == text
 

@@ -61,7 +61,7 @@ def test_merging_nodes_gives_the_histogram_of_all_their_messages(nodes: list[lis
 
 
 @given(latencies, latencies)
-def test_the_difference_of_two_readings_is_what_came_between(before: list[int], between: list[int]) -> None:
+def test_the_difference_of_two_readings_has_the_values_between(before: list[int], between: list[int]) -> None:
     """A reading with smaller counts is recognized as a restart."""
     earlier, later = recorded(before), recorded(before + between)
     assert later.difference(earlier).to_json() == recorded(between).to_json()

@@ -1,9 +1,24 @@
-"""TLS settings of HTTP requests to nsqd, the same for nsqadmin and the tools."""
+"""Settings of HTTP requests to nsqd and nsqlookupd, the same for nsqadmin and the tools."""
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 
 from nsqdaemon.settings import Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class HTTPTimeouts(Settings):
+    """Flags and file keys are nsqadmin's."""
+
+    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting over HTTP.")
+    http_client_request_timeout: timedelta = setting("5s", "Timeout of an HTTP request.")
+
+    def check_timeouts(self) -> None:
+        """Raise ValueError, naming the flag, for a timeout that is not positive."""
+        for name in ("http_client_connect_timeout", "http_client_request_timeout"):
+            if getattr(self, name) <= timedelta(0):
+                raise ValueError(f"--{name.replace('_', '-')} should be positive")
 
 
 @dataclass(frozen=True, kw_only=True)
