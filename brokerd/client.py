@@ -34,8 +34,8 @@ class Client:
         "blocked", "client_id", "connect_ts", "deflate", "finish_count", "grant",
         "grant_until", "hang_up", "hostname", "in_flight_count", "is_waiting", "locality", "message_count",
         "msg_timeout_s", "number", "preference", "pub_counts", "ready_count", "remote_address", "requeue_count", "runs",
-        "sample_rate", "secret", "send", "snappy", "state", "tls", "topology_region", "topology_zone",
-        "touch_timeout_s", "user_agent",
+        "sample_rate", "secret", "send", "snappy", "state", "timeout_count", "tls", "topology_region",
+        "topology_zone", "touch_timeout_s", "user_agent",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,8 @@ class Client:
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0
+        self.timeout_count = 0
+        """Number of its deliveries that timed out."""
         self.pub_counts: dict[str, int] = {}
         self.locality = self.preference = Locality.GLOBAL
         """How near it is to the broker: for the counts of its messages, and for the order of deliveries."""

@@ -25,6 +25,8 @@ MIN_EVICTION_SPAN = 65_536
 """Length up to which nothing is evicted from a window, even if few of its messages are in flight."""
 EXPIRED_AT_ONCE = 1000
 """Messages that are requeued between two reads of the clock."""
+OLDEST_WITHIN = 1024
+"""Length of the window in which the oldest message of each client is searched first."""
 REQ_ID_AT = len("REQ ")
 TOUCH_ID_AT = len("TOUCH ")
 
@@ -86,6 +88,26 @@ class InFlight:
             return self.clients.get(message.client), message.when
         client = self.clients.get(self.window.client_of(seq))
         return client, 0.0 if client is None else client.runs.sent_at(seq) + client.msg_timeout_s
+
+    def oldest_sent_at(self) -> dict[int, float]:
+        """When the oldest message in flight with each client was sent, by the client's number."""
+        oldest: dict[int, float] = {}
+        wanted = {number for number, client in self.clients.items() if client.in_flight_count}
+        for seq in self.aside.in_flight():
+            if (message := self.aside.get(seq)) is not None:
+                oldest[message.client] = min(message.sent_at, oldest.get(message.client, NEVER))
+        # A client's first deliveries are in the order of the messages, so its lowest message is its oldest. Usually a
+        # short part of a long window has messages of all clients.
+        missing, end = set(wanted), self.window.floor + OLDEST_WITHIN
+        while missing and self.window.in_flight_count:
+            for seq, number in self.window.in_flight_below(end):
+                if number in missing:
+                    missing.discard(number)
+                    oldest[number] = min(self.clients[number].runs.sent_at(seq), oldest.get(number, NEVER))
+            if end >= self.window.head:
+                break
+            end += 4 * (end - self.window.floor)
+        return oldest
 
     def numbers(self) -> list[int]:
         """The messages in flight, ascending."""
@@ -258,6 +280,7 @@ class InFlight:
             while runs.next_deadline <= now and scheduler.clock() < deadline:
                 count = self.aside.requeue_run(self.window, *runs.pop(), client.number)
                 client.in_flight_count -= count
+                client.timeout_count += count
                 timed_out.append((client, count))
             next_time = min(next_time, runs.next_deadline)
         while self.aside.next_time <= now and scheduler.clock() < deadline:
@@ -265,6 +288,7 @@ class InFlight:
             for number, count in counts:
                 client = self.clients[number]
                 client.in_flight_count -= count
+                client.timeout_count += count
                 timed_out.append((client, count))
             self._journal.waiting(due)
         return Expired(timed_out, min(next_time, self.aside.next_time))

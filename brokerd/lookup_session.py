@@ -68,7 +68,7 @@ class LookupSession:
         self._output = [MAGIC_V1, b"IDENTIFY\n", _LENGTH.pack(len(body)), body]
 
     @property
-    def replies_owed(self) -> int:
+    def outstanding_replies(self) -> int:
         """The number of commands without a reply."""
         return len(self._owed)
 

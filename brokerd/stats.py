@@ -26,7 +26,9 @@ class PubCount(TypedDict):
 
 
 class ClientStats(TypedDict):
-    """One TCP connection, as a consumer of a channel or as a producer. ``connect_ts`` is in Unix seconds."""
+    """One TCP connection, as a consumer of a channel or as a producer. ``connect_ts`` is in Unix seconds.
+
+    A consumer has the last two keys, only with ``include_histograms``."""
 
     client_id: str
     hostname: str
@@ -54,6 +56,13 @@ class ClientStats(TypedDict):
     tls_version: str
     tls_negotiated_protocol: str
     tls_negotiated_protocol_is_mutual: bool
+    timeout_count: NotRequired[int]
+    oldest_in_flight_age_ns: NotRequired[int | None]
+
+
+class _Consuming(TypedDict, total=False):
+    timeout_count: int
+    oldest_in_flight_age_ns: int | None
 
 
 class _PubCounts(TypedDict, total=False):
@@ -154,7 +163,7 @@ def producer_stats(broker: Broker, query: StatsQuery) -> list[ClientStats] | Non
     """
     if not query.include_clients or (query.topic and query.topic not in broker.topics):
         return None
-    return [_client_stats(client, query.topic) for client in broker.clients if client.pub_counts] or None
+    return [_client_stats(client, query.topic, {}) for client in broker.clients if client.pub_counts] or None
 
 
 def topic_stats(topic: Topic, query: StatsQuery, latencies: RecentLatencies) -> TopicStats:
@@ -181,7 +190,7 @@ def topic_stats(topic: Topic, query: StatsQuery, latencies: RecentLatencies) -> 
 def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatencies) -> ChannelStats:
     clients: list[ClientStats] | None = [] if query.include_clients else None
     if clients is not None and channel.clients:
-        clients = [_client_stats(client, query.topic) for client in channel.clients.values()]
+        clients = _consumer_stats(channel, query)
     depth = channel.depth
     stats: ChannelStats = {
         "channel_name": channel.name,
@@ -212,7 +221,24 @@ def _channel_stats(channel: Channel, query: StatsQuery, latencies: RecentLatenci
     return stats
 
 
-def _client_stats(client: Client, pub_topic: str) -> ClientStats:
+def _consumer_stats(channel: Channel, query: StatsQuery) -> list[ClientStats]:
+    """The clients of a channel; with histograms, also their timeouts and their oldest messages in flight."""
+    clients = channel.clients.values()
+    if not query.include_histograms:
+        return [_client_stats(client, query.topic, {}) for client in clients]
+    now, oldest = time.monotonic(), channel.in_flight.oldest_sent_at()
+    return [
+        _client_stats(client, query.topic, _consuming(client, oldest.get(client.number), now)) for client in clients
+    ]
+
+
+def _consuming(client: Client, sent_at: float | None, now: float) -> _Consuming:
+    """``sent_at``: when its oldest message in flight was sent; monotonic seconds, as ``now``."""
+    age_ns = None if sent_at is None else max(0, int((now - sent_at) * 1e9))
+    return {"timeout_count": client.timeout_count, "oldest_in_flight_age_ns": age_ns}
+
+
+def _client_stats(client: Client, pub_topic: str, consuming: _Consuming) -> ClientStats:
     tls = client.tls
     return {
         "client_id": client.client_id,
@@ -239,6 +265,7 @@ def _client_stats(client: Client, pub_topic: str) -> ClientStats:
         "tls_version": tls.version if tls else "",
         "tls_negotiated_protocol": "",
         "tls_negotiated_protocol_is_mutual": tls is not None,
+        **consuming,
     }
 
 

@@ -993,7 +993,7 @@ cdef class SetAside:
             end += size
             delivered += 1
         frames = (<const char*>&log[offset])[:end - offset]
-        target = <uint8_t*><char*>frames  # nobody has it yet
+        target = <uint8_t*><char*>frames  # not shared with other code yet
         begin(&ranges, 0)
         for _ in range(delivered):
             at = self.waiting.first
@@ -1054,7 +1054,7 @@ cdef class SetAside:
                 delivered += 1
                 at = self.messages[at].next
             frames = bytes(total)
-            target = <uint8_t*><char*>frames  # nobody has it yet
+            target = <uint8_t*><char*>frames  # not shared with other code yet
             begin(&ranges, 0)
             for i in range(delivered):
                 at = self.waiting.first

@@ -39,7 +39,7 @@ class _Connection:
         self._writer.write(self.session.take_output())
         async with asyncio.timeout(REPLY_TIMEOUT_S):
             await self._writer.drain()
-        while self.session.replies_owed:
+        while self.session.outstanding_replies:
             async with asyncio.timeout(REPLY_TIMEOUT_S):
                 data = await self._reader.read(65536)
             if not data:

@@ -56,7 +56,7 @@ class Registry:
     def _unregister_channels(
         self, peer: Peer, producer_sets: list[ProducerSet], last: list[Registration]
     ) -> Iterator[Registration]:
-        for producers in _let_go(producer_sets):
+        for producers in _drained(producer_sets):
             yield from self._remove(peer, producers)
         yield from last
 
@@ -72,7 +72,7 @@ class Registry:
             return
         yield self._clients.registration
         producer_sets, peer.producer_sets = _in_order(peer.producer_sets), set()
-        for producers in _let_go(producer_sets):
+        for producers in _drained(producer_sets):
             producers.forget(peer)
             self._drop_if_empty(producers)
             yield producers.registration
@@ -270,12 +270,12 @@ def _empty(producers: ProducerSet) -> None:
 
 
 def _emptied(producer_sets: list[ProducerSet]) -> Iterator[Registration]:
-    for producers in _let_go(producer_sets):
+    for producers in _drained(producer_sets):
         _empty(producers)
         yield producers.registration
 
 
-def _let_go(producer_sets: list[ProducerSet]) -> Iterator[ProducerSet]:
+def _drained(producer_sets: list[ProducerSet]) -> Iterator[ProducerSet]:
     """Yield and drop the sets one by one: freeing a hundred thousand at once takes 20 ms."""
     producer_sets.reverse()
     while producer_sets:

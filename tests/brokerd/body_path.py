@@ -32,7 +32,7 @@ BUFFERS = bytes, bytearray, memoryview
 
 
 class Transport(asyncio.Transport):
-    """A transport of the test: what is written to it is kept."""
+    """A transport that keeps what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Transport(asyncio.Transport):
 
 
 def carries(value: object, depth: int = 2) -> bool:
-    """Tell whether ``value`` is, or consists of, a buffer with the body."""
+    """Return whether ``value`` is, or contains, a buffer with the body."""
     if isinstance(value, BUFFERS):
         return BODY in bytes(value)
     if depth and isinstance(value, (tuple, list)):

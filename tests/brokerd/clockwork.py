@@ -1,4 +1,4 @@
-"""A broker whose time passes when the test says so, and that can be killed between any two of its writes."""
+"""A broker with a clock that the test advances, and that can be killed between any two of its writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TERMS = Terms(output_buffer_timeout_ms=250, msg_timeout_ms=int(MSG_TIMEOUT_S * 1
 
 
 class Handle:
-    """A call that waits for its time."""
+    """A scheduled call."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.run: Callable[[], None] | None = run
@@ -57,7 +57,7 @@ class Node:
         self.broker = Broker(self._settings, now=lambda: self.now, call_soon=self._call_soon, call_at=self._call_at)
 
     def kill(self) -> None:
-        """End it as SIGKILL does: what it wrote is there, and nothing else happens. A broker is opened next."""
+        """End it like SIGKILL: what it wrote remains, and nothing else happens. Another broker can then be opened."""
         self.broker._data_path.close()
 
     @property
@@ -91,7 +91,7 @@ class Node:
         self.now = when
 
     def subscribe(self, topic: str, channel: str, ready_count: int, got: Callable[[Delivery], None]) -> Client:
-        """Subscribe a client; ``got`` hears of each message that it is sent."""
+        """Subscribe a client; ``got`` is called with each message that it is sent."""
 
         def send(frames: bytes | memoryview) -> None:
             data = bytes(frames)

@@ -30,7 +30,7 @@ def _starter(directory: Callable[[], Path]) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBroker]:
-    """Start brokers: ``start_broker(*flags, data_path=…, ready=True)``; whatever still runs at the end is killed."""
+    """Start brokers: ``start_broker(*flags, data_path=…, ready=True)``; those still running at the end are killed."""
     yield from _starter(lambda: tmp_path_factory.mktemp("data"))
 
 
@@ -63,5 +63,5 @@ def connect() -> Iterator[Callable[..., V2Client]]:
 
 @pytest.fixture
 def packed_socket() -> Callable[[str, socket.socket], PackedSocket]:
-    """Put a compression over a socket: ``packed_socket("deflate", peer.socket)``, or ``"snappy"``."""
+    """Compress a socket: ``packed_socket("deflate", peer.socket)``, or ``"snappy"``."""
     return lambda codec, under: {"deflate": DeflatedSocket, "snappy": SnappySocket}[codec](under)

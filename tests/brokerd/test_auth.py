@@ -1,4 +1,4 @@
-"""AUTH: what the auth server is asked, what its answer allows, and how long it holds."""
+"""AUTH: the request to the auth server, what its answer permits, and for how long."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mpub(topic: str) -> bytes:
 
 
 class AuthServer:
-    """A real HTTP server that answers as it is told, and notes what it was asked."""
+    """A real HTTP server that gives the configured answer and records the requests."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.status = 200
@@ -64,16 +64,16 @@ class AuthServer:
         """Answers wait for it."""
         self.gate.set()
         self.asked = threading.Event()
-        told = self
+        server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                told.requests.append((self.command, self.path, self.headers, body))
-                told.asked.set()
-                told.gate.wait(DEADLINE_S)
-                content = told.answer if isinstance(told.answer, bytes) else json.dumps(told.answer).encode()
-                self.send_response(told.status)
+                server.requests.append((self.command, self.path, self.headers, body))
+                server.asked.set()
+                server.gate.wait(DEADLINE_S)
+                content = server.answer if isinstance(server.answer, bytes) else json.dumps(server.answer).encode()
+                self.send_response(server.status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
@@ -132,7 +132,7 @@ def guarded(server: AuthServer, start_shared_broker: Callable[..., Any]) -> Any:
 
 @pytest.fixture(autouse=True)
 def fresh(server: AuthServer) -> None:
-    """Each test begins with a server that allows everything and has been asked nothing."""
+    """Each test begins with a server that permits everything and has received no request."""
     server.status = 200
     server.allow(EVERYTHING)
     server.gate.set()
@@ -156,26 +156,26 @@ def authed(connect: Connect) -> Connect:
 # -- the conversation -------------------------------------------------------------------------------------------------
 
 
-def test_auth_is_answered_with_who_one_is_and_how_much_one_may(server, guarded, connect) -> None:
-    """nsqd's keys in nsqd's order; IDENTIFY has said that it is needed."""
+def test_auth_is_answered_with_identity_and_number_of_permissions(server, guarded, connect) -> None:
+    """nsqd's keys in nsqd's order; the reply to IDENTIFY says that AUTH is required."""
     server.allow(EVERYTHING, EVERYTHING, identity="consumer <7>", identity_url="http://id/7?a&b")
     peer = connect(guarded)
-    _kind, told = peer.command(identify())
-    assert json.loads(told)["auth_required"] is True
+    _kind, reply = peer.command(identify())
+    assert json.loads(reply)["auth_required"] is True
     assert peer.command(auth()) == (
         RESPONSE,
         b'{"identity":"consumer \\u003c7\\u003e","identity_url":"http://id/7?a\\u0026b","permission_count":2}',
     )
-    peer.ok(b"SUB told ch\n")
-    (client,) = guarded.stats(topic="told")["topics"][0]["channels"][0]["clients"]
+    peer.ok(b"SUB granted ch\n")
+    (client,) = guarded.stats(topic="granted")["topics"][0]["channels"][0]["clients"]
     assert (client["authed"], client["auth_identity"]) == (True, "consumer <7>")
     assert client["auth_identity_url"] == "http://id/7?a&b"
     keys = list(client)
     assert keys[keys.index("user_agent") :][:4] == ["user_agent", "authed", "auth_identity", "auth_identity_url"]
 
 
-def test_stats_leave_out_what_there_is_not(server, guarded, authed) -> None:
-    """An identity that the server does not give has no key."""
+def test_stats_omit_missing_identity_fields(server, guarded, authed) -> None:
+    """An identity that the server does not give has no key in /stats."""
     peer = authed(guarded)
     peer.ok(b"SUB nobody ch\n")
     (client,) = guarded.stats(topic="nobody")["topics"][0]["channels"][0]["clients"]
@@ -184,8 +184,8 @@ def test_stats_leave_out_what_there_is_not(server, guarded, authed) -> None:
     assert "auth_identity_url" not in client
 
 
-def test_everything_works_for_who_may_do_everything(guarded, authed) -> None:
-    """Each way to publish, and consuming."""
+def test_everything_works_with_all_permissions(guarded, authed) -> None:
+    """Publishing in each way, and consuming."""
     peer = authed(guarded)
     peer.ok(pub("works"))
     peer.ok(mpub("works"))
@@ -200,7 +200,7 @@ def test_everything_works_for_who_may_do_everything(guarded, authed) -> None:
     [("SUB", b"SUB t ch\n"), ("PUB", pub("t")), ("DPUB", dpub("t")), ("MPUB", b"MPUB t\n")],
 )
 def test_auth_comes_first(guarded, connect, verb, command) -> None:
-    """MPUB hears of it before its body is sent, the others after theirs."""
+    """MPUB is refused before its body is read, the other commands after it."""
     peer = connect(guarded)
     assert peer.command(command) == (ERROR, b"E_AUTH_FIRST AUTH required before %b" % verb.encode())
     assert peer.is_closed()
@@ -223,8 +223,8 @@ def test_auth_comes_first(guarded, connect, verb, command) -> None:
         ),
     ],
 )
-def test_what_is_malformed_is_told_before_auth_is_asked_for(server, guarded, connect, commands, error) -> None:
-    """In nsqd's order of checks; the auth server hears nothing of it."""
+def test_a_malformed_command_is_reported_before_auth_is_required(server, guarded, connect, commands, error) -> None:
+    """The checks have nsqd's order; the auth server receives no request."""
     peer = connect(guarded)
     assert peer.command(commands) == (ERROR, error)
     assert peer.is_closed()
@@ -232,7 +232,7 @@ def test_what_is_malformed_is_told_before_auth_is_asked_for(server, guarded, con
 
 
 def test_auth_twice_is_refused(guarded, authed) -> None:
-    """Also after SUB, where it is refused for the state."""
+    """After SUB as well, where the state is the reason."""
     peer = authed(guarded)
     assert peer.command(auth()) == (ERROR, b"E_INVALID AUTH already set")
     assert peer.is_closed()
@@ -242,16 +242,17 @@ def test_auth_twice_is_refused(guarded, authed) -> None:
 
 
 def test_http_is_not_subject_to_auth(server, guarded) -> None:
-    """As in nsqd: who reaches the port may publish."""
+    """As in nsqd, anyone who can connect to the HTTP port may publish."""
     assert guarded.request("POST", "/pub?topic=over-http", b"body").text == "OK"
     assert server.requests == []
 
 
-# -- what the server is asked -----------------------------------------------------------------------------------------
+# -- the request to the server
+# ----------------------------------------------------------------------------------------
 
 
 def test_the_server_is_asked_with_get(server, guarded, authed) -> None:
-    """Sorted parameters, form-encoded, bytes as they are; nsqd's Accept header."""
+    """Parameters are sorted and form-encoded, bytes unchanged; the Accept header is nsqd's."""
     authed(guarded, b"s\xe9cret &=+ ~/")
     ((method, path, headers, _body),) = server.requests
     assert method == "GET"
@@ -260,14 +261,14 @@ def test_the_server_is_asked_with_get(server, guarded, authed) -> None:
 
 
 def test_a_url_is_taken_as_it_is(start_auth, start_broker, authed) -> None:
-    """The question follows even where there is one already, as nsqd sends it."""
+    """The query is appended even if the URL has one already, as nsqd does."""
     server = start_auth()
     authed(start_broker(f"--auth-http-address=http://{server.address}/some/where?x=1"), b"s")
     assert server.requests[0][1] == "/some/where?x=1?common_name=&remote_ip=127.0.0.1&secret=s&tls=false"
 
 
 def test_a_client_on_a_unix_socket_has_no_address(start_auth, start_broker, connect, tmp_path) -> None:
-    """The server is told an empty one."""
+    """The server receives an empty address."""
     server = start_auth()
     broker = start_broker(f"--tcp-address={tmp_path}/s", f"--auth-http-address={server.address}", ready=False)
     broker.wait_for_log("TCP: listening on ")
@@ -276,7 +277,7 @@ def test_a_client_on_a_unix_socket_has_no_address(start_auth, start_broker, conn
 
 
 def test_the_server_can_be_asked_with_post(start_auth, start_broker, authed) -> None:
-    """The same as JSON, each value in a list, to a URL of one's own."""
+    """The same fields as JSON, each value in a list, to the given URL."""
     server = start_auth()
     broker = start_broker(
         f"--auth-http-address=http://{server.address}/some/where?x=1", "--auth-http-request-method=post"
@@ -288,8 +289,10 @@ def test_the_server_can_be_asked_with_post(start_auth, start_broker, authed) -> 
     assert json.loads(body) == {"common_name": [""], "remote_ip": ["127.0.0.1"], "secret": ["secret"], "tls": ["false"]}
 
 
-def test_the_server_is_told_of_the_clients_certificate(start_auth, start_broker, connect, tmp_path) -> None:
-    """Its common name, and that there is TLS."""
+def test_the_server_receives_the_subject_of_the_clients_certificate(
+    start_auth, start_broker, connect, tmp_path
+) -> None:
+    """Its common name, and that TLS is used."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "broker.pem")
@@ -316,7 +319,7 @@ def test_the_server_is_told_of_the_clients_certificate(start_auth, start_broker,
 
 
 def test_a_server_that_wants_https_is_asked_there(start_auth, start_broker, connect, tmp_path) -> None:
-    """403 with the port, as nsqd answers it too; its certificate is checked against --tls-root-ca-file."""
+    """A 403 with the port redirects to HTTPS, as with nsqd; the certificate is checked against --tls-root-ca-file."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -332,7 +335,7 @@ def test_a_server_that_wants_https_is_asked_there(start_auth, start_broker, conn
 
 
 def test_one_server_that_answers_is_enough(start_auth, start_broker, connect) -> None:
-    """Whichever is asked first: those that are down, refuse or talk nonsense are passed over."""
+    """Servers that are down, refuse or send an invalid answer are skipped, whichever is asked first."""
     gone, broken, sound = start_auth(), start_auth(), start_auth()
     gone.close()
     broken.answer = b"nonsense"
@@ -343,11 +346,11 @@ def test_one_server_that_answers_is_enough(start_auth, start_broker, connect) ->
         assert peer.command(auth())[0] == RESPONSE
         peer.ok(pub("t"))
     assert len(sound.requests) == 20
-    assert 0 < len(broken.requests) < 20  # each of twenty started at a random one
+    assert 0 < len(broken.requests) < 20  # each of twenty requests started at a random server
 
 
 def test_a_server_that_does_not_answer_in_time_is_given_up(start_auth, start_broker, connect) -> None:
-    """--http-client-request-timeout; the secret does not get into the log."""
+    """After --http-client-request-timeout; the secret is not logged."""
     server = start_auth()
     server.gate.clear()
     broker = start_broker(
@@ -358,7 +361,8 @@ def test_a_server_that_does_not_answer_in_time_is_given_up(start_auth, start_bro
     assert not [line for line in broker.log if "hunter2" in line]
 
 
-# -- what its answer allows -------------------------------------------------------------------------------------------
+# -- what its answer permits
+# ------------------------------------------------------------------------------------------
 
 PUBLISHING = {"permissions": ["publish"]}
 CONSUMING = {"permissions": ["subscribe"]}
@@ -386,8 +390,8 @@ CONSUMING = {"permissions": ["subscribe"]}
         pytest.param({"TOPIC": "^t$", "Channels": [".*"], "permissions": ["publish"]}, pub("t"), True, id="keys' case"),
     ],
 )  # fmt: skip
-def test_an_entry_allows_what_its_patterns_are_found_in(server, guarded, connect, entry, command, allowed) -> None:
-    """Permission, topic and one of the channels; patterns are Go's, and searched for."""
+def test_an_entry_permits_names_that_its_patterns_match(server, guarded, connect, entry, command, allowed) -> None:
+    """Permission, topic and one of the channels must match; patterns are Go's, and match anywhere in the name."""
     server.allow(entry)
     peer = connect(guarded)
     assert peer.command(auth())[0] == RESPONSE
@@ -405,7 +409,7 @@ def test_an_entry_allows_what_its_patterns_are_found_in(server, guarded, connect
 
 
 def test_any_entry_is_enough(server, guarded, connect) -> None:
-    """They add up."""
+    """The permissions of all entries add up."""
     server.allow(
         {"topic": "^a$", "channels": [".*"], "permissions": ["publish"]},
         {"topic": "^b$", "channels": ["^ch$"], "permissions": ["subscribe"]},
@@ -418,7 +422,7 @@ def test_any_entry_is_enough(server, guarded, connect) -> None:
 
 
 def test_a_denied_publish_leaves_nothing_behind(server, guarded, connect) -> None:
-    """Not even the topic."""
+    """The topic is not created."""
     server.allow({"topic": "^mine$", "channels": [".*"], "permissions": ["publish"]})
     for command in (pub("theirs"), dpub("theirs"), mpub("theirs"), b"SUB theirs ch\n"):
         peer = connect(guarded)
@@ -427,8 +431,8 @@ def test_a_denied_publish_leaves_nothing_behind(server, guarded, connect) -> Non
     assert guarded.stats(topic="theirs")["topics"] is None
 
 
-def test_no_authorizations_is_no_access(server, guarded, connect) -> None:
-    """Told at once, at AUTH."""
+def test_an_answer_without_authorizations_refuses_auth(server, guarded, connect) -> None:
+    """AUTH itself is refused."""
     for entries in ([], None):
         server.answer = {"ttl": 10, "authorizations": entries}
         peer = connect(guarded)
@@ -460,7 +464,7 @@ def test_no_authorizations_is_no_access(server, guarded, connect) -> None:
     ],
 )  # fmt: skip
 def test_an_answer_that_cannot_be_used_is_no_answer(server, guarded, connect, status, answer) -> None:
-    """The client is not told why; the log is."""
+    """The reason is logged; the client does not receive it."""
     server.status, server.answer = status, answer
     logged = len(guarded.log)
     peer = connect(guarded)
@@ -471,17 +475,18 @@ def test_an_answer_that_cannot_be_used_is_no_answer(server, guarded, connect, st
     )
 
 
-# -- how long it holds ------------------------------------------------------------------------------------------------
+# -- how long the answer is valid
+# -------------------------------------------------------------------------------------
 
 
 def wait_past_ttl() -> None:
-    """Let one second, the shortest ttl there is, pass."""
+    """Wait one second, the shortest ttl."""
     passed = time.monotonic() + 1.1
     wait_until(lambda: time.monotonic() > passed)
 
 
 def test_an_answer_is_used_until_its_ttl_has_passed(server, guarded, connect) -> None:
-    """Then the next publish asks again, with the secret of AUTH, and what was taken away is gone."""
+    """The next publish asks again, with the secret of AUTH, and revoked permissions are gone."""
     server.allow({"topic": "^kept$|^lost$", "channels": [".*"], "permissions": ["publish"]}, ttl=1)
     peer = connect(guarded)
     assert peer.command(auth(b"the secret"))[0] == RESPONSE
@@ -505,7 +510,7 @@ EACH = pytest.mark.parametrize(
 @EACH
 @pytest.mark.parametrize("cut", [8, 1000])
 def test_each_command_that_asks_again_is_then_carried_out(server, guarded, connect, command, cut) -> None:
-    """However much of it had arrived by then, and while others use the broker."""
+    """However much of the command had arrived, and while others use the broker."""
     server.allow(EVERYTHING, ttl=1)
     peer, other = connect(guarded), connect(guarded)
     for client in (peer, other):
@@ -524,8 +529,8 @@ def test_each_command_that_asks_again_is_then_carried_out(server, guarded, conne
 
 
 @EACH
-def test_a_server_that_fails_later_ends_what_it_allowed(server, guarded, connect, command) -> None:
-    """Nothing is allowed on an old answer; having nothing to allow any more is told as a denial."""
+def test_a_server_that_fails_later_ends_its_permissions(server, guarded, connect, command) -> None:
+    """Nothing is permitted by an expired answer; a client without any permission left is refused."""
     for status, answer, error in (
         (500, b"", b"E_AUTH_FAILED AUTH failed"),
         (200, {"ttl": 9, "authorizations": []}, b"E_UNAUTHORIZED AUTH failed for "),
@@ -541,8 +546,8 @@ def test_a_server_that_fails_later_ends_what_it_allowed(server, guarded, connect
         assert peer.is_closed()
 
 
-def test_commands_wait_for_the_server_in_their_order_and_nobody_else_does(server, guarded, connect) -> None:
-    """While it thinks, messages go on being delivered, and other clients are served."""
+def test_only_the_clients_own_commands_wait_for_the_auth_server(server, guarded, connect) -> None:
+    """While the server computes its answer, messages are delivered, and other clients are served."""
     server.allow(EVERYTHING, ttl=1)
     peer, other = connect(guarded), connect(guarded)
     for client in (peer, other):
@@ -582,7 +587,8 @@ def test_a_client_that_leaves_while_the_server_thinks_is_forgotten(server, guard
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="without epoll the next heartbeat notices")
 def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(server, guarded, connect) -> None:
-    """A reset, and no heartbeat to find it by; one that only said all that it has to say gets its answer."""
+    """A reset is noticed although there is no heartbeat; a client that only shut down its sending side gets its
+    answer."""
     server.gate.clear()
     leaving, staying = connect(guarded), connect(guarded)
     for client in (leaving, staying):
@@ -601,7 +607,7 @@ def test_a_client_that_breaks_off_while_the_server_thinks_is_noticed_at_once(ser
 
 
 def test_the_broker_stops_while_a_server_thinks(start_auth, start_broker, connect) -> None:
-    """At once, with exit status 0."""
+    """The broker stops at once, with exit status 0."""
     server = start_auth()
     server.gate.clear()
     broker = start_broker(f"--auth-http-address={server.address}")
@@ -613,7 +619,7 @@ def test_the_broker_stops_while_a_server_thinks(start_auth, start_broker, connec
 
 
 def test_a_running_subscription_is_not_checked_again(server, guarded, connect) -> None:
-    """FIN and RDY need no answer from the server, as in nsqd."""
+    """FIN and RDY ask the auth server nothing, as in nsqd."""
     server.allow(EVERYTHING, ttl=1)
     peer = connect(guarded)
     assert peer.command(auth())[0] == RESPONSE
@@ -642,8 +648,8 @@ def test_a_running_subscription_is_not_checked_again(server, guarded, connect) -
         max_leaves=12,
     )
 )
-def test_no_answer_does_worse_than_be_refused(answer: Any) -> None:
-    """Whatever JSON an auth server sends gives a grant or BadGrant."""
+def test_any_answer_of_an_auth_server_is_parsed_or_refused(answer: Any) -> None:
+    """Any JSON from an auth server gives a grant or BadGrant."""
     try:
         grant = read_grant(json.dumps(answer).encode())
     except BadGrant:

@@ -1,4 +1,4 @@
-"""Checkpoints: whatever became of the newest file, the next checkpoint is written."""
+"""Checkpoints: whatever happened to the newest file, the next checkpoint is written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from brokerd.journal.state import ChannelState, NodeState, TopicState
 
 
 def node(head: int) -> NodeState:
-    """One topic with one channel, of which the messages below ``head`` were delivered."""
+    """One topic with one channel, whose messages below ``head`` were delivered."""
     state = NodeState()
     state.topics[3] = TopicState(3, "t", 0)
     state.channels[7] = ChannelState(7, 3, "c", head)
@@ -49,7 +49,7 @@ class Running:
 
 
 def renames_fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new checkpoint cannot be renamed, after the newest was."""
+    """The new checkpoint cannot be renamed after the newest one was."""
     rename = Path.rename
 
     def failing(path: Path, target: Path) -> Path:
@@ -64,12 +64,12 @@ def renames_fail(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deleted(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deletes it."""
+    """The newest checkpoint is deleted."""
     (running.directory / CHECKPOINT).unlink()
 
 
 def both_deleted(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deletes the previous one too."""
+    """The previous one is deleted too."""
     (running.directory / CHECKPOINT).unlink()
     (running.directory / PREVIOUS).unlink()
 
@@ -78,7 +78,7 @@ def both_deleted(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checkpoint_is_written_although_the_newest_is_gone(
     lose: Callable[[Running, pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Older journals go again; those that the previous checkpoint needs stay until the next one."""
+    """Older journals are removed; those that the previous checkpoint needs stay until the next one."""
     running = Running(tmp_path)
     for _ in range(3):
         running.checkpoint()

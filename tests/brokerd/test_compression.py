@@ -1,4 +1,4 @@
-"""Deflate and snappy: what a client that asked for one of them gets, and what one that misuses it gets."""
+"""Deflate and snappy: clients that use one of them, and clients that misuse it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shared(start_shared_broker: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def connect_packed(connect: Connect, packed_socket: Callable[..., Any]) -> Connect:
-    """``connect_packed(broker, "deflate")``: a client whose upgrade has been answered with its OK."""
+    """``connect_packed(broker, "deflate")``: a client whose upgrade was answered with OK."""
 
     def open_(broker: Any, name: str, **fields: object) -> Any:
         peer = connect(broker)
@@ -67,21 +67,21 @@ def low(start_shared_broker: Callable[..., Any]) -> Any:
 
 @pytest.fixture
 def levels(low: Any, connect: Connect, packed_socket: Callable[..., Any]) -> Callable[..., tuple[Any, dict[str, Any]]]:
-    """``levels(deflate_level=…)``: a client with deflate, and what it was told."""
+    """``levels(deflate_level=…)``: a client with deflate, and the reply to its IDENTIFY."""
 
     def open_(**fields: object) -> tuple[Any, dict[str, Any]]:
         peer = connect(low)
-        told = json.loads(peer.command(identify(deflate=True, **fields))[1])
+        reply = json.loads(peer.command(identify(deflate=True, **fields))[1])
         peer.socket = packed_socket("deflate", peer.socket)
         assert peer.frame() == (RESPONSE, b"OK")
-        return peer, told
+        return peer, reply
 
     return open_
 
 
 @CODECS
 def test_messages_go_both_ways_through_the_compression(shared, connect_packed, name) -> None:
-    """Small, large, compressible and random bodies arrive as they were sent, and /stats shows what is on."""
+    """Small, large, compressible and random bodies arrive unchanged, and /stats shows the compression."""
     topic = f"both-ways-{name}"
     bodies = [b"x", b"abc" * 100_000, os.urandom(300_000), b"\n", *(b"%d" % number for number in range(500))]
     peer = connect_packed(shared, name)
@@ -95,8 +95,8 @@ def test_messages_go_both_ways_through_the_compression(shared, connect_packed, n
         received.append(body)
         peer.send(b"FIN " + message_id + b"\n")
     assert received == bodies
-    (told,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
-    assert {key: told[key] for key in ("deflate", "snappy", "tls")} == {
+    (client,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
+    assert {key: client[key] for key in ("deflate", "snappy", "tls")} == {
         "deflate": name == "deflate",
         "snappy": name == "snappy",
         "tls": False,
@@ -105,7 +105,7 @@ def test_messages_go_both_ways_through_the_compression(shared, connect_packed, n
 
 @CODECS
 def test_a_client_that_reads_slowly_gets_everything(shared, connect_packed, name) -> None:
-    """More than all buffers hold; it is sent no more than that until it reads."""
+    """More than all buffers can hold; until the client reads, the broker sends no more than that."""
     topic, body = f"slow-{name}", os.urandom(100_000)
     for _ in range(300):
         assert shared.request("POST", f"/pub?topic={topic}", body).text == "OK"
@@ -113,8 +113,8 @@ def test_a_client_that_reads_slowly_gets_everything(shared, connect_packed, name
     peer.ok(b"SUB %b ch\n" % topic.encode())
     peer.send(b"RDY 2500\n")
     peer.message()
-    (told,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
-    assert told["in_flight_count"] < 300
+    (client,) = shared.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
+    assert client["in_flight_count"] < 300
     for _ in range(299):
         message_id, _attempts, received = peer.message()
         assert received == body
@@ -123,14 +123,14 @@ def test_a_client_that_reads_slowly_gets_everything(shared, connect_packed, name
 
 @CODECS
 def test_a_unix_socket_can_be_compressed_too(start_broker, connect_packed, tmp_path, name) -> None:
-    """It is a stream like any other."""
+    """A Unix socket is a stream like any other."""
     start_broker(f"--tcp-address={tmp_path}/s", ready=False).wait_for_log("TCP: listening on ")
     connect_packed(f"{tmp_path}/s", name).ok(pub("unix", b"body"))
 
 
 @CODECS
 def test_a_client_may_send_its_bytes_one_by_one(shared, connect_packed, name) -> None:
-    """However the stream is cut on its way, the commands in it are the same."""
+    """However the stream is split, its commands are the same."""
     peer = connect_packed(shared, name)
     for byte in peer.socket.pack(pub(f"bytewise-{name}", b"the body") * 3):
         peer.socket.under.sendall(bytes([byte]))
@@ -140,7 +140,7 @@ def test_a_client_may_send_its_bytes_one_by_one(shared, connect_packed, name) ->
 
 @CODECS
 def test_heartbeats_and_errors_come_compressed_too(shared, connect_packed, name) -> None:
-    """Whatever the broker says after the upgrade goes through it."""
+    """After the upgrade, everything that the broker sends is compressed."""
     peer = connect_packed(shared, name, heartbeat_interval=1000)
     data = b""
     while len(data) < 19:
@@ -150,8 +150,8 @@ def test_heartbeats_and_errors_come_compressed_too(shared, connect_packed, name)
     assert peer.is_closed()
 
 
-def test_what_cannot_be_compressed_is_sent_as_it_is(shared, connect_packed) -> None:
-    """In snappy's uncompressed chunks."""
+def test_incompressible_data_is_sent_uncompressed(shared, connect_packed) -> None:
+    """As uncompressed chunks of Snappy."""
     peer = connect_packed(shared, "snappy")
     peer.ok(pub("as-it-is", os.urandom(5000)))
     peer.ok(b"SUB as-it-is ch\n")
@@ -162,7 +162,7 @@ def test_what_cannot_be_compressed_is_sent_as_it_is(shared, connect_packed) -> N
 
 
 def test_both_at_once_cannot_be_had(shared, connect) -> None:
-    """Unless only one of them is granted."""
+    """The request is refused unless only one of them is granted."""
     peer = connect(shared)
     assert peer.command(identify(deflate=True, snappy=True)) == (
         ERROR,
@@ -180,7 +180,7 @@ def test_without_negotiation_nothing_is_compressed(shared, connect) -> None:
 
 @CODECS
 def test_a_compression_that_is_on_is_not_begun_again(shared, connect_packed, name) -> None:
-    """A second IDENTIFY may change names, not the stream under it."""
+    """A second IDENTIFY may change names, but not the stream."""
     peer = connect_packed(shared, name)
     kind, data = peer.command(identify(client_id="another"))
     assert (kind, json.loads(data)[name]) == (RESPONSE, False)
@@ -192,14 +192,14 @@ def test_a_compression_that_is_on_is_not_begun_again(shared, connect_packed, nam
 
 @pytest.mark.parametrize(("asked", "granted"), [(1, 1), (3, 3), (4, 4), (9, 4), (0, 4), (-5, 4)])
 def test_a_level_is_granted_up_to_the_highest(levels, asked, granted) -> None:
-    """--max-deflate-level; none, or none that makes sense, is 6 or the highest."""
-    peer, told = levels(deflate_level=asked)
-    assert (told["deflate"], told["deflate_level"], told["max_deflate_level"]) == (True, granted, 4)
+    """At most --max-deflate-level; a missing or invalid level is 6, or the highest if that is lower."""
+    peer, reply = levels(deflate_level=asked)
+    assert (reply["deflate"], reply["deflate_level"], reply["max_deflate_level"]) == (True, granted, 4)
     peer.ok(pub("levels", b"body"))
 
 
 def test_a_switched_off_codec_is_not_granted(start_broker, connect, packed_socket) -> None:
-    """--snappy=false: a client that asks for both gets deflate."""
+    """With --snappy=false, a client that asks for both gets deflate."""
     peer = connect(start_broker("--snappy=false"))
     _kind, data = peer.command(identify(deflate=True, snappy=True))
     assert (json.loads(data)["deflate"], json.loads(data)["snappy"]) == (True, False)
@@ -208,7 +208,7 @@ def test_a_switched_off_codec_is_not_granted(start_broker, connect, packed_socke
 
 
 def test_commands_sent_before_the_upgrade_was_answered_are_lost(shared, connect, packed_socket) -> None:
-    """They came together with IDENTIFY, in the clear."""
+    """They came in the clear, together with IDENTIFY."""
     peer = connect(shared)
     _kind, data = peer.command(identify(deflate=True) + pub("too-early", b"lost"))
     assert json.loads(data)["deflate"]
@@ -221,7 +221,8 @@ def test_commands_sent_before_the_upgrade_was_answered_are_lost(shared, connect,
 
 
 def test_a_stream_that_inflates_without_end_costs_bounded_memory(broker, connect_packed) -> None:
-    """Half a megabyte that would unpack to half a gigabyte of one command line: hung up on, and nothing was held."""
+    """A command line of half a gigabyte, deflated to half a megabyte: the connection is closed, and memory stays
+    bounded."""
 
     def peak_kib() -> int:
         with open(f"/proc/{broker.process.pid}/status") as status:
@@ -239,7 +240,7 @@ def test_a_stream_that_inflates_without_end_costs_bounded_memory(broker, connect
 
 
 def test_others_are_served_while_a_small_read_unpacks_to_much(broker, connect_packed) -> None:
-    """A few kilobytes that hold a million commands do not keep anyone else waiting till the last of them."""
+    """A few kilobytes that contain a million commands do not delay other clients until the last of them."""
     peer = connect_packed(broker, "deflate")
     peer.socket.under.sendall(peer.socket.pack(b"NOP x\n" * 1_000_000 + pub("last", b"of all")))
     assert broker.request("GET", "/ping").text == "OK"
@@ -267,7 +268,7 @@ SNAPPED = bytes(cramjam.snappy.compress(b"NOP\n" * 10))
     ],
 )  # fmt: skip
 def test_a_stream_that_is_none_ends_the_connection_alone(broker, connect_packed, name, garbage) -> None:
-    """The log says why; everybody else goes on."""
+    """The log has the reason; all others go on."""
     other = connect_packed(broker, name)
     peer = connect_packed(broker, name)
     peer.socket.under.sendall(garbage)
@@ -277,7 +278,7 @@ def test_a_stream_that_is_none_ends_the_connection_alone(broker, connect_packed,
 
 
 def test_chunks_that_may_be_skipped_are_skipped(shared, connect_packed) -> None:
-    """Padding and the reserved types above it, whatever their length, and a repeated identifier."""
+    """Padding and the reserved types, whatever their length, and a repeated identifier."""
     peer = connect_packed(shared, "snappy")
     for kind in (0x80, 0xFD, 0xFE):
         peer.socket.under.sendall(bytes([kind]) + (100_000).to_bytes(3, "little") + os.urandom(100_000))
@@ -286,7 +287,7 @@ def test_chunks_that_may_be_skipped_are_skipped(shared, connect_packed) -> None:
 
 
 def test_a_stream_that_ends_inside_a_body_is_answered(shared, connect_packed) -> None:
-    """As a connection that ends there would be."""
+    """Like an uncompressed connection that ends there."""
     peer = connect_packed(shared, "deflate")
     peer.socket.under.sendall(
         peer.socket.packer.compress(b"PUB cut\n" + struct.pack(">i", 10) + b"half") + peer.socket.packer.flush()
@@ -301,10 +302,10 @@ def test_a_stream_that_ends_inside_a_body_is_answered(shared, connect_packed) ->
     cuts=st.lists(st.integers(0, 1000), max_size=8),
     codec=st.sampled_from([lambda: Deflate(6), lambda: Deflate(1), Snappy]),
 )
-def test_what_is_encoded_decodes_to_itself_however_it_is_cut(
+def test_an_encoded_stream_decodes_to_itself_however_it_is_split(
     writes: list[bytes], cuts: list[int], codec: Callable[[], Codec]
 ) -> None:
-    """In pieces of at most 64 KiB."""
+    """It is decoded in pieces of at most 64 KiB."""
     sender, receiver = codec(), codec()
     stream = b"".join(sender.encode(write) for write in writes)
     at, pieces = 0, []
@@ -316,8 +317,8 @@ def test_what_is_encoded_decodes_to_itself_however_it_is_cut(
 
 
 @given(data=st.binary(max_size=200), codec=st.sampled_from([lambda: Deflate(6), Snappy]))
-def test_no_bytes_do_worse_than_break_the_stream(data: bytes, codec: Callable[[], Codec]) -> None:
-    """Whatever a client sends, decoding it gives pieces, its end or StreamBroken."""
+def test_any_bytes_are_decoded_or_break_the_stream(data: bytes, codec: Callable[[], Codec]) -> None:
+    """Decoding any bytes gives pieces, the end or StreamBroken."""
     with suppress(StreamBroken, StreamEnded):
         for piece in codec().decode(IDENTIFIER + data if codec is Snappy else data):
             assert len(piece) <= PIECE_BYTES

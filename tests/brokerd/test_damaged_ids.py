@@ -1,4 +1,4 @@
-"""Ids after damage, and after the node got another id: what is delivered can be finished, requeued and touched."""
+"""Ids after damage, and after a change of the node's id: delivered messages can be finished, requeued and touched."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def zero_a_page(segment: Path) -> None:
 
 @pytest.mark.parametrize("damage", [*(flip(at) for at in range(18, 24)), zero_a_page], ids=[*range(18, 24), "page"])
 def test_after_damage_every_message_that_still_comes_can_be_finished(damage: Damage, tmp_path: Path) -> None:
-    """One flipped bit in the first id of the newest segment, or its first page zeroed, costs the batches it is in."""
+    """One flipped bit in the first id of the newest segment, or its first page zeroed, costs only the affected
+    batches."""
     node = Node(tmp_path)
     publish(node)
     node.broker.topic("t").channel("c")
@@ -75,8 +76,8 @@ def test_after_damage_every_message_that_still_comes_can_be_finished(damage: Dam
     node.broker.close()
 
 
-def test_what_is_published_after_damage_has_ids_of_this_node(tmp_path: Path) -> None:
-    """A damaged frame tells nothing about the ids of what comes after it."""
+def test_messages_published_after_damage_have_ids_of_this_node(tmp_path: Path) -> None:
+    """A damaged frame says nothing about the ids of later messages."""
     node = Node(tmp_path, node_id=5)
     publish(node, 2)
     node.broker.topic("t").channel("c")
@@ -88,7 +89,7 @@ def test_what_is_published_after_damage_has_ids_of_this_node(tmp_path: Path) -> 
 
 
 def test_messages_of_every_node_id_that_a_node_has_had_are_answered(tmp_path: Path) -> None:
-    """In one segment lie messages of three node ids: FIN of a mixed run, REQ and TOUCH find each of them."""
+    """One segment contains messages of three node ids: FIN of a mixed run, REQ and TOUCH find each of them."""
     node = Node(tmp_path, node_id=1)
     node.broker.topic("t").channel("c")
     for node_id in (1, 2, 3):
@@ -112,7 +113,7 @@ def test_messages_of_every_node_id_that_a_node_has_had_are_answered(tmp_path: Pa
 
 
 def test_a_commit_record_of_another_node_id_is_read_from_its_frames(tmp_path: Path) -> None:
-    """Its frames are found to be this topic's though the first frame of the segment is damaged too."""
+    """Its frames are recognised as this topic's although the first frame of the segment is damaged too."""
     node = Node(tmp_path, node_id=1)
     node.broker.topic("t").channel("c")
     publish(node, 3)

@@ -1,4 +1,4 @@
-"""Deliveries that fail: nothing is lost by it, and they go on by themselves once they can."""
+"""Failed deliveries: no message is lost, and deliveries resume by themselves as soon as possible."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def allow_open_files(broker: Any, count: int) -> None:
 def test_a_consumer_is_served_once_there_are_file_descriptors_again(
     ready: int, start_broker: Start, connect: Connect
 ) -> None:
-    """A resting topic cannot be mapped while no file can be opened; nobody has to do anything for it to recover."""
+    """The log of an idle topic cannot be mapped while no file can be opened; nobody has to intervene."""
     broker = start_broker()
     for body in (b"one", b"two", b"three"):
         assert broker.request("POST", "/pub?topic=t", body).status == 200
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
     broker.kill()
-    broker = start_broker(data_path=broker.data_path)  # after a start every topic rests
+    broker = start_broker(data_path=broker.data_path)  # after a start, every topic is idle
     consumer, other = connect(broker), connect(broker)
     consumer.ok(b"SUB t c\n")
     other.ok(b"SUB t c\n")
@@ -55,7 +55,7 @@ def test_a_consumer_is_served_once_there_are_file_descriptors_again(
 
 
 class Failing:
-    """Makes a method of a channel fail the first so many times that it is called."""
+    """Makes a method of a channel fail at its first calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, method: str, times: int) -> None:
         self.left = times
@@ -78,7 +78,7 @@ def node(tmp_path: Path) -> Any:
 
 
 def test_a_requeued_message_is_delivered_after_a_failed_delivery(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failed delivery counts no attempt, and the message keeps its turn."""
+    """The failed delivery counts no attempt, and the message keeps its place."""
     topic, channel, consumer, got = _with_requeued(node)
     failing = Failing(monkeypatch, topic.log, "segment_of", 2)
     consumer.ready_count = 10
@@ -102,7 +102,7 @@ def _with_requeued(node: Node) -> tuple[Any, Channel, Any, list[bytes]]:
 
 
 def test_a_timer_that_fails_is_run_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that times out while its channel's timer fails comes again a little later."""
+    """A message that times out while the timer of its channel fails is redelivered a little later."""
     got = node.consumer("t", "c", ready_count=1)
     node.broker.topic("t").publish([b"x"])
     node.pass_until(START_S)
@@ -114,7 +114,7 @@ def test_a_timer_that_fails_is_run_again(node: Node, monkeypatch: pytest.MonkeyP
 
 
 def test_a_connection_that_cannot_be_written_to_is_closed_and_others_are_served(node: Node) -> None:
-    """Its messages are requeued as those of any client that is gone."""
+    """Its messages are requeued, as those of any client that disconnects."""
     closed = []
 
     def broken(frames: object) -> None:
@@ -135,7 +135,7 @@ def test_a_connection_that_cannot_be_written_to_is_closed_and_others_are_served(
 def test_a_kill_never_forgets_an_attempt_that_a_client_saw(
     how: str, requeued: bool, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal takes a delivery before the socket does, so the next one has a higher number of attempts."""
+    """A delivery is recorded in the journal before it is sent, so the next one has a higher number of attempts."""
     monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
     seen: list[int] = []
     topic = node.broker.topic("t")

@@ -1,4 +1,4 @@
-"""How many connections there may be."""
+"""The number of connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 def test_connections_are_not_limited_by_a_shells_number_of_open_files(
     start_broker: Callable[..., Any], connect: Callable[..., Any]
 ) -> None:
-    """Like Go's programs it takes what the system allows; 400 clients are served where a shell gave 256."""
+    """Like Go's programs, the broker raises its limit to what the system allows; 400 clients are served where a shell
+    gave 256."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:

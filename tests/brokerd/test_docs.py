@@ -1,4 +1,4 @@
-"""The pages in docs/ that are made from declarations, and those whose examples are run."""
+"""Pages in docs/ that are generated from declarations, and those whose examples are run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from nsqdaemon.settings import markdown
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_docs_list_the_settings_there_are() -> None:
-    """docs/settings-nsqd.md holds the table the declarations give; ``make docs`` writes it anew."""
+def test_the_docs_list_all_settings() -> None:
+    """docs/settings-nsqd.md contains the table of the declarations; ``make docs`` writes it."""
     assert (DOCS / "settings-nsqd.md").read_text().endswith("\n\n" + markdown(BrokerSettings))
 
 
-def test_the_publishers_page_publishes_what_it_says(broker):
-    """Its Python, word for word but for the address, is three messages; its table has every answer of the two paths."""
+def test_the_publishers_page_works_as_written(broker):
+    """Its Python example, unchanged but for the address, publishes three messages; its table has every answer of both
+    paths."""
     page = (DOCS / "publishers.md").read_text()
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
     host, port = broker.http

@@ -1,4 +1,4 @@
-"""Files in the data path that the broker did not make: it starts, leaves them as they are, and names each of them."""
+"""Files in the data path that the broker did not create: it starts, leaves them unchanged, and logs their names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def left(start_broker: Start, tmp_path: Path) -> Path:
 
 
 def everything_below(path: Path) -> dict[str, bytes | str | None]:
-    """What is at ``path``: contents of files, targets of links, None for the rest."""
+    """The contents of ``path``: bytes of files, targets of links, None for everything else."""
 
     def contents(each: Path) -> bytes | str | None:
         if each.is_symlink():
@@ -105,7 +105,7 @@ FOREIGN: dict[str, Callable[[Path], None]] = {
 
 
 def test_a_foreign_file_is_named_in_the_log_and_left_alone(left: Path, start_broker: Start) -> None:
-    """Through a start, a stop and another start; the messages are served, and new ones are taken and kept."""
+    """Through a start, a stop and another start; messages are delivered, and new ones are kept."""
     foreign = [left / name for name in sorted(FOREIGN, key=lambda name: "t.0/" in name)]  # copies of t.0 first
     for path in foreign:
         FOREIGN[str(path.relative_to(left))](path)
@@ -124,7 +124,7 @@ def test_a_foreign_file_is_named_in_the_log_and_left_alone(left: Path, start_bro
 
 @pytest.mark.parametrize("name", ["topics/README", "topics/backup", "topics/t.7", "topics/t.0/x.log", "journal.0009"])
 def test_one_foreign_file_alone_changes_nothing(name: str, left: Path, start_broker: Start) -> None:
-    """A copied topic, say, is not taken for the topic."""
+    """A copied topic, for example, is not mistaken for the topic."""
     FOREIGN[name](left / name)
     before = everything_below(left / name)
     assert depths(start_broker(data_path=left)) == {"t": 1}
@@ -132,7 +132,7 @@ def test_one_foreign_file_alone_changes_nothing(name: str, left: Path, start_bro
 
 
 def test_an_unreadable_foreign_file_is_left_alone(left: Path, start_broker: Start) -> None:
-    """Nobody opens it."""
+    """The broker does not open it."""
     for name in ("README", "topics/README", "topics/t.0/README"):
         (left / name).touch(mode=0)
     (left / "topics" / "private").mkdir(mode=0)
@@ -141,8 +141,9 @@ def test_an_unreadable_foreign_file_is_left_alone(left: Path, start_broker: Star
     (left / "topics" / "private").rmdir()
 
 
-def test_a_deleted_topic_leaves_what_somebody_else_put_into_its_folder(left: Path, start_broker: Start) -> None:
-    """Its own files go, at once or after a kill in the middle; the other's file and the folder stay."""
+def test_a_deleted_topic_leaves_foreign_files_in_its_folder(left: Path, start_broker: Start) -> None:
+    """The topic's own files are removed, at once or after a kill in the middle; the foreign file and the folder
+    stay."""
     broker = start_broker(data_path=left)
     (left / "topics" / "t.0" / "notes.txt").write_text("mine")
     assert broker.request("POST", "/topic/delete?topic=t").status == 200
@@ -155,7 +156,7 @@ def test_a_deleted_topic_leaves_what_somebody_else_put_into_its_folder(left: Pat
 
 
 def test_a_new_topic_uses_another_number_than_a_foreign_file(left: Path, start_broker: Start) -> None:
-    """A file of the very name its folder would have, and a folder with somebody's files."""
+    """A foreign file may have the name of the next folder, and so may a folder with foreign files."""
     (left / "topics" / "u.1").write_text("mine")
     a_folder(left / "topics" / "u.2")
     broker = start_broker(data_path=left)
@@ -167,7 +168,7 @@ def test_a_new_topic_uses_another_number_than_a_foreign_file(left: Path, start_b
 
 
 def test_a_topic_is_deleted_although_a_foreign_file_has_the_deleted_name(left: Path, start_broker: Start) -> None:
-    """It is gone after a kill, too, and the foreign file is not."""
+    """The topic is gone after a kill, too, and the foreign file is not."""
     broker = start_broker(data_path=left)
     a_folder(left / "topics" / "t.0.deleted")
     assert broker.request("POST", "/topic/delete?topic=t").status == 200
@@ -177,8 +178,8 @@ def test_a_topic_is_deleted_although_a_foreign_file_has_the_deleted_name(left: P
     assert (left / "topics" / "t.0.deleted" / "notes.txt").read_text() == "mine"
 
 
-def test_an_import_keeps_its_hands_off_topics_that_no_record_is_left_of(left: Path, start_broker: Start) -> None:
-    """nsqd's files are put into a data path whose checkpoint and journal are lost: the messages are taken back."""
+def test_an_import_leaves_topics_without_records_unchanged(left: Path, start_broker: Start) -> None:
+    """nsqd's files are put into a data path whose checkpoint and journal are lost: messages of existing topics stay."""
     for path in [left / "checkpoint", *left.glob("journal.*")]:
         path.unlink()
     (left / "nsqd.dat").write_text('{"version":"1.3.0","topics":[{"name":"from-go","paused":false,"channels":[]}]}')
@@ -186,8 +187,8 @@ def test_an_import_keeps_its_hands_off_topics_that_no_record_is_left_of(left: Pa
     assert depths(broker) == {"t": 1, "from-go": 0}
 
 
-def test_what_a_deletion_left_is_removed_at_the_next_start(left: Path, start_broker: Start) -> None:
-    """A kill came between the renaming of the folder and its removal."""
+def test_the_rest_of_a_deletion_is_removed_at_the_next_start(left: Path, start_broker: Start) -> None:
+    """The broker was killed between the renaming of the folder and its removal."""
     broker = start_broker(data_path=left)
     folder = left / "topics" / "t.0"
     segment = (folder / SEGMENT).read_bytes()

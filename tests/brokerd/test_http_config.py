@@ -1,4 +1,4 @@
-"""/config: reading settings in force and changing two of them."""
+"""/config: reading the settings in force, and changing two of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from nsqdaemon.settings import file_keys
 
 @pytest.fixture(scope="module")
 def shared(start_shared_broker):
-    """A broker that no test of this module leaves changed."""
+    """A broker whose settings every test of this module restores."""
     return start_shared_broker("--broadcast-address=10.1.2.3", "--max-msg-size=100")
 
 
 def test_every_setting_of_the_file_can_be_read_and_nothing_else(broker):
-    """The options are the configuration file's keys; flags that are no setting are unknown."""
+    """The names are the configuration file's keys; flags that are no settings are unknown."""
     for option in file_keys(BrokerSettings):
         assert broker.request("GET", f"/config/{option}").status == 200, option
     for option in ("config", "version", "verbose", "worker_id", "node_id", "TCP_ADDRESS", "lookupd_tcp_address", "x"):
@@ -55,7 +55,7 @@ def test_values_read_as_nsqd_writes_them(shared, option, text):
 
 
 def test_the_log_level_changes_at_once(broker):
-    """From error on, requests are no longer logged; the word may be in any case."""
+    """From level error on, requests are not logged; the level may be in upper or lower case."""
     before = len(broker.log)
     answer = broker.request("PUT", "/config/log_level", b"ERROR")
     assert (answer.status, answer.text) == (200, "4")
@@ -67,7 +67,7 @@ def test_the_log_level_changes_at_once(broker):
 
 
 def test_lookup_addresses_can_be_replaced(broker):
-    """The new list is in force and is answered; null empties it."""
+    """The new list takes effect and is answered; null empties it."""
     addresses = ["127.0.0.1:1", "127.0.0.1:2"]
     answer = broker.request("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode())
     assert (answer.status, json.loads(answer.text)) == (200, addresses)
@@ -93,8 +93,8 @@ def test_lookup_addresses_can_be_replaced(broker):
         ("nsqlookupd_tcp_addresses", b"[1]", 400, "INVALID_VALUE"),
     ],
 )
-def test_what_cannot_be_changed_or_taken_is_refused(shared, option, body, status, code):
-    """The body's size is looked at first, then the name, then the value; nothing changes."""
+def test_invalid_changes_of_settings_are_refused(shared, option, body, status, code):
+    """The size of the body is checked first, then the name, then the value; nothing changes."""
     answer = shared.request("PUT", f"/config/{option}", body)
     assert (answer.status, answer.text) == (status, f'{{"message":"{code}"}}')
     assert shared.request("GET", "/config/log_level").text == "2"

@@ -1,4 +1,4 @@
-"""Requests that are wrong as HTTP, or ask for what is not there, while other clients go on undisturbed."""
+"""Invalid HTTP requests, while other clients are served as usual."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.waiting import DEADLINE_S
 
 HOST = b"Host: x\r\n"
 MALFORMED = [
-    # what goes out, how the answer begins, what else it contains
+    # the request, the beginning of the answer, what else it contains
     (b"\x00\x01\x02\x03\r\n\r\n", b"HTTP/1.1 400 ", b"Connection: close"),
     (b"  V2IDENTIFY\n", b"HTTP/1.1 400 ", b"Connection: close"),
     (b"GET /ping\r\n\r\n", b"HTTP/1.1 400 ", b""),
@@ -74,7 +74,7 @@ MALFORMED = [
     (b"GET /config/none HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 400 ", b'{"message":"INVALID_OPTION"}'),
     (b"GET /ping/ HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 301 ", b"Location: /ping\r\n"),
     (b"POST /PUB?topic=t HTTP/1.1\r\n" + HOST + b"\r\n", b"HTTP/1.1 307 ", b"Location: /pub?topic=t\r\n"),
-    # cut short by the client, who then hears nothing
+    # aborted by the client, who then receives nothing
     (b"GET /pi", b"", b""),
     (b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: 10\r\n\r\nhalf", b"", b""),
     (b"POST /pub?topic=t HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhel", b"", b""),
@@ -82,7 +82,7 @@ MALFORMED = [
 
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:
-    """Send the bytes, end our side, and return everything that comes back."""
+    """Send the bytes, shut down our side, and return all bytes received."""
     with socket.create_connection(address, DEADLINE_S) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
@@ -104,8 +104,8 @@ def fill(connection: socket.socket, request: bytes) -> None:
         pass
 
 
-def test_each_malformed_request_gets_its_error_and_disturbs_nobody(broker, connect):
-    """A producer on a kept-alive connection and a consumer keep working through all of it."""
+def test_each_malformed_request_gets_its_error_and_disturbs_no_other_client(broker, connect):
+    """A producer on a kept-alive connection and a consumer go on working."""
     producer = http.client.HTTPConnection(*broker.http, timeout=DEADLINE_S)
     consumer = connect(broker)
     consumer.ok(b"SUB t c\n")
@@ -128,7 +128,7 @@ def test_each_malformed_request_gets_its_error_and_disturbs_nobody(broker, conne
 
 
 def test_requests_sent_together_are_answered_in_order(broker):
-    """Pipelining works, and what follows a request that cannot be parsed is dropped."""
+    """Pipelining works, and requests after an unparsable one are dropped."""
     get = b"GET %b HTTP/1.1\r\n" + HOST + b"\r\n"
     answer = exchange(
         broker.http, get % b"/ping" + get % b"/nothing" + get % b"/ping" + b"nonsense\r\n\r\n" + get % b"/info"
@@ -137,15 +137,15 @@ def test_requests_sent_together_are_answered_in_order(broker):
 
 
 @pytest.mark.parametrize(("path", "allow"), [("/ping", "GET, OPTIONS"), ("/pub", "OPTIONS, POST")])
-def test_options_lists_what_an_endpoint_takes(broker, path, allow):
-    """OPTIONS is answered from the table, with nothing else."""
+def test_options_lists_the_methods_of_an_endpoint(broker, path, allow):
+    """OPTIONS is answered from the routing table, without calling the endpoint."""
     answer = broker.request("OPTIONS", path)
     assert (answer.status, answer.headers["allow"], answer.text) == (200, allow, "")
     assert broker.request("OPTIONS", "/config/id").headers["allow"] == "GET, OPTIONS, PUT"
 
 
 def test_a_client_that_reads_nothing_does_not_hold_up_others(broker):
-    """A slow reader of large answers waits alone."""
+    """Only the slow reader of large answers waits."""
     for number in range(200):
         broker.request("POST", f"/topic/create?topic=topic-{number}")
     slow = socket.create_connection(broker.http, DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Looking at what a channel holds, over HTTP, without touching it."""
+"""Reading the messages of a channel over HTTP without consuming them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def channel(broker: Any) -> Any:
     return broker
 
 
-def test_what_waits_is_shown_in_the_order_of_delivery(channel: Any) -> None:
-    """Each with its id, its publish time, no attempt so far, and its body, whatever bytes it is made of."""
+def test_ready_messages_are_shown_in_the_order_of_delivery(channel: Any) -> None:
+    """Each with its id, publish time, attempts 0, and its body, which may be any bytes."""
     before = time.time_ns()
     sent = [b"one", bytes(range(256)), "zwölf".encode()]
     publish(channel, *sent)
@@ -56,7 +56,7 @@ def test_what_waits_is_shown_in_the_order_of_delivery(channel: Any) -> None:
 
 
 def test_a_page_begins_at_its_offset_and_is_no_longer_than_its_limit(channel: Any) -> None:
-    """The total is always that of all; behind the end there is nothing. Deferred publishes are not counted in."""
+    """The total counts all messages; an offset behind the end gives none. Deferred publishes are not counted."""
     publish(channel, b"0", b"1")
     publish(channel, b"later", query="&defer=60000")
     publish(channel, *(b"%d" % number for number in range(2, 30)))
@@ -68,8 +68,8 @@ def test_a_page_begins_at_its_offset_and_is_no_longer_than_its_limit(channel: An
     assert peek(channel, limit=0)["messages"] == []
 
 
-def test_a_long_body_is_cut_and_its_size_is_told(channel: Any) -> None:
-    """At 1,024 bytes unless asked otherwise; none of it with 0."""
+def test_a_long_body_is_cut_and_its_size_is_given(channel: Any) -> None:
+    """At 1,024 bytes by default; with 0 no body is sent."""
     publish(channel, b"x" * 5000)
     [message] = peek(channel)["messages"]
     assert (b64decode(message["body"]), message["size"], message["truncated"]) == (b"x" * 1024, 5000, True)
@@ -79,8 +79,8 @@ def test_a_long_body_is_cut_and_its_size_is_told(channel: Any) -> None:
     assert (message["body"], message["size"], message["truncated"]) == ("", 5000, True)
 
 
-def test_what_is_in_flight_is_shown_with_its_consumer_and_deadline(channel: Any, connect: Connect) -> None:
-    """At first delivery and at a later one, by age."""
+def test_messages_in_flight_are_shown_with_consumer_and_deadline(channel: Any, connect: Connect) -> None:
+    """After a first delivery and after a later one, with its age."""
     publish(channel, b"a", b"b")
     consumer = connect(channel)
     identity = json.dumps({"client_id": "worker-7", "hostname": "box", "msg_timeout": 30_000}).encode()
@@ -102,8 +102,8 @@ def test_what_is_in_flight_is_shown_with_its_consumer_and_deadline(channel: Any,
         assert (message["state"], message["due"]) == ("in_flight", None)
 
 
-def test_what_is_deferred_is_shown_by_its_due_time(channel: Any, connect: Connect) -> None:
-    """Published so or requeued so; a message that came back before keeps its attempts."""
+def test_deferred_messages_are_shown_by_due_time(channel: Any, connect: Connect) -> None:
+    """After a DPUB or a requeue with a delay; a redelivered message keeps its attempts."""
     publish(channel, b"late", query="&defer=600000")
     publish(channel, b"soon", query="&defer=60000")
     publish(channel, b"back")
@@ -120,8 +120,8 @@ def test_what_is_deferred_is_shown_by_its_due_time(channel: Any, connect: Connec
     assert bodies(peek(channel, state="deferred", offset=1, limit=1)) == [b"back"]
 
 
-def test_what_was_given_back_is_shown_before_what_was_never_delivered(channel: Any, connect: Connect) -> None:
-    """The consumer that had it is gone; its attempt is told."""
+def test_requeued_messages_are_shown_before_undelivered_ones(channel: Any, connect: Connect) -> None:
+    """Its consumer has disconnected; its attempt is counted."""
     publish(channel, b"a", b"b", b"c")
     consumer = connect(channel)
     consumer.ok(b"SUB t c\n")
@@ -136,7 +136,7 @@ def test_what_was_given_back_is_shown_before_what_was_never_delivered(channel: A
 
 
 def test_looking_changes_nothing(channel: Any, connect: Connect) -> None:
-    """The counters are as before, and the consumer gets all, in order, at its first attempt."""
+    """The counters are unchanged, and the consumer receives all messages, in order, at their first attempt."""
     sent = [b"%d" % number for number in range(10)]
     publish(channel, *sent)
     before = channel.stats()["topics"]
@@ -151,7 +151,7 @@ def test_looking_changes_nothing(channel: Any, connect: Connect) -> None:
 
 
 def test_a_paused_topic_keeps_its_messages_from_being_shown(channel: Any) -> None:
-    """They are the topic's still; the paused channel's own are shown."""
+    """They are not in the channel yet; messages of the paused channel itself are shown."""
     publish(channel, b"mine")
     assert channel.request("POST", "/channel/pause?topic=t&channel=c").status == 200
     assert channel.request("POST", "/topic/pause?topic=t").status == 200
@@ -178,7 +178,7 @@ MISTAKES = [
 
 
 def test_each_mistake_is_answered_with_its_code(channel: Any) -> None:
-    """Numbers are bounded; what is wrong is named."""
+    """Numbers are bounded; the answer names the mistake."""
     for query, status, code in MISTAKES:
         answer = channel.request("GET", f"/channel/peek?{query}")
         assert (answer.status, json.loads(answer.text)) == (status, {"message": code}), query

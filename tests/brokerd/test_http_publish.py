@@ -1,4 +1,4 @@
-"""Publishing over HTTP: what arrives, and what each mistake is answered with."""
+"""Publishing over HTTP: the messages that arrive, and the answers to invalid requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shared(start_shared_broker):
 
 @pytest.fixture
 def received(shared, connect):
-    """Publish to a topic t, empty before, by HTTP and return the bodies a consumer gets, in order of arrival."""
+    """Publish over HTTP to the empty topic t and return the bodies that a consumer receives, in order of arrival."""
 
     def publish(target: str, body: bytes, expected: int) -> list[bytes]:
         assert shared.request("POST", "/topic/create?topic=t").status == 200
@@ -57,32 +57,32 @@ def received(shared, connect):
 
 @pytest.mark.parametrize("path", ["/pub", "/put"])
 def test_pub_delivers_the_body_as_it_was_sent(received, path):
-    """Any bytes are a message, newlines and zeros included."""
+    """A message may contain any bytes, newlines and zeros included."""
     body = b"a\nb\r\n\x00\xff"
     assert received(f"{path}?topic=t", body, 1) == [body]
 
 
 @pytest.mark.parametrize("path", ["/mpub", "/mput"])
 def test_text_mpub_delivers_each_line_that_is_not_empty(received, path):
-    """Only the newline separates; a carriage return stays, and the last line needs no newline."""
+    """Only the newline separates; a carriage return is kept, and the last line needs no newline."""
     assert received(f"{path}?topic=t", b"one\n\ntwo\r\n\nthree", 3) == [b"one", b"two\r", b"three"]
 
 
 @pytest.mark.parametrize("word", ["true", "1", "", "True", "yes"])
 def test_binary_mpub_delivers_each_body(received, word):
-    """Any word but false and 0 means binary, as in nsqd; bytes behind the last message are ignored."""
+    """Any value but false and 0 means binary, as in nsqd; bytes after the last message are ignored."""
     bodies = [b"one\ntwo", b"\x00", b"x" * 100]
     assert received(f"/mpub?topic=t&binary={word}", binary(*bodies) + b"trailing", 3) == bodies
 
 
 @pytest.mark.parametrize("word", ["false", "0"])
-def test_mpub_can_be_told_that_it_is_not_binary(received, word):
-    """With false and 0 the body is lines."""
+def test_mpub_with_binary_false_is_text(received, word):
+    """With false and 0 the body consists of lines."""
     assert received(f"/mpub?topic=t&binary={word}", b"a\nb", 2) == [b"a", b"b"]
 
 
 def test_a_deferred_message_arrives_when_its_time_has_come(received):
-    """With defer= a message waits that many milliseconds, and is never early."""
+    """defer= gives the delay in milliseconds; the message is never early."""
     started = time.monotonic()
     assert received("/pub?topic=t&defer=300", b"later", 1) == [b"later"]
     assert time.monotonic() - started >= 0.3
@@ -97,8 +97,8 @@ def test_publishing_creates_the_topic(shared):
     assert topics["fresh2"]["message_count"] == 0
 
 
-def test_a_deferral_is_looked_at_after_the_topic(shared):
-    """As in nsqd, a bad one is refused when the topic is already there."""
+def test_a_deferral_is_checked_after_the_topic(shared):
+    """As in nsqd, the topic exists after a request with an invalid deferral."""
     assert shared.request("POST", "/pub?topic=fresh3&defer=x", b"1").status == 400
     topics = {each["topic_name"]: each for each in shared.stats()["topics"]}
     assert topics["fresh3"]["message_count"] == 0
@@ -149,7 +149,7 @@ MPUB_MISTAKES = [
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["sized", "chunked"])
 def test_each_mistake_is_answered_with_its_code_and_publishes_nothing(start_broker, chunked):
-    """Status and message are nsqd's, whether or not the length was announced; the broker goes on."""
+    """Status and message are nsqd's, with Content-Length or without; the broker goes on."""
     broker = start_broker(*LIMIT_FLAGS)
     for target, body, status, code in PUB_MISTAKES + MPUB_MISTAKES:
         answer = broker.request("POST", target, body, chunked=chunked)
@@ -161,13 +161,13 @@ def test_each_mistake_is_answered_with_its_code_and_publishes_nothing(start_brok
 
 
 def test_the_longest_deferral_is_taken(shared):
-    """The limit itself is within it, and a plus sign is a number to Go."""
+    """The limit is included, and a plus sign is accepted, as in Go."""
     assert shared.request("POST", "/pub?topic=long&defer=3600000", b"x").text == "OK"
     assert shared.request("POST", "/pub?topic=long&defer=%2B0", b"x").text == "OK"
 
 
 def test_every_acknowledged_message_of_many_publishers_is_there_once(shared, connect):
-    """Messages that arrive together are kept together; each publisher still has an answer of its own."""
+    """Messages that arrive together are kept together; each publisher receives its own answer."""
     bodies = [f"{publisher}-{number}".encode() for publisher in range(16) for number in range(20)]
 
     def publish(publisher):
@@ -190,7 +190,7 @@ def test_every_acknowledged_message_of_many_publishers_is_there_once(shared, con
 
 
 def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
-    """Whichever comes first, the publisher is answered OK, and the disk is not taken to be full."""
+    """Whichever comes first, the publisher is answered OK, and no full disk is reported."""
     stop = threading.Event()
 
     def publish():
@@ -212,21 +212,21 @@ def test_publishing_to_a_topic_that_is_being_deleted_does_no_harm(broker):
 
 @given(st.lists(st.binary(min_size=1, max_size=50).filter(lambda line: b"\n" not in line)), st.booleans())
 def test_lines_come_back_as_they_were_joined(lines, newline_at_end):
-    """Whatever the lines hold besides newlines, they are the messages."""
+    """Lines may contain anything but newlines."""
     body = b"\n".join(lines) + (b"\n" if newline_at_end else b"")
     assert parse_lines(body, max_msg_size=50) == (binary(*lines)[4:], len(lines))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=20), st.binary(max_size=10))
 def test_binary_bodies_come_back_as_they_were_framed(bodies, trailing):
-    """Sizes, not contents, say where a message ends."""
+    """Sizes, not contents, separate the messages."""
     messages, count = parse_binary(binary(*bodies) + trailing, max_msg_size=50, max_body_size=5000)
     assert (bytes(messages), count) == (binary(*bodies)[4:], len(bodies))
 
 
 @given(st.binary(max_size=200))
 def test_no_binary_body_breaks_the_parser(body):
-    """Any bytes are either messages that were really in the body, or refused."""
+    """Any bytes are either refused or give messages that the body contained."""
     try:
         messages, count = parse_binary(body, max_msg_size=50, max_body_size=1000)
     except HTTPError as error:

@@ -64,7 +64,8 @@ IDENTIFY = b'{"client_id":"me","hostname":"my.host","user_agent":"<ua>/1 & \xc3\
 
 @pytest.fixture
 def consumed(broker, connect):
-    """A broker with topic t, whose channel c has a consumer that holds one message, finished one and requeued one."""
+    """A broker with topic t, whose channel c has a consumer with one message in flight, one finished and one
+    requeued."""
     producer = connect(broker)
     producer.ok(b"PUB t\n\x00\x00\x00\x02p1")
     consumer = connect(broker)
@@ -84,20 +85,20 @@ def consumed(broker, connect):
 
 
 def test_ping_is_plain_ok(broker):
-    """A supervisor's probe: text, and no NSQ header."""
+    """The answer is text without an NSQ header, for a supervisor's health check."""
     answer = broker.request("GET", "/ping")
     assert (answer.status, answer.text) == (200, "OK")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert "x-nsq-content-type" not in answer.headers
 
 
-def test_info_says_who_this_is_and_where_it_listens(start_broker):
+def test_info_has_version_names_and_ports(start_broker):
     """Keys in nsqd's order, ports resolved, intervals in nanoseconds."""
     before = int(time.time())
     broker = start_broker("--broadcast-address=there", "--topology-zone=z", "--topology-region=r")
-    told = json.loads(broker.request("GET", "/info").text)
-    assert before <= told.pop("start_time") <= time.time()
-    assert list(told.items()) == [
+    info = json.loads(broker.request("GET", "/info").text)
+    assert before <= info.pop("start_time") <= time.time()
+    assert list(info.items()) == [
         ("version", "1.3.0"),
         ("broadcast_address", "there"),
         ("hostname", gethostname()),
@@ -113,17 +114,17 @@ def test_info_says_who_this_is_and_where_it_listens(start_broker):
 
 
 def test_stats_of_a_fresh_broker_has_an_empty_list_and_no_producers(broker):
-    """Nothing exists: topics is [], producers is null."""
-    told = json.loads(broker.request("GET", "/stats?format=json&include_mem=false").text)
-    assert list(told) == ["version", "health", "start_time", "topics", "producers"]
-    assert (told["version"], told["health"], told["topics"], told["producers"]) == ("1.3.0", "OK", [], None)
+    """Without topics and producers, topics is [] and producers is null."""
+    stats = json.loads(broker.request("GET", "/stats?format=json&include_mem=false").text)
+    assert list(stats) == ["version", "health", "start_time", "topics", "producers"]
+    assert (stats["version"], stats["health"], stats["topics"], stats["producers"]) == ("1.3.0", "OK", [], None)
 
 
-def test_stats_counts_what_happened(consumed):
-    """Keys come in nsqd's order and the numbers are those of the traffic."""
-    told = consumed.stats()
-    assert list(told) == ["version", "health", "start_time", "topics", "memory", "producers"]
-    (topic,) = told["topics"]
+def test_stats_has_the_counts_of_the_traffic(consumed):
+    """Keys are in nsqd's order, and the numbers are those of the traffic."""
+    stats = consumed.stats()
+    assert list(stats) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    (topic,) = stats["topics"]
     assert list(topic) == TOPIC_KEYS
     assert (topic["topic_name"], topic["depth"], topic["message_count"], topic["message_bytes"]) == ("t", 0, 4, 8)
     assert topic["e2e_processing_latency"] == {"count": 0, "percentiles": None}
@@ -140,19 +141,19 @@ def test_stats_counts_what_happened(consumed):
     assert (client["message_count"], client["finish_count"], client["requeue_count"]) == (3, 1, 1)
     assert client["remote_address"].startswith("127.0.0.1:")
     assert abs(client["connect_ts"] - time.time()) < 60
-    (producer,) = told["producers"]
+    (producer,) = stats["producers"]
     assert producer["pub_counts"] == [{"topic": "t", "count": 4}]
     assert (producer["state"], producer["client_id"]) == (0, "127.0.0.1")
 
 
 def test_strings_are_escaped_as_go_escapes_them(consumed):
-    """What is special in HTML is escaped, other text is raw UTF-8."""
+    """Characters with a meaning in HTML are escaped, other text is raw UTF-8."""
     text = consumed.request("GET", "/stats?format=json").text
     assert '"user_agent":"\\u003cua\\u003e/1 \\u0026 ü"' in text
 
 
 def test_stats_can_be_narrowed(consumed):
-    """By topic, by channel, without clients, without memory."""
+    """By topic and by channel, without clients, without memory."""
     consumed.request("POST", "/topic/create?topic=a")
     consumed.request("POST", "/channel/create?topic=a&channel=z")
     consumed.request("POST", "/channel/create?topic=a&channel=b")
@@ -180,7 +181,7 @@ def test_stats_can_be_narrowed(consumed):
 
 
 def test_producers_stay_listed_under_a_filter_that_does_not_match(consumed):
-    """Only their counts are narrowed to the topic asked for."""
+    """Only their counts are narrowed to the requested topic."""
     consumed.request("POST", "/topic/create?topic=other")
     (producer,) = consumed.stats(topic="other")["producers"]
     assert "pub_counts" not in producer
@@ -189,7 +190,7 @@ def test_producers_stay_listed_under_a_filter_that_does_not_match(consumed):
 
 
 def test_topics_may_come_and_go_while_many_are_listed(broker):
-    """A broker with many topics answers in order, and a topic deleted meanwhile is simply not there."""
+    """A broker with many topics answers in order; a topic that is deleted meanwhile is left out."""
     names = sorted(f"topic-{number}" for number in range(150))
     for name in names:
         broker.request("POST", f"/topic/create?topic={name}")
@@ -205,7 +206,7 @@ def test_topics_may_come_and_go_while_many_are_listed(broker):
 
 
 def test_text_is_the_answer_to_any_other_format(consumed):
-    """Scripts without format= get nsqd's text."""
+    """Scripts that omit format= get nsqd's text."""
     for query in ("", "?format=text", "?format=JSON"):
         answer = consumed.request("GET", f"/stats{query}")
         assert answer.headers["content-type"] == "text/plain; charset=utf-8"
@@ -222,15 +223,15 @@ def test_text_is_the_answer_to_any_other_format(consumed):
 
 
 def test_histograms_come_only_when_asked_for(consumed):
-    """With include_histograms the cumulative latencies, ages and the process's identity are added."""
+    """include_histograms adds cumulative latencies, ages and the identity of the process."""
     plain = consumed.stats()
     assert "boot_id" not in plain
     assert "latency_histogram" not in plain["topics"][0]["channels"][0]
-    told = consumed.stats(include_histograms="true")
-    assert told["node_id"] == json.loads(consumed.request("GET", "/config/id").text)
-    assert len(told["boot_id"]) == 16
-    assert int(told["boot_id"], 16) >= 0
-    (topic,) = told["topics"]
+    stats = consumed.stats(include_histograms="true")
+    assert stats["node_id"] == json.loads(consumed.request("GET", "/config/id").text)
+    assert len(stats["boot_id"]) == 16
+    assert int(stats["boot_id"], 16) >= 0
+    (topic,) = stats["topics"]
     (channel,) = topic["channels"]
     histogram = channel["latency_histogram"]
     assert histogram["scale"] == 5
@@ -242,7 +243,7 @@ def test_histograms_come_only_when_asked_for(consumed):
 
 
 def test_a_channel_with_nothing_unfinished_has_no_age(broker):
-    """Null, not zero: there is no message that waits."""
+    """The age is null, not zero."""
     broker.request("POST", "/topic/create?topic=t")
     broker.request("POST", "/channel/create?topic=t&channel=c")
     (topic,) = broker.stats(include_histograms="true")["topics"]
@@ -252,14 +253,14 @@ def test_a_channel_with_nothing_unfinished_has_no_age(broker):
 
 
 def test_the_boot_id_is_new_after_each_start(start_broker):
-    """Whoever reads counters can tell that they began again."""
+    """Readers of counters notice that these began again."""
     first = start_broker()
-    told = first.stats(include_histograms="true")["boot_id"]
+    boot_id = first.stats(include_histograms="true")["boot_id"]
     first.terminate()
-    assert start_broker(data_path=first.data_path).stats(include_histograms="true")["boot_id"] != told
+    assert start_broker(data_path=first.data_path).stats(include_histograms="true")["boot_id"] != boot_id
 
 
-def test_the_uptime_grows_whatever_the_clock_does(broker):
+def test_the_uptime_does_not_depend_on_the_wall_clock(broker):
     """A reader can put readings of one process in order."""
     first, second = (broker.stats(include_histograms="true")["uptime_ns"] for _ in range(2))
     assert 0 < first < second
@@ -267,7 +268,8 @@ def test_the_uptime_grows_whatever_the_clock_does(broker):
 
 
 def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
-    """With previous_boot=true: all that was finished until the end, even if nobody asked for it in time."""
+    """With previous_boot=true the answer has everything that was finished until the end, even if nobody read it in
+    time."""
     first = start_broker()
     assert first.request("POST", "/mpub?topic=t", b"a\nb\nc").status == 200
     boot = first.stats(include_histograms="true")["boot_id"]
@@ -276,13 +278,13 @@ def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
     client.send(b"RDY 3\n")
     for _ in range(3):
         client.send(b"FIN " + client.message()[0] + b"\n")
-    client.ok(b"PUB t\n\x00\x00\x00\x01d")  # its answer says that what was sent before it is handled
+    client.ok(b"PUB t\n\x00\x00\x00\x01d")  # once it is answered, all earlier commands have been handled
     assert first.terminate() == 0
     second = start_broker(data_path=first.data_path)
     assert "previous_boot" not in second.stats(include_histograms="true")
-    told = second.stats(include_histograms="true", previous_boot="true")
-    assert told["boot_id"] != boot
-    previous = told["previous_boot"]
+    stats = second.stats(include_histograms="true", previous_boot="true")
+    assert stats["boot_id"] != boot
+    previous = stats["previous_boot"]
     assert previous["boot_id"] == boot
     assert previous["uptime_ns"] > 0
     (topic,) = previous["topics"]
@@ -292,7 +294,7 @@ def test_a_broker_that_ended_is_answered_for_by_the_next(start_broker, connect):
 
 
 def test_a_killed_broker_is_not_answered_for(start_broker):
-    """Nor is an older one, whose figures a reader has long had."""
+    """Nor is an older process, whose figures readers have had long before."""
     broker = start_broker()
     broker.terminate()
     broker = start_broker(data_path=broker.data_path)
@@ -302,7 +304,7 @@ def test_a_killed_broker_is_not_answered_for(start_broker):
 
 
 def test_debug_endpoints_do_their_work_and_say_so(broker):
-    """Where nsqd answers 500 by mistake, this answers 200; a rate that is no number is refused in Go's words."""
+    """nsqd answers 500 by mistake, this broker 200; an invalid rate is refused with Go's text."""
     assert broker.request("POST", "/debug/freememory").status == 200
     assert broker.request("PUT", "/debug/setblockrate?rate=10").status == 200
     answer = broker.request("PUT", "/debug/setblockrate?rate=x")
@@ -313,8 +315,8 @@ def test_debug_endpoints_do_their_work_and_say_so(broker):
     )
 
 
-def test_a_client_may_call_itself_what_no_text_can_hold(broker, connect):
-    """A lone surrogate is U+FFFD, as in Go, wherever it is shown; nobody else's /stats is the worse for it."""
+def test_a_clients_name_may_be_invalid_unicode(broker, connect):
+    """A lone surrogate becomes U+FFFD, as in Go, wherever it is shown; the rest of /stats is unaffected."""
     client = connect(broker)
     body = rb'{"client_id": "\ud800", "hostname": "\udfff.example", "user_agent": "\ud800/1"}'
     client.ok(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
@@ -324,3 +326,29 @@ def test_a_client_may_call_itself_what_no_text_can_hold(broker, connect):
     assert "\ufffd" in broker.request("GET", "/stats").text
     (topic,) = broker.stats()["topics"]
     assert topic["channels"][0]["clients"][0]["hostname"] == "\ufffd.example"
+
+
+def test_clients_show_timeouts_and_their_oldest_message_in_flight(broker, connect):
+    """With include_histograms; without it, and for a client that has no message, there is nothing of them."""
+    busy, idle = connect(broker), connect(broker)
+    settings = b'{"client_id":"busy","msg_timeout":1000}'
+    busy.ok(b"IDENTIFY\n" + len(settings).to_bytes(4, "big") + settings)
+    busy.ok(b"SUB t c\n")
+    idle.ok(b"SUB t c\n")
+    busy.send(b"RDY 1\n")
+    connect(broker).ok(b"PUB t\n\x00\x00\x00\x01x")
+    busy.message()
+
+    def clients() -> dict[int, dict]:
+        (topic,) = broker.stats(include_histograms="true")["topics"]
+        return {client["ready_count"]: client for client in topic["channels"][0]["clients"]}
+
+    before = time.monotonic()
+    first = clients()[1]["oldest_in_flight_age_ns"]
+    second = clients()[1]["oldest_in_flight_age_ns"]
+    assert 0 < first < second
+    assert second - first <= (time.monotonic() - before) * 1e9
+    assert (clients()[0]["timeout_count"], clients()[0]["oldest_in_flight_age_ns"]) == (0, None)
+    wait_until(lambda: clients()[1]["timeout_count"] == 1)
+    wait_until(lambda: clients()[1]["oldest_in_flight_age_ns"] is not None)  # delivered again
+    assert [*broker.stats()["topics"][0]["channels"][0]["clients"][0]] == CLIENT_KEYS

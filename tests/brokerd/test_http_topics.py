@@ -17,7 +17,7 @@ def http(broker):
 
 
 def done(answer: httpx.Response) -> None:
-    """A verb that worked says nothing."""
+    """The body of a successful request, which is empty."""
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
     assert "content-type" not in answer.headers
@@ -58,7 +58,7 @@ CHANNEL_MISTAKES = [
 
 
 def test_each_mistake_on_a_topic_is_answered_with_its_code(broker):
-    """Which verbs check the name differs as it does in nsqd."""
+    """As in nsqd, some verbs check the name and others do not."""
     for verb, query, status, code in TOPIC_MISTAKES:
         answer = broker.request("POST", f"/topic/{verb}{query.replace(' ', '+')}")
         assert (answer.status, answer.text) == (status, f'{{"message":"{code}"}}'), (verb, query)
@@ -66,7 +66,7 @@ def test_each_mistake_on_a_topic_is_answered_with_its_code(broker):
 
 @pytest.mark.parametrize("verb", ["create", "delete", "empty", "pause", "unpause"])
 def test_each_mistake_on_a_channel_is_answered_with_its_code(broker, http, verb):
-    """All channel verbs check alike, and all but create miss a channel that is not there."""
+    """All verbs of channels check names alike, and all but create require the channel."""
     done(http.post("/topic/create?topic=t"))
     for query, status, code in CHANNEL_MISTAKES:
         answer = broker.request("POST", f"/channel/{verb}{query.replace(' ', '+')}")
@@ -77,7 +77,7 @@ def test_each_mistake_on_a_channel_is_answered_with_its_code(broker, http, verb)
 
 
 def test_creating_and_pausing_twice_is_as_good_as_once(http):
-    """Scripts may repeat themselves."""
+    """A repeated request succeeds."""
     for _ in range(2):
         done(http.post("/topic/create?topic=t"))
         done(http.post("/channel/create?topic=t&channel=c"))
@@ -95,7 +95,7 @@ def test_creating_and_pausing_twice_is_as_good_as_once(http):
 
 
 def test_messages_of_a_paused_topic_wait_in_the_topic(http):
-    """Pausing stops the flow into the channels; unpausing lets all of it through."""
+    """A pause keeps messages from the channels; the end of the pause sends all of them."""
     http.post("/topic/create?topic=t")
     http.post("/channel/create?topic=t&channel=c")
     http.post("/topic/pause?topic=t")
@@ -109,7 +109,7 @@ def test_messages_of_a_paused_topic_wait_in_the_topic(http):
 
 
 def test_emptying_a_topic_leaves_its_channels_alone(http):
-    """What the channels hold is theirs; what waits in the topic goes."""
+    """Only messages that no channel has received yet are dropped."""
     http.post("/topic/create?topic=t")
     http.post("/channel/create?topic=t&channel=c")
     http.post("/pub?topic=t", content=b"held by the channel")
@@ -122,7 +122,7 @@ def test_emptying_a_topic_leaves_its_channels_alone(http):
 
 
 def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, broker, connect):
-    """Afterwards the channel is as new, and an id that was in flight is unknown."""
+    """Afterwards the channel is empty, and the id of a message that was in flight is unknown."""
     http.post("/topic/create?topic=t")
     http.post("/channel/create?topic=t&channel=c")
     http.post("/pub?topic=t&defer=60000", content=b"deferred")
@@ -143,8 +143,8 @@ def test_emptying_a_channel_drops_waiting_in_flight_and_deferred_messages(http, 
 
 
 @pytest.mark.parametrize("target", ["/channel/delete?topic=t&channel=c", "/topic/delete?topic=t"])
-def test_deleting_disconnects_the_consumers_and_nobody_else(http, broker, connect, target):
-    """Consumers are closed without an error frame; another topic's consumer keeps receiving."""
+def test_deleting_disconnects_only_the_consumers(http, broker, connect, target):
+    """Consumers are disconnected without an error frame; another topic's consumer keeps receiving."""
     for topic in ("t", "other"):
         http.post(f"/topic/create?topic={topic}")
         http.post(f"/channel/create?topic={topic}&channel=c")

@@ -1,4 +1,4 @@
-"""Topics that were quiet for a while: they hold no files open, and nobody can tell otherwise."""
+"""Topics without traffic close their files, which no client notices."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from tests.brokerd.clockwork import START_S, Delivery, Node
 
 
 def open_below(directory: Path) -> list[str]:
-    """What this process has open or mapped below ``directory``, the journal aside."""
+    """Files below ``directory`` that this process has open or mapped, without the journal."""
     descriptors = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     maps = Path("/proc/self/maps").read_text().split()
     return [str(path) for path in [*descriptors, *maps] if str(path).startswith(f"{directory}/topics")]
 
 
 def test_a_quiet_topic_lets_go_of_its_files_and_takes_them_up_again(tmp_path: Path) -> None:
-    """Published to, read from and asked for its age, at rest and after it; what was in flight is still answered for."""
+    """The files are opened again to publish, to read and to compute the age; messages in flight can still be
+    answered."""
     node = Node(tmp_path)
     topic = node.broker.topic("t")
     got = node.consumer("t", "c", ready_count=2)
@@ -50,8 +51,8 @@ def test_a_quiet_topic_lets_go_of_its_files_and_takes_them_up_again(tmp_path: Pa
     node.broker.close()
 
 
-def test_what_a_socket_has_still_to_send_outlives_the_rest(tmp_path: Path) -> None:
-    """A slice of the map keeps the map."""
+def test_unsent_slices_outlive_the_closing_of_idle_files(tmp_path: Path) -> None:
+    """A slice of the map keeps the map alive."""
     node = Node(tmp_path)
     node.broker.topic("t").publish([b"x" * 100])
     frame = node.broker.topic("t").log.frame(0)
@@ -71,7 +72,7 @@ def test_a_log_in_memory_stays_where_it_is() -> None:
 
 
 def megabytes_finished(node: Node) -> bytes:
-    """Publish and finish so much that the newest segment is large. Returns the last id."""
+    """Publish and finish enough to make the newest segment large. Returns the last id."""
     topic = node.broker.topic("t")
     got: list[Delivery] = []
     client = node.subscribe("t", "c", 10_000, got.append)
@@ -89,7 +90,7 @@ def allocated(directory: Path) -> int:
 
 
 def test_a_topic_whose_messages_are_finished_gives_its_space_back(tmp_path: Path) -> None:
-    """At rest it takes a small segment; its next message has the next id, also after a restart or a kill."""
+    """While idle it occupies a small segment; its next message has the next id, also after a restart or a kill."""
     node = Node(tmp_path)
     last = megabytes_finished(node)
     topic = node.broker.topic("t")
@@ -112,7 +113,7 @@ def test_a_topic_whose_messages_are_finished_gives_its_space_back(tmp_path: Path
 
 
 def test_a_kill_while_the_space_is_given_back_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the new segment and the removal of the old one both are there."""
+    """Between the creation of the new segment and the removal of the old one, both exist."""
     node = Node(tmp_path)
     last = megabytes_finished(node)
     monkeypatch.setattr(Segment, "remove", lambda self, **_: None)
@@ -133,8 +134,8 @@ def test_a_kill_while_the_space_is_given_back_loses_nothing(tmp_path: Path, monk
     node.broker.close()
 
 
-def test_what_is_in_flight_waits_or_is_kept_keeps_its_space(tmp_path: Path) -> None:
-    """One message in flight, one in the topic, one within the retention."""
+def test_unfinished_and_retained_messages_keep_their_space(tmp_path: Path) -> None:
+    """One message in flight, one in the topic, or one within the retention."""
     for name, retention in (("in flight", 0), ("waiting", 0), ("kept", 1)):
         (tmp_path / name).mkdir()
         node = Node(tmp_path / name, retention=timedelta(hours=retention))
@@ -159,8 +160,9 @@ def append(log: Log, size: int) -> int:
     return log.append(BodyBatch([bytes(size)], b"000000", 1))[0]
 
 
-def test_an_empty_newest_segment_is_replaced_and_takes_what_comes(tmp_path: Path) -> None:
-    """A kill right after a segment was begun leaves it empty: a small one takes its name, and its messages are kept."""
+def test_an_empty_newest_segment_is_replaced(tmp_path: Path) -> None:
+    """A kill right after a segment was begun leaves it empty: a small segment replaces it, and its messages are
+    kept."""
     directory = tmp_path / "t.0"
     log = Log(directory)
     while len(log.segments) < 2:
@@ -195,7 +197,8 @@ def test_the_name_of_a_file_kept_for_reuse_may_be_taken(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_could_not_be_begun_is_begun_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segment before it cannot be sealed on a full disk: nothing is left of the attempt, and the next succeeds."""
+    """The previous segment cannot be sealed on a full disk: nothing is left of the attempt, and the next one
+    succeeds."""
     log = Node(tmp_path).broker.topic("t").log
     real = CommitIndex.seal
 

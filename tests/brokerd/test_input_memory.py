@@ -1,4 +1,4 @@
-"""How much memory clients can make the broker take by what they leave unfinished."""
+"""Limits of the memory that unfinished commands take."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HEADERS = {
 
 
 def anonymous_memory(broker) -> int:
-    """Bytes of memory that the broker's process has for itself."""
+    """Private memory of the broker's process, in bytes."""
     for line in Path(f"/proc/{broker.process.pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("the kernel does not tell RssAnon")
+    raise AssertionError("the kernel does not report RssAnon")
 
 
 def connected(stack: ExitStack, address: tuple[str, int], data: bytes) -> socket.socket:
@@ -43,7 +43,7 @@ def connected(stack: ExitStack, address: tuple[str, int], data: bytes) -> socket
 
 @pytest.mark.parametrize("command", HEADERS)
 def test_a_size_that_is_announced_takes_no_memory(broker, command):
-    """150 connections that send a header and ten bytes of 1 to 5 MB cost kilobytes each, not megabytes."""
+    """Each of 150 connections that announce 1 to 5 MB and send ten bytes of it costs kilobytes, not megabytes."""
     before = anonymous_memory(broker)
     address = broker.http if command.startswith("HTTP") else broker.tcp
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def test_a_size_that_is_announced_takes_no_memory(broker, command):
 
 
 def test_memory_goes_back_to_the_system_when_the_connections_close(broker):
-    """What unfinished commands took is given back at once, not kept for the next."""
+    """The memory of unfinished commands is freed at once, not kept for the next ones."""
     before = anonymous_memory(broker)
     with ExitStack() as stack:
         for _ in range(60):
@@ -66,7 +66,7 @@ def test_memory_goes_back_to_the_system_when_the_connections_close(broker):
 
 
 def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_broker, connect):
-    """All of them are carried out in the end, over TCP and HTTP, and short commands do not wait meanwhile."""
+    """In the end all of them are carried out, over TCP and HTTP, and short commands do not wait meanwhile."""
     broker = start_broker(f"--max-unfinished-size={MEGABYTE}")
     body = bytes(MEGABYTE)
     clients = [connect(broker) for _ in range(12)]
@@ -85,7 +85,7 @@ def test_long_commands_take_turns_when_together_they_exceed_the_bound(start_brok
 
 
 def test_an_unfinished_command_is_not_kept_for_ever_without_heartbeats(start_broker, connect):
-    """A client that asked for no heartbeats may be silent between commands, but not within one."""
+    """A client without heartbeats may be silent between commands, but not within one."""
     broker = start_broker("--max-heartbeat-interval=1s")
     quiet, stuck = connect(broker), connect(broker)
     for client in (quiet, stuck):
@@ -97,7 +97,7 @@ def test_an_unfinished_command_is_not_kept_for_ever_without_heartbeats(start_bro
 
 
 def unread_bytes(address: tuple[str, int]) -> int:
-    """Bytes that the system holds for a listener and its connections: unread, or (for the listener) not accepted."""
+    """Bytes in the system's buffers of a listener and its connections: unread, or (for the listener) not accepted."""
     port = f":{address[1]:04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port))

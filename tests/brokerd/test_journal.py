@@ -1,4 +1,4 @@
-"""The journal: what it was told comes back, whatever happened to its files."""
+"""The journal: recorded changes are recovered, whatever happened to its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from brokerd.journal.state import ChannelState, NodeState, TopicState
 
 
 def node() -> NodeState:
-    """One topic with one channel of which nothing was delivered yet."""
+    """One topic with one channel that has delivered nothing yet."""
     state = NodeState()
     state.topics[3] = TopicState(3, "t", 0)
     state.channels[7] = ChannelState(7, 3, "c", 0)
@@ -34,7 +34,7 @@ def fail(error: OSError) -> None:
 
 
 class Loop:
-    """The event loop, as a journal needs it: what is to run soon, or after some seconds, runs when the test says so."""
+    """The event loop as a journal needs it: callbacks, delayed or not, run when the test says so."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -47,7 +47,7 @@ class Loop:
         self.later.append(run)
 
     def turn(self) -> None:
-        """End this turn."""
+        """End this iteration of the loop."""
         soon, self.soon = self.soon, []
         for run in soon:
             run()
@@ -66,14 +66,14 @@ def opened(
     failed: Callable[[OSError], None] = fail,
     loop: Loop | None = None,
 ) -> Journal:
-    """A journal over what the directory holds."""
+    """Open a journal over the contents of the directory."""
     loop = loop or Loop()
     found = recover(directory)
     return Journal(directory, found, snapshot, failed, call_soon=loop.call_soon, call_later=loop.call_later)
 
 
 def written(directory: Path) -> Journal:
-    """A journal in which 100 messages were delivered, one by one, and every second one finished."""
+    """A journal in which 100 messages were delivered, one by one, and every second one was finished."""
     journal = opened(directory, node)
     for seq in range(100):
         journal.append(records.delivered(7, seq + 1))
@@ -88,7 +88,7 @@ def refuse(*_: object, **__: object) -> None:
 
 
 def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
-    """Nothing was closed, as after a kill: the messages that were not finished are owed again, after one attempt."""
+    """As after a kill, nothing was closed: unfinished messages are redelivered, after one attempt."""
     written(tmp_path)
     found = recover(tmp_path)
     assert not found.warnings
@@ -96,7 +96,7 @@ def test_changes_survive_without_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_number_of_a_topic_that_left_nothing_else_is_not_given_again(tmp_path: Path) -> None:
-    """Applying the records once more, as after a checkpoint that has the first of them, changes nothing."""
+    """The records are applied twice, as after a checkpoint that contains the first of them, without an effect."""
     journal = opened(tmp_path, node)
     written = [records.topic_number_taken(4), records.topic_number_taken(5), records.topic_created(6, 0, "later")]
     for record in written:
@@ -109,7 +109,7 @@ def test_a_number_of_a_topic_that_left_nothing_else_is_not_given_again(tmp_path:
 
 
 def test_a_number_that_any_record_mentions_is_known_to_be_taken(tmp_path: Path) -> None:
-    """If the topic's files are lost, no later message gets an id that a consumer has seen, whatever came after it."""
+    """If the topic's files are lost, no later message gets an id that a consumer has received."""
     journal = written(tmp_path)
 
     def known_end() -> int:
@@ -126,7 +126,7 @@ def test_a_number_that_any_record_mentions_is_known_to_be_taken(tmp_path: Path) 
 
 
 def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) -> None:
-    """Many ranges take several records; a message's last record decides."""
+    """Many ranges take several records; a message's last record counts."""
     journal = written(tmp_path)
     journal.append(records.waiting(7, 0, 9, 0))
     ranges = [(seq, 1, 2 + seq % 3, 50 + seq) for seq in range(0, 500, 2)] + [(1000, 300, 4, 0)]
@@ -141,7 +141,7 @@ def test_ranges_of_waiting_messages_keep_attempts_and_due_times(tmp_path: Path) 
 
 
 def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
-    """The last word on a message holds, also across a checkpoint."""
+    """A message's last record counts, also across a checkpoint."""
     journal = written(tmp_path)
     journal.append(records.waiting(7, 4, 3, 0))
     journal.append(records.waiting(7, 6, 2, 123_456))
@@ -156,13 +156,14 @@ def test_waiting_messages_keep_attempts_and_due_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> None:
-    """All other records are applied; a message is delivered again rather than forgotten."""
+    """All other records are applied; messages are redelivered rather than lost."""
     written(tmp_path)
     [file] = (path for path in tmp_path.glob("journal.*") if path.read_bytes().strip(b"\0"))
     data = bytearray(file.read_bytes())
     chance, newest = random.Random(seed), recover(tmp_path).newest
     assert newest is not None
-    at = chance.choice([*range(HEADER_BYTES), *range(newest.offset, len(data.rstrip(b"\0")))])  # what is read
+    # the changes that are read
+    at = chance.choice([*range(HEADER_BYTES), *range(newest.offset, len(data.rstrip(b"\0")))])
     data[at] ^= 1 << chance.randrange(8)
     file.write_bytes(data)
     state, warnings = recover(tmp_path).state, recover(tmp_path).warnings
@@ -173,8 +174,8 @@ def test_a_flipped_bit_costs_the_changes_it_is_in(tmp_path: Path, seed: int) -> 
     assert len(unfinished - owed) <= 1
 
 
-def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path) -> None:
-    """Whatever the record says of an unknown topic or channel: recovery says so in one line, and the rest holds."""
+def test_records_of_unknown_topics_are_skipped_and_counted(tmp_path: Path) -> None:
+    """Recovery logs records about unknown topics and channels in one line, and applies the others."""
     journal = written(tmp_path)
     strays = [
         records.topic_paused(5, True, 1),
@@ -202,7 +203,7 @@ def test_records_of_what_is_not_there_are_passed_over_and_counted(tmp_path: Path
 
 
 def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_path: Path) -> None:
-    """Of two topics with one name, or one number, the later is the one that is there; channels likewise."""
+    """Of two topics with one name or one number, the later one exists; so with channels."""
     journal = opened(tmp_path, NodeState)
     for record in (
         records.topic_created(0, 0, "t"),
@@ -221,12 +222,12 @@ def test_a_topic_that_is_made_again_replaces_one_whose_deletion_was_lost(tmp_pat
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_flipped_bit_in_the_checkpoint_costs_nothing(tmp_path: Path, seed: int) -> None:
-    """The one before it and the journals since tell the same; it stays until the next two are written."""
+    """The previous checkpoint and the journals since have the same changes; it is kept until two more are written."""
     journal = written(tmp_path)
     journal.checkpoint()
     journal.append(records.delivered(7, 110))
     journal.append(records.finished(7, [(100, 1)]))
-    owed = dict.fromkeys(range(110), (1, 0))  # its snapshot is that of a channel of which nothing was delivered
+    owed = dict.fromkeys(range(110), (1, 0))  # its snapshot has a channel that has delivered nothing
     checkpoint = tmp_path / "checkpoint"
     data = bytearray(checkpoint.read_bytes())
     chance = random.Random(seed)
@@ -247,7 +248,7 @@ def test_a_flipped_bit_in_the_checkpoint_costs_nothing(tmp_path: Path, seed: int
 
 
 def test_two_damaged_checkpoints_are_named_and_nothing_is_touched(tmp_path: Path) -> None:
-    """The error names the files; a second look finds everything as it was."""
+    """The error names the files; a second start finds all of them unchanged."""
     written(tmp_path)
     for name in ("checkpoint", "checkpoint.previous"):
         path = tmp_path / name
@@ -258,8 +259,8 @@ def test_two_damaged_checkpoints_are_named_and_nothing_is_touched(tmp_path: Path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_full_journal_goes_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generations change over without a record being lost, and files that no checkpoint needs go."""
+def test_a_full_journal_continues_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record is lost when the next generation begins, and files that no checkpoint needs are removed."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state, loop = node(), Loop()
     journal = opened(tmp_path, lambda: state, loop=loop)
@@ -273,7 +274,7 @@ def test_a_full_journal_goes_on_in_the_next(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_checkpoint_waits_until_the_change_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One change may take many records, and fill journals: what is written meanwhile is as of before or behind it."""
+    """One change may take many records and fill journals: a checkpoint contains all of it or nothing."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state, loop, snapshots = node(), Loop(), 0
 
@@ -293,8 +294,9 @@ def test_a_checkpoint_waits_until_the_change_is_complete(tmp_path: Path, monkeyp
     assert recover(tmp_path).state.channels[7].head == 1000
 
 
-def test_a_checkpoint_in_the_background_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes go on into the next journals while it is written; killed at any of these points, none is missing."""
+def test_changes_do_not_wait_for_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are recorded in the next journals while it is written; after a kill at any of these points, all are
+    recovered."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state, loop = node(), Loop()
     journal = opened(tmp_path, lambda: state, loop=loop)
@@ -319,7 +321,7 @@ def test_a_checkpoint_in_the_background_keeps_nobody_waiting(tmp_path: Path, mon
 
 
 def fill(journal: Journal, state: NodeState, loop: Loop) -> int:
-    """Append deliveries until one is dropped; return the head that the journal has."""
+    """Append deliveries until one is dropped; return the head in the journal."""
     head = 0
     while not journal.error:
         head += 1
@@ -345,7 +347,7 @@ def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Journal, Node
 
 
 def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(full: Any, tmp_path: Path) -> None:
-    """Heads and FINs do not fit any more; what is made, paused or deleted is still kept, and survives a kill."""
+    """Heads and FINs do not fit any more; creations, pauses and deletions are still recorded, and survive a kill."""
     journal, _, _ = full
     head = recover(tmp_path).state.channels[7].head
     for change in (records.channel_created(3, 8, 0, "new"), records.channel_paused(7, True)):
@@ -361,8 +363,8 @@ def test_a_full_journal_on_a_full_disk_has_room_for_a_channel(full: Any, tmp_pat
     assert found.state.topics[3].deferred_end == 0, "what was routed is in no record"
 
 
-def test_what_the_reserve_has_no_room_for_is_refused(full: Any) -> None:
-    """Before anything is changed; and so is what relies on records about messages."""
+def test_changes_beyond_the_journals_reserve_are_refused(full: Any) -> None:
+    """It is refused before anything changes; so are changes that depend on records of messages."""
     journal, _, _ = full
     with pytest.raises(OSError, match="No space left"):
         journal.require(100, of_messages=True)
@@ -374,8 +376,10 @@ def test_what_the_reserve_has_no_room_for_is_refused(full: Any) -> None:
     assert 0 < changes < 10
 
 
-def test_a_full_journal_goes_on_once_there_is_space(full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself; and nothing relies on what was dropped before a checkpoint makes up for it."""
+def test_a_full_journal_continues_once_there_is_space(
+    full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It continues by itself; nothing depends on dropped records before a checkpoint has replaced them."""
     journal, state, loop = full
     loop.wait()
     assert journal.error
@@ -406,7 +410,7 @@ def test_the_end_says_whether_the_journal_has_it_all(full: Any, tmp_path: Path) 
 
 
 def test_a_journal_that_is_full_of_nothing_is_used_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start on a full disk needs no more space than it finds, and keeps what happens next."""
+    """A start on a full disk needs no more space than there is, and records what happens next."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state = node()
     loop = Loop()
@@ -431,7 +435,7 @@ def test_a_journal_that_is_full_of_nothing_is_used_first(tmp_path: Path, monkeyp
 
 
 def test_a_full_journal_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a byte can be written: what happens then is not kept, and the next start finds what this one found."""
+    """Not a byte can be written: later changes are lost, and the next start recovers the same state."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     state = node()
     journal = opened(tmp_path, lambda: state)
@@ -451,7 +455,7 @@ def test_a_full_journal_is_no_reason_not_to_start(tmp_path: Path, monkeypatch: p
 def test_a_start_on_a_full_disk_needs_no_byte_of_a_journal_whose_reserve_is_full(
     full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even the mark that records may be missing finds room there."""
+    """Not even the mark that records may be missing fits there."""
     journal, state, _ = full
     with contextlib.suppress(OSError):
         while True:
@@ -480,7 +484,7 @@ def test_a_start_on_a_full_disk_needs_no_byte_of_a_journal_whose_reserve_is_full
 def test_a_journal_that_is_lost_in_part_is_noticed(
     damage: Callable[[list[Path]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says so; deferred publishes whose routing may be lost count as not routed."""
+    """One line reports it; deferred publishes whose routing may be lost count as not routed."""
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     journal = opened(tmp_path, node)
     monkeypatch.setattr(journal_module, "write_checkpoint", refuse)
@@ -497,7 +501,7 @@ def test_a_journal_that_is_lost_in_part_is_noticed(
 
 
 def test_a_torn_last_record_is_no_damage(tmp_path: Path) -> None:
-    """A kill came while it was written: recovery says nothing, and the next record takes its place."""
+    """The process was killed while writing it: recovery logs nothing, and the next record replaces it."""
     journal = written(tmp_path)
     path = tmp_path / "journal.1"
     data = bytearray(path.read_bytes())
@@ -515,8 +519,8 @@ def test_a_torn_last_record_is_no_damage(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_rewound_channel_forgets_what_the_checkpoint_listed_as_in_flight(tmp_path: Path) -> None:
-    """All of it comes with the backlog again, and not on its own too."""
+def test_a_rewind_replaces_the_checkpoints_messages_in_flight(tmp_path: Path) -> None:
+    """All of them are redelivered with the backlog, each once."""
     state = node()
     aside = {0: (3, 0), **dict.fromkeys(range(2, 10), (1, 0)), 5: (0, 99)}
     state.channels[7] = ChannelState(7, 3, "c", 10, aside=aside)
@@ -530,7 +534,7 @@ def test_a_rewound_channel_forgets_what_the_checkpoint_listed_as_in_flight(tmp_p
 
 
 def test_a_checkpoint_of_an_older_version_is_read(tmp_path: Path) -> None:
-    """Its first line has the checksum of what follows and a generation."""
+    """Its first line has a generation and the checksum of the rest."""
     text = "".join(node().to_lines()).encode()
     (tmp_path / "checkpoint").write_bytes(xxh3_64_hexdigest(text).encode() + b" 4\n" + text)
     found = recover(tmp_path)

@@ -1,4 +1,4 @@
-"""The compiled kernel does what its plain twin says, whatever it is given."""
+"""The compiled kernel behaves like its plain twin on any input."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ fin_lines = st.lists(ids.map(lambda message_id: b"FIN %b\n" % message_id), max_s
 
 @given(st.binary(max_size=60) | st.builds(operator.add, fin_lines, st.binary(max_size=25)))
 def test_runs_of_fin_are_counted_alike(data: bytes) -> None:
-    """Whatever stands in the buffer, both kernels see the same FIN lines in a row."""
+    """Whatever the buffer contains, both kernels find the same run of FIN lines."""
     buffer = bytearray(b"x" + data)
     assert frames.fin_run(buffer, 1, len(buffer)) == compiled.fin_run(buffer, 1, len(buffer))
 
@@ -91,14 +91,14 @@ req_lines = st.builds(
 
 @given(st.lists(st.tuples(req_lines, st.integers(1, 3))), st.integers(0, 30))
 def test_runs_of_req_are_counted_alike(runs: list[tuple[bytes, int]], cut: int) -> None:
-    """Both kernels see the same REQ lines with the same timeout in a row, and leave odd ones to the grammar."""
+    """Both kernels find the same run of REQ lines with the same timeout, and leave irregular ones to the parser."""
     buffer = bytearray((b"x" + b"".join(line * count for line, count in runs))[: -cut or None] or b"x")
     assert frames.req_run(buffer, 1, len(buffer)) == compiled.req_run(buffer, 1, len(buffer))
 
 
 @given(st.lists(st.tuples(ids, st.sampled_from([b"\n", b"\n", b"\r\n", b" \n"]))), st.integers(0, 30))
 def test_runs_of_touch_are_counted_alike(lines: list[tuple[bytes, bytes]], cut: int) -> None:
-    """Both kernels see the same TOUCH lines in a row."""
+    """Both kernels find the same run of TOUCH lines."""
     sent = b"".join(b"TOUCH " + message_id + rest for message_id, rest in lines)
     buffer = bytearray((b"x" + sent)[: -cut or None] or b"x")
     assert frames.touch_run(buffer, 1, len(buffer)) == compiled.touch_run(buffer, 1, len(buffer))
@@ -106,14 +106,14 @@ def test_runs_of_touch_are_counted_alike(lines: list[tuple[bytes, bytes]], cut: 
 
 @given(st.lists(st.sampled_from([b"NOP\n", b"NOP\r\n", b"NOP\r", b"NOP", b"NOP \n", b"PUB t\n"])), st.integers(0, 9))
 def test_runs_of_nop_end_at_the_same_byte(lines: list[bytes], cut: int) -> None:
-    """Both kernels pass over the same NOP lines in a row."""
+    """Both kernels skip the same NOP lines."""
     buffer = bytearray((b"x" + b"".join(lines))[: -cut or None] or b"x")
     assert frames.nop_run(buffer, 1, len(buffer)) == compiled.nop_run(buffer, 1, len(buffer))
 
 
 @given(st.lists(st.sampled_from([b"", b"x", b"\n", b"\r\n", b"long line", b"\0"])).map(b"".join), st.integers(1, 12))
 def test_lines_are_packed_alike(body: bytes, max_size: int) -> None:
-    """Both kernels make the same messages of a body of lines, or refuse it alike."""
+    """Both kernels make the same messages from a body of lines, or refuse it alike."""
     packed, count = frames.pack_lines(body, max_size)
     assert compiled.pack_lines(body, max_size) == (packed, count)
     if count >= 0:
@@ -138,7 +138,7 @@ heads = st.lists(head_pieces, max_size=8).map(b"".join) | st.lists(head_pieces, 
 
 @given(heads, st.integers(0, 3), st.binary(max_size=3), st.integers(0, 3))
 def test_plain_heads_are_found_alike(head: bytes, start: int, tail: bytes, cut: int) -> None:
-    """Both kernels take the same heads for plain, and see the same parts of them."""
+    """Both kernels consider the same request heads plain, and find the same parts of them."""
     data = (bytes(start) + head + tail)[: -cut or None]
     assert frames.plain_head(data, start) == compiled.plain_head(data, start)
 
@@ -152,7 +152,7 @@ pub_lines = st.sampled_from([b"t", b"u", b"", b"a b", b"a\r", b"n" * 64, b"n" * 
 def test_runs_of_pub_are_counted_alike(
     runs: list[tuple[bytes, list[bytes]]], garbage: bytes, limit: int, cut: int
 ) -> None:
-    """Whole, cut short, too big, to several topics or garbage: both kernels see the same commands in a row."""
+    """Complete, cut, too long, to several topics or invalid: both kernels find the same run of commands."""
     sent = b"".join(line + body_of_mpub([body]) for line, messages in runs for body in messages)
     buffer = bytearray((b"x" + sent + garbage)[: -cut or None])
     assert frames.pub_run(buffer, 1, len(buffer), limit) == compiled.pub_run(buffer, 1, len(buffer), limit)
@@ -173,7 +173,7 @@ def mpub(line: bytes, messages: list[bytes]) -> bytes:
 def test_runs_of_mpub_are_counted_alike(
     batches: list[tuple[bytes, list[bytes]]], garbage: bytes, limit: int, body_limit: int, cut: int
 ) -> None:
-    """As with PUB: both kernels see the same commands in a row, and the same number of messages in them."""
+    """As with PUB, both kernels find the same run of commands, and the same number of messages in them."""
     buffer = bytearray((b"x" + b"".join(mpub(*batch) for batch in batches * 2) + garbage)[: -cut or None])
     arguments = (buffer, 1, len(buffer), limit, body_limit)
     assert frames.mpub_run(*arguments) == compiled.mpub_run(*arguments)
@@ -181,7 +181,7 @@ def test_runs_of_mpub_are_counted_alike(
 
 @given(st.lists(bodies, min_size=1, max_size=4), st.integers(0, 2**41), st.integers(0, 7))
 def test_a_run_of_mpub_is_written_as_its_messages_are(batches: list[list[bytes]], seq: int, offset: int) -> None:
-    """Both kernels write the records that the bodies one by one would be."""
+    """Both kernels write the same records as for the bodies one by one."""
     commands = b"".join(mpub(b"PUB t\n", batch) for batch in batches)
     messages = [body for batch in batches for body in batch]
     logs = [bytearray(offset + sum(34 + len(body) for body in messages) + 5) for _ in range(3)]
@@ -194,7 +194,7 @@ def test_a_run_of_mpub_is_written_as_its_messages_are(batches: list[list[bytes]]
 
 @given(bodies, st.binary(max_size=9), st.integers(1, 41), st.integers(0, 100))
 def test_mpub_bodies_are_walked_alike(messages: list[bytes], garbage: bytes, limit: int, cut: int) -> None:
-    """Whole, cut short, too big or garbage: both kernels stop at the same place with the same word."""
+    """Complete, cut, too long or invalid: both kernels stop at the same place with the same result."""
     buffer = bytearray((body_of_mpub(messages) + garbage)[: -cut or None])
     for count in (len(messages), len(messages) + 1):
         arguments = (buffer, 0, len(buffer), count, limit)
@@ -202,7 +202,7 @@ def test_mpub_bodies_are_walked_alike(messages: list[bytes], garbage: bytes, lim
 
 
 def commands_with(line: bytes, batches: list[list[bytes]]) -> bytes:
-    """Each batch as an MPUB, or its messages as PUBs, whichever ``line`` begins."""
+    """Encode each batch as an MPUB, or its messages as PUBs, depending on ``line``."""
     if line.startswith(b"P"):
         return b"".join(line + body_of_mpub([body]) for batch in batches for body in batch)
     return b"".join(line + struct.pack(">ii", 9, len(batch)) + body_of_mpub(batch) for batch in batches)
@@ -228,7 +228,7 @@ def test_publishes_are_appended_and_committed_alike(
     index_offset: int,
     garbage: bytes,
 ) -> None:
-    """The compiled kernel frames, hashes and commits what the plain one does, or writes nothing where that does."""
+    """Both kernels frame, hash and commit the same batches, or write nothing."""
     commands = commands_with(line, batches) + garbage
     end = offset + sum(34 + len(body) for batch in batches for body in batch) + more_room
     results = []
@@ -260,7 +260,7 @@ dpub_lines = st.builds(
     st.lists(st.tuples(dpub_lines, st.binary(max_size=31)), max_size=8), st.integers(0, 40), st.sampled_from([0, 600])
 )
 def test_runs_of_dpub_are_counted_alike(commands: list[tuple[bytes, bytes]], cut: int, max_ms: int) -> None:
-    """Both kernels see the same DPUBs to one topic in a row, and leave odd ones to the grammar."""
+    """Both kernels find the same run of DPUBs to one topic, and leave irregular ones to the parser."""
     sent = b"".join(line + body_of_mpub([body]) for line, body in commands)
     buffer = bytearray((b"x" + sent)[: -cut or None] or b"x")
     results = [kernel.dpub_run(buffer, 1, len(buffer), 30, max_ms) for kernel in (deferred, compiled_deferred)]
@@ -304,7 +304,7 @@ def test_deferred_publishes_are_appended_and_committed_alike(
 
 @given(st.binary(min_size=1, max_size=300) | st.binary(min_size=1, max_size=9000), st.integers(0, 20))
 def test_records_of_the_journal_are_written_alike(record: bytes, offset: int) -> None:
-    """Both kernels write the same head and hash, whatever the length; neither writes where there is no room."""
+    """Both kernels write the same head and hash, whatever the length, and nothing where there is no room."""
     logs = [bytearray(offset + 8 + len(record)) for _ in range(2)]
     for kernel, log in zip((frames, compiled), logs, strict=True):
         assert kernel.write_record(log, offset, record) == len(log)
@@ -390,7 +390,7 @@ TestWindow = WindowMachine.TestCase
 
 
 def test_the_plain_kernel_has_all_that_the_compiled_one_has() -> None:
-    """A broker starts where no compiler was at hand."""
+    """A broker installed without a compiler starts."""
     environment = os.environ | {"BROKERD_KERNEL": "python"}
     script = "import brokerd.broker, brokerd.kernel as k; print(k.COMPILED, *map(k.__dict__.get, k.__all__))"
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The compiled set-aside messages and runs are their plain twins'."""
+"""The compiled set-aside messages and runs behave like their plain twins."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class SetAsideMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), limit=st.integers(1, 30), nbytes=st.integers(1, 900), client=CLIENTS)
     def deliver_scattered(self, data: st.DataObject, limit: int, nbytes: int, client: int) -> None:
-        """From segments with batches of several sizes, of which some are missing; some segments cannot be opened."""
+        """The segments have batches of several sizes, some with missing messages; some segments cannot be opened."""
         places: list[aside.Place] = []
         seq = self.published - data.draw(st.sampled_from([1500, 60, 20]))
         for sizes in data.draw(st.lists(st.lists(st.sampled_from([1, 1, 7, 40]), min_size=1, max_size=4), max_size=20)):
@@ -153,7 +153,8 @@ class SetAsideMachine(RuleBasedStateMachine):
 
     @rule(behind=st.integers(1, 2000), delays=st.lists(st.sampled_from([1, 900, 900, 7001, 40_000]), min_size=1))
     def defer(self, behind: int, delays: list[int]) -> None:
-        """Also far apart, and below what is there; never what is in flight: the cursor steps over deferred ones."""
+        """Also far from each other and below existing ones; never messages in flight: the cursor skips deferred
+        ones."""
         count = len(delays)
         first = min(self.published + behind - 1500, self.published)
         if first == self.published:
@@ -226,7 +227,7 @@ TestSetAside = SetAsideMachine.TestCase
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 40)), max_size=40), st.data())
 def test_runs_know_when_each_message_was_sent(sent: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """Added, forgotten from the front and looked up alike."""
+    """Entries are added, dropped from the front and looked up alike."""
     plain, fast = runs.Runs(), compiled_runs.Runs()
     first = floor = 0
     for now, (count, gap, finished) in enumerate(sent):
@@ -247,7 +248,7 @@ def test_runs_know_when_each_message_was_sent(sent: list[tuple[int, int, int]], 
 
 @pytest.mark.parametrize("stride", [1, 3, 1000, 4096])
 def test_a_hundred_thousand_messages_come_and_go(stride: int) -> None:
-    """Through every size of the tables, finished from the front; a few that stay are found in what is given back."""
+    """The tables grow through all their sizes and are emptied from the front; the remaining messages are found."""
     messages = compiled_aside.SetAside()
     count = 100_000
     for seq in range(0, count * stride, stride):

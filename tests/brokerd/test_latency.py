@@ -1,4 +1,4 @@
-"""Latency percentiles: what --e2e-processing-latency-percentile adds to /stats."""
+"""Latency percentiles: the fields that --e2e-processing-latency-percentile adds to /stats."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ WINDOW = "--e2e-processing-latency-window-time"
 
 
 def channel_latency(broker, topic="t"):
-    (told,) = broker.stats(topic=topic)["topics"]
-    return [channel["e2e_processing_latency"] for channel in told["channels"]]
+    (row,) = broker.stats(topic=topic)["topics"]
+    return [channel["e2e_processing_latency"] for channel in row["channels"]]
 
 
 def topic_latency(broker, topic="t"):
-    (told,) = broker.stats(topic=topic)["topics"]
-    return told["e2e_processing_latency"]
+    (row,) = broker.stats(topic=topic)["topics"]
+    return row["e2e_processing_latency"]
 
 
 @pytest.fixture
 def finish(connect):
-    """Take ``count`` messages from a channel, let each grow ``age`` seconds old, and finish it."""
+    """Receive ``count`` messages from a channel, let each become ``age`` seconds old, and finish it."""
 
     def run(broker, topic, channel, count=1, age=0.0):
         consumer = connect(broker)
@@ -35,7 +35,7 @@ def finish(connect):
             taken_at = time.monotonic()
             wait_until(lambda: time.monotonic() >= taken_at + age)  # noqa: B023 (called at once)
             consumer.send(b"RDY %d\nFIN " % bool(left) + message_id + b"\n")
-        consumer.ok(b"PUB other\n\x00\x00\x00\x01x")  # answered once the FINs before it are counted
+        consumer.ok(b"PUB other\n\x00\x00\x00\x01x")  # once it is answered, the earlier FINs are counted
         consumer.socket.close()
 
     return run
@@ -47,7 +47,7 @@ def publish(broker, topic, count=1):
 
 
 def test_each_channel_has_percentiles_and_the_topic_those_of_all(start_broker, finish):
-    """Quantiles fall in the order given by the flags; a topic's counts are its channels' together."""
+    """Quantiles are in the order of the flags; a topic's counts are the sums of its channels'."""
     broker = start_broker(f"{PERCENTILES}=0.5", f"{PERCENTILES}=0.99,1")
     broker.request("POST", "/topic/create?topic=t")
     for channel in ("fast", "slow"):
@@ -65,8 +65,8 @@ def test_each_channel_has_percentiles_and_the_topic_those_of_all(start_broker, f
     assert topic_latency(broker)["percentiles"][2]["value"] == fast["percentiles"][2]["value"]
 
 
-def test_what_is_older_than_the_window_is_forgotten(start_broker, finish):
-    """After a window without a FIN both count and values are 0 again; the cumulative histogram keeps its count."""
+def test_latencies_older_than_the_window_are_forgotten(start_broker, finish):
+    """After a window without a FIN, count and values are 0 again; the cumulative histogram keeps its count."""
     broker = start_broker(f"{PERCENTILES}=0.99", f"{WINDOW}=5s")
     publish(broker, "t")
     finish(broker, "t", "c")
@@ -75,8 +75,8 @@ def test_what_is_older_than_the_window_is_forgotten(start_broker, finish):
     wait_until(lambda: channel_latency(broker) == [{"count": 0, "percentiles": [{"quantile": 0.99, "value": 0}]}])
     assert time.monotonic() - started > 0.3
     assert topic_latency(broker) == {"count": 0, "percentiles": [{"quantile": 0.99, "value": 0}]}
-    (told,) = broker.stats(topic="t", include_histograms="true")["topics"]
-    histogram = told["channels"][0]["latency_histogram"]
+    (row,) = broker.stats(topic="t", include_histograms="true")["topics"]
+    histogram = row["channels"][0]["latency_histogram"]
     assert histogram["zero_count"] + sum(histogram["counts"]) == 1
     publish(broker, "t")
     finish(broker, "t", "c")
@@ -84,7 +84,7 @@ def test_what_is_older_than_the_window_is_forgotten(start_broker, finish):
 
 
 def test_requeues_are_no_samples(start_broker, connect):
-    """Only what is finished has a latency."""
+    """Only finished messages have a latency."""
     broker = start_broker(f"{PERCENTILES}=0.99")
     publish(broker, "t")
     consumer = connect(broker)
@@ -100,14 +100,14 @@ def test_requeues_are_no_samples(start_broker, connect):
 
 
 def test_a_topic_without_channels_has_no_percentiles(start_broker):
-    """Null, as in nsqd."""
+    """They are null, as in nsqd."""
     broker = start_broker(f"{PERCENTILES}=0.99")
     broker.request("POST", "/topic/create?topic=t")
     assert topic_latency(broker) == {"count": 0, "percentiles": None}
 
 
 def test_text_shows_them_in_the_order_of_the_flags(start_broker, finish):
-    """The last column of a line holds one value for each percentile, with its unit."""
+    """The last column of a line has one value for each percentile, with its unit."""
     broker = start_broker(f"{PERCENTILES}=0.5", f"{PERCENTILES}=1")
     publish(broker, "t")
     finish(broker, "t", "c", age=0.2)
@@ -121,7 +121,7 @@ def test_text_shows_them_in_the_order_of_the_flags(start_broker, finish):
 
 
 def test_a_files_percentiles_keep_their_order(start_broker, tmp_path):
-    """Flags are sorted, falling; a file's list stays as it is."""
+    """Percentiles from flags are sorted in descending order; those of a file keep their order."""
     file = tmp_path / "nsqd.cfg"
     file.write_text("e2e_processing_latency_percentiles = [0.5, 1.0, 0.9]\n")
     broker = start_broker(f"--config={file}")

@@ -1,4 +1,5 @@
-"""Small batches are copied into the segment's map, larger ones written to its file: one log all the same."""
+"""Small batches are copied into the segment's map, larger ones are written to its file; the resulting log is the
+same."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def append(log: Log, bodies: list[bytes]) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(batches)
-def test_what_was_appended_is_read_back_whatever_the_sizes_of_the_batches(shapes: list[list[tuple[int, int]]]) -> None:
-    """In order, by who appended and by who opens the files afterwards, with nothing to mend."""
+def test_batches_of_any_size_are_read_back(shapes: list[list[tuple[int, int]]]) -> None:
+    """The messages are in order, for the writer and after opening the files anew, and nothing needs a repair."""
     published = [[bytes([value]) * size for value, size in shape] for shape in shapes]
     bodies = [body for batch in published for body in batch]
     with tempfile.TemporaryDirectory() as directory:
@@ -45,7 +46,7 @@ def test_what_was_appended_is_read_back_whatever_the_sizes_of_the_batches(shapes
 
 
 def test_only_the_newest_segments_file_is_open_for_writing(tmp_path: Path) -> None:
-    """A file kept open would keep its space on the disk when it is removed; a closed log has none open at all."""
+    """A file kept open would occupy the disk after its removal; a closed log has no file open."""
     log = Log(tmp_path)
     batch = [b"x" * 1000] * 100
     while len(log.segments) < 3:

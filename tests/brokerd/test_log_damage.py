@@ -1,4 +1,4 @@
-"""A damaged log is opened all the same: what is not damaged is read, and nothing damaged is taken for a message."""
+"""A damaged log can be opened: undamaged messages are read, and no damaged bytes are taken for a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCHES = 60
 
 
 class Written:
-    """A log of several small segments, and what is in it: ``bodies`` by number, ``batches`` as ranges."""
+    """A log of several small segments and its contents: ``bodies`` by number, ``batches`` as ranges."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -51,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def read_all(directory: Path) -> dict[int, bytes]:
-    """Every message that a cursor from the beginning would be given."""
+    """Return all messages that a cursor reads from the beginning."""
     log, _ = Log.recover(directory, ID_HEAD)
     damaged = {seq for start, end in log.gaps() for seq in range(start, end)}
     for segment in log.segments:
@@ -73,12 +73,12 @@ def damaged_copies(written: Written, folder: Path, rounds: int, chance: random.R
 
 
 def test_an_undamaged_log_is_read_whole(written: Written) -> None:
-    """The ground the other tests stand on."""
+    """The other tests rely on this."""
     assert read_all(written.directory) == written.bodies
 
 
 def test_a_flipped_bit_costs_one_batch_at_most(written: Written, tmp_path: Path) -> None:
-    """In a segment the batch it is in; in a side file nothing, since the frames tell what its record said."""
+    """In a segment it costs its batch; in an index nothing, because the frames have the same information."""
     chance = random.Random(6)
     for copy, file in damaged_copies(written, tmp_path, 250, chance):
         data = bytearray(file.read_bytes())
@@ -95,8 +95,8 @@ def test_a_flipped_bit_costs_one_batch_at_most(written: Written, tmp_path: Path)
         shutil.rmtree(copy)
 
 
-def test_a_cut_file_costs_what_was_cut(written: Written, tmp_path: Path) -> None:
-    """A cut segment loses no message that ended before the cut; a cut side file loses none at all."""
+def test_a_cut_file_loses_only_the_cut_messages(written: Written, tmp_path: Path) -> None:
+    """A cut segment loses no message that ended before the cut; a cut index loses none."""
     chance = random.Random(7)
     for copy, file in damaged_copies(written, tmp_path, 250, chance):
         at = chance.randrange(len(file.read_bytes().rstrip(b"\0")) + 1)

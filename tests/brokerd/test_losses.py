@@ -1,4 +1,4 @@
-"""Messages that damage has taken: each is counted and logged once, the others come, and no id is given twice."""
+"""Messages lost to damage: each is counted and logged once, the others are delivered, and no id is reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def body(number: int) -> bytes:
 
 
 class Story:
-    """A topic ``t``, its files, and what consumers of it got."""
+    """A topic ``t``, its files, and the messages that its consumers received."""
 
     def __init__(self, data_path: Path) -> None:
         self.data_path = data_path
@@ -61,7 +61,7 @@ class Story:
         return sorted(self.data_path.glob(f"topics/t.*/*{suffix}"))
 
     def restart(self, damage: Callable[[], object]) -> None:
-        """End the broker by SIGKILL, do the damage, start it."""
+        """Kill the broker with SIGKILL, damage its files, start it."""
         self.node.kill()
         damage()
         self.node.open()
@@ -70,7 +70,7 @@ class Story:
         return self.node.broker.storage.lost_message_count
 
     def check_new_ids(self, before: list[Delivery]) -> None:
-        """A new message has an id that no earlier one had."""
+        """Check that a new message has an id that no earlier one had."""
         ids = {each.message_id for each in before}
         self.create("new")
         self.publish(1)
@@ -126,7 +126,7 @@ def test_a_damaged_message_that_was_delivered_before_is_counted_and_logged(
 @pytest.mark.parametrize("zeroed", [True, False], ids=["zeroed", "missing"])
 @pytest.mark.parametrize("finished", [0, 20])
 def test_an_index_is_rebuilt_from_its_log(zeroed: bool, finished: int, story: Story) -> None:
-    """Each message of 50 comes though no commit record is left, and no id is given twice."""
+    """Each of 50 messages is delivered although no commit record is left, and no id is reused."""
     story.create("c")
     story.publish(50)
     client, before = story.consume("c", finished)
@@ -144,8 +144,8 @@ def test_an_index_is_rebuilt_from_its_log(zeroed: bool, finished: int, story: St
     story.check_new_ids(before + got)
 
 
-def test_one_batch_whose_record_is_zeroed_comes(story: Story) -> None:
-    """An index without any record was damaged: the only batch of its log was acknowledged."""
+def test_a_batch_whose_record_is_zeroed_is_delivered(story: Story) -> None:
+    """An index without any record is damaged: the only batch of its log was acknowledged."""
     story.node.broker.topic("t").publish([b"%06d" % number for number in range(50)])
     story.create("c")
     story.restart(lambda: overwrite(story.files(".idx")[0], 0, bytes(4096)))
@@ -153,7 +153,8 @@ def test_one_batch_whose_record_is_zeroed_comes(story: Story) -> None:
 
 
 def test_a_missing_segment_is_counted_and_named(story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    """Any of three: what nobody finished of it is lost, once for two channels, and the rest comes."""
+    """Any of three segments: its unfinished messages are lost and counted once for two channels; the rest is
+    delivered."""
     story.create("a", "b")
     story.publish(3 * IN_A_SEGMENT)
     client, got = story.consume("a", 3)
@@ -179,7 +180,8 @@ def test_a_missing_segment_is_counted_and_named(story: Story, caplog: pytest.Log
 
 @pytest.mark.parametrize("what", ["newest log", "folder", "topics"])
 def test_missing_files_at_the_end_are_counted(what: str, story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    """The newest segment without its index, the topic's folder, all topics: what the state knows of is lost."""
+    """The newest segment without its index, the topic's folder, or all topics: the messages known from the state are
+    lost."""
     story.create("c")
     story.publish(20)
     client, before = story.consume("c", 20)
@@ -204,7 +206,7 @@ def test_missing_files_at_the_end_are_counted(what: str, story: Story, caplog: p
 
 
 def test_a_cut_segment_is_counted(story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    """The newest log cut behind its second message: its commit records tell how many there were."""
+    """The newest log is cut after its second message; its commit records say how many there were."""
     story.create("c")
     story.publish(IN_A_SEGMENT + 5)
     story.restart(lambda: story.files()[-1].open("r+b").truncate(HEADER_BYTES + 2 * (34 + BODY_BYTES)))
@@ -223,7 +225,7 @@ def test_a_cut_segment_is_counted(story: Story, caplog: pytest.LogCaptureFixture
 def test_strange_files_beside_segments_are_left_alone(
     name: str, story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They cost nothing, are named in the log, and stay."""
+    """They cost no message, are named in the log, and stay."""
     story.create("c")
     story.publish(20)
     stray = story.files()[0].with_name(name)
@@ -236,7 +238,7 @@ def test_strange_files_beside_segments_are_left_alone(
 
 @pytest.mark.parametrize("number", [3, IN_A_SEGMENT, 20, 5000])
 def test_a_copied_segment_costs_nothing(number: int, story: Story, caplog: pytest.LogCaptureFixture) -> None:
-    """Another segment's files under a name of a segment are stepped over and renamed; the name can then be used."""
+    """Files with another segment's contents are skipped and renamed; their name can then be used."""
     story.create("c")
     story.publish(20)
     story.consume("c", 20)
@@ -257,8 +259,8 @@ def test_a_copied_segment_costs_nothing(number: int, story: Story, caplog: pytes
     assert story.lost() == 0
 
 
-def test_the_index_of_another_topic_is_written_anew(story: Story) -> None:
-    """It tells of messages of the same numbers, at other places and times."""
+def test_the_index_of_another_topic_is_rebuilt(story: Story) -> None:
+    """It describes messages with the same numbers, but at other places and times."""
     story.create("c")
     story.publish(5)
     story.node.broker.topic("other").publish([b"1", b"2"])
@@ -270,7 +272,7 @@ def test_the_index_of_another_topic_is_written_anew(story: Story) -> None:
 
 
 def test_swapped_indexes_cost_nothing(story: Story) -> None:
-    """An index that tells of another segment is written anew."""
+    """An index of another segment is rebuilt."""
     story.create("c")
     story.publish(20)
     first, second = story.files(".idx")[:2]
@@ -285,8 +287,8 @@ def test_swapped_indexes_cost_nothing(story: Story) -> None:
     assert story.lost() == 0
 
 
-def test_damage_that_nobody_waits_for_is_no_loss(story: Story) -> None:
-    """In a batch of ten, seven are finished: three are lost."""
+def test_damage_to_finished_messages_is_no_loss(story: Story) -> None:
+    """Of a damaged batch of ten messages, seven were finished: three are lost."""
     story.create("c")
     story.node.broker.topic("t").publish([b"%06d" % number for number in range(10)])
     client, got = story.consume("c", 7)
@@ -298,7 +300,7 @@ def test_damage_that_nobody_waits_for_is_no_loss(story: Story) -> None:
 
 
 def test_a_deferred_message_whose_record_is_damaged_comes_once_when_due(story: Story) -> None:
-    """Its deferral stands in the commit record alone; the journal has it for each channel that got the message."""
+    """Only the commit record has its deferral; the journal has it for each channel that received the message."""
     story.create("a", "b")
     story.publish(2)
     story.publish(1, defer_ms=10_000)
@@ -333,7 +335,8 @@ def flip(path: Path, at: int, bits: int = 1) -> None:
 
 
 def test_a_deferred_message_of_a_paused_topic_comes_although_the_index_is_lost(story: Story) -> None:
-    """Its delay is lost with the record. A consumer that waited when it was published is no reason to skip it."""
+    """Its delay is lost with the record. The message is not skipped although a consumer was waiting when it was
+    published."""
     story.create("c")
     story.consume("c")
     story.node.broker.topic("t").pause()
@@ -352,7 +355,7 @@ def test_a_deferred_message_of_a_paused_topic_comes_although_the_index_is_lost(s
 def test_without_an_index_damage_to_a_frames_head_costs_that_message(
     message: int, field: str, story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the first message, within a batch, the first of a batch and the last: all others come, in whole bodies.
+    """In the first message, within a batch, and in the first and last of a batch: all others are delivered unchanged.
 
     Timestamp and node id can be altered unnoticed.
     """
@@ -381,7 +384,7 @@ def test_without_an_index_damage_to_a_frames_head_costs_that_message(
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("page", [0, 3, 12])
 def test_without_an_index_a_zeroed_page_costs_the_messages_in_it(page: int, story: Story) -> None:
-    """Whole messages before and behind it come, and their numbers are not given again."""
+    """Complete messages before and after it are delivered, and their numbers are not reused."""
     story.create("c")
     publish_batches(story)
 
@@ -399,8 +402,8 @@ def test_without_an_index_a_zeroed_page_costs_the_messages_in_it(page: int, stor
 
 
 @pytest.mark.usefixtures("large_segments")
-def test_without_indexes_each_topic_loses_what_its_own_damage_hits(story: Story) -> None:
-    """Two topics whose logs hold the same numbers."""
+def test_without_indexes_each_topic_loses_only_its_damaged_messages(story: Story) -> None:
+    """The logs of two topics have the same numbers."""
     publish_batches(story)
     story.create("c")
     for _ in range(BATCHES):
@@ -425,7 +428,7 @@ def test_without_indexes_each_topic_loses_what_its_own_damage_hits(story: Story)
 @pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("records", [1, 2, 4])
 def test_damage_to_records_and_to_a_frame_of_them_costs_one_batch_at_most(records: int, story: Story) -> None:
-    """Records in the middle of an index, and a size in the batch of the first of them."""
+    """Records in the middle of an index, and a size in the first of their batches."""
     story.create("c")
     publish_batches(story)
 
@@ -444,7 +447,7 @@ def test_damage_to_records_and_to_a_frame_of_them_costs_one_batch_at_most(record
 def test_numbers_that_a_rebuilt_index_lacks_are_missing_from_a_file_that_exists(
     story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The last pages of the log are zeroed too: no file is named that there never was."""
+    """The last pages of the log are zeroed too; no nonexistent file is named."""
     story.create("c")
     publish_batches(story)
     story.consume("c")
@@ -459,8 +462,8 @@ def test_numbers_that_a_rebuilt_index_lacks_are_missing_from_a_file_that_exists(
     assert f"20 messages are lost: numbers 100 to 119 are missing from {story.files()[0]}" in caplog.text
 
 
-def test_no_id_is_given_again_after_a_rewind_and_the_loss_of_all_files(story: Story) -> None:
-    """The channel begins anew at the first message, but the journal still knows how many there were."""
+def test_ids_are_not_reused_after_a_rewind_and_the_loss_of_all_files(story: Story) -> None:
+    """The channel begins again at the first message, but the journal still has the number of messages."""
     story.create("c")
     story.publish(5)
     client, got = story.consume("c")

@@ -1,4 +1,4 @@
-"""What Prometheus scrapes from /metrics."""
+"""The metrics that Prometheus reads from /metrics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def busy(broker, connect):
     consumer.send(b"RDY 1\n")
     message_id, _, _ = consumer.message()
     taken_at = time.monotonic()
-    wait_until(lambda: time.monotonic() > taken_at + 0.01)  # a latency that the histogram does not count as none
+    wait_until(lambda: time.monotonic() > taken_at + 0.01)  # a latency that the histogram does not round to zero
     consumer.send(b"FIN " + message_id + b"\n")
     consumer.message()
     broker.request("POST", "/channel/pause?topic=t&channel=c")
@@ -53,14 +53,14 @@ def busy(broker, connect):
 
 
 def test_the_answer_passes_prometheus_own_rules(busy, metrics_problems):
-    """Names, units, help texts and types are the conventional ones; nothing comes twice."""
+    """Names, units, help texts and types follow the conventions; no series is repeated."""
     scrape = Scrape(busy)
     assert metrics_problems(scrape.text) == []
     assert metrics_problems("# TYPE x_ms counter\nx_ms 1\n"), "the rules can fail"
 
 
-def test_topics_and_channels_are_told_as_they_are(busy):
-    """Depths, counts, clients, ages and sizes, labelled by topic and channel."""
+def test_topics_and_channels_have_their_figures(busy):
+    """Depths, counts, clients, ages and sizes, with labels for topic and channel."""
     scrape = Scrape(busy)
     assert scrape["nsq_topic_messages_total", "t"] == 5
     assert scrape["nsq_topic_message_bytes_total", "t"] == 19
@@ -82,7 +82,8 @@ def test_topics_and_channels_are_told_as_they_are(busy):
 
 
 def test_latencies_are_a_histogram_in_seconds(busy):
-    """Cumulative counts up to +Inf, which is the count; the sum is the latency itself, within its error."""
+    """Cumulative counts up to +Inf, which equals the count; the sum is the sum of latencies, within the histogram's
+    error."""
     scrape = Scrape(busy)
     assert scrape["nsq_channel_latency_seconds_count", "t", "c"] == 1
     assert scrape["nsq_channel_latency_seconds_bucket", "t", "c", "+Inf"] == 1
@@ -94,7 +95,7 @@ def test_latencies_are_a_histogram_in_seconds(busy):
 
 
 def test_lost_messages_are_counted_by_topic_and_node(start_broker, tmp_path):
-    """/metrics and /stats with histograms; nsqd's keys stay as they are."""
+    """In /metrics, and in /stats with histograms; nsqd's keys are unchanged."""
     broker = start_broker(data_path=tmp_path)
     broker.request("POST", "/mpub?topic=t", b"one\ntwo\nthree")
     broker.request("POST", "/pub?topic=whole", b"one")
@@ -114,8 +115,8 @@ def test_lost_messages_are_counted_by_topic_and_node(start_broker, tmp_path):
     assert stats["topics"][0]["depth"] == 0
 
 
-def test_the_process_is_told_too(broker):
-    """Processor time, memory, descriptors, start time, and which build this is."""
+def test_metrics_of_the_process_are_included(broker):
+    """Processor time, memory, descriptors, start time and build."""
     scrape = Scrape(broker)
     assert scrape["process_cpu_seconds_total"] > 0
     assert scrape["process_resident_memory_bytes"] > 1_000_000
@@ -127,7 +128,7 @@ def test_the_process_is_told_too(broker):
 
 
 def test_a_scrape_of_many_topics_is_whole_and_others_are_served_meanwhile(broker, metrics_problems):
-    """Written in portions, a family still has one head and every series once."""
+    """The answer is written in portions, with each family's head and each series once."""
     for number in range(300):
         broker.request("POST", f"/topic/create?topic=t{number}")
         broker.request("POST", f"/channel/create?topic=t{number}&channel=c")
@@ -137,7 +138,7 @@ def test_a_scrape_of_many_topics_is_whole_and_others_are_served_meanwhile(broker
 
 
 def test_scrapes_are_kept_out_of_the_log(broker):
-    """One every few seconds would drown the rest."""
+    """A line every few seconds would hide the others."""
     Scrape(broker)
     broker.request("GET", "/info")
     broker.wait_for_log("200 GET /info")

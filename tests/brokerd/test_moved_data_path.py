@@ -1,4 +1,4 @@
-"""The data path is renamed away under a running broker: it accepts nothing until the directory is back in its place."""
+"""The data path of a running broker is renamed: the broker refuses publishes until the directory is back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def publish(broker: Any, topic: str) -> int:
 
 
 def nothing(path: Path, moved: Path) -> None:
-    """The path is free."""
+    """The path does not exist."""
 
 
 def an_empty_directory(path: Path, moved: Path) -> None:
@@ -43,7 +43,7 @@ def test_nothing_is_accepted_until_the_directory_is_back(
     connect: Connect,
     tmp_path: Path,
 ) -> None:
-    """503, error frames and an unhealthy /ping meanwhile; every acknowledged message is there in the end."""
+    """The broker answers 503, error frames and an unhealthy /ping meanwhile; no acknowledged message is lost."""
     path, moved = tmp_path / "data", tmp_path / "moved"
     path.mkdir()
     broker = start_broker(data_path=path)
@@ -51,16 +51,16 @@ def test_nothing_is_accepted_until_the_directory_is_back(
     path.rename(moved)
     in_its_place(path, moved)
 
-    kind, told = connect(broker).command(b"PUB new\n" + sized(b"x"))
-    assert (kind, told[:24]) == (1, b"E_PUB_FAILED PUB failed ")
-    kind, told = connect(broker).command(b"SUB new c\n")
-    assert (kind, told[:24]) == (1, b"E_SUB_FAILED SUB failed ")
+    kind, text = connect(broker).command(b"PUB new\n" + sized(b"x"))
+    assert (kind, text[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    kind, text = connect(broker).command(b"SUB new c\n")
+    assert (kind, text[:24]) == (1, b"E_SUB_FAILED SUB failed ")
     assert broker.request("POST", "/topic/create?topic=new").status == 503
     ping = broker.request("GET", "/ping")
     assert ping.status == 500
     assert "is not the directory that was opened" in ping.text
     accepted = 1
-    while publish(broker, "t") == 200:  # what the open files took is as safe as ever
+    while publish(broker, "t") == 200:  # messages in open files are safe
         accepted += 1
     assert broker.request("GET", "/ping").status == 500
     if in_its_place is nothing:
@@ -79,15 +79,15 @@ def test_nothing_is_accepted_until_the_directory_is_back(
 def test_with_sync_every_1_nothing_is_acknowledged_from_the_rename_on(
     start_broker: Start, connect: Connect, tmp_path: Path
 ) -> None:
-    """The files cannot be found to be synced. Consumers still subscribe, and publishing works once the path is back."""
+    """The files cannot be found to be synced. Consumers can subscribe, and publishing works once the path is back."""
     path, moved = tmp_path / "data", tmp_path / "moved"
     path.mkdir()
     broker = start_broker("--sync-every=1", data_path=path)
     assert publish(broker, "t") == 200
     producer, other = connect(broker), connect(broker)
     path.rename(moved)
-    kind, told = producer.command(b"PUB t\n" + sized(b"x"))
-    assert (kind, told[:24]) == (1, b"E_PUB_FAILED PUB failed ")
+    kind, text = producer.command(b"PUB t\n" + sized(b"x"))
+    assert (kind, text[:24]) == (1, b"E_PUB_FAILED PUB failed ")
     assert publish(broker, "t") == 503
     assert broker.request("GET", "/ping").status == 500
     assert other.command(b"SUB t c\n") == (0, b"OK")
@@ -100,7 +100,7 @@ def test_with_sync_every_1_nothing_is_acknowledged_from_the_rename_on(
 def test_a_broker_that_ends_meanwhile_writes_nothing_into_another_directory(
     start_broker: Start, tmp_path: Path
 ) -> None:
-    """It says that its last checkpoint could not be written, and the directory that was moved has it all."""
+    """It logs that its last checkpoint could not be written; the moved directory has all messages."""
     path, moved = tmp_path / "data", tmp_path / "moved"
     path.mkdir()
     broker = start_broker(data_path=path)

@@ -1,4 +1,4 @@
-"""Starting on a data directory of nsqd: what it held is served, and its own files are kept aside."""
+"""Starting on a data directory of nsqd: its messages are imported, and its files are kept aside."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BASE_NS = 1_700_000_000_000_000_000
 
 
 def message(number: int, *, attempts: int = 0) -> bytes:
-    """A message as nsqd has it on disk, the ``number``-th of its topic."""
+    """The ``number``-th message of its topic, as nsqd writes it."""
     return struct.pack(">qH", BASE_NS + number, attempts) + b"%016x" % (0xABC000 + number) + b"body %d" % number
 
 
 def queue(directory: Path, name: str, messages: Iterable[bytes], *, read: int = 0, files: int = 1) -> None:
-    """Write a disk queue of ``files`` files, of which the first ``read`` messages were read already."""
+    """Write a disk queue of ``files`` files; its first ``read`` messages were read already."""
     records = [struct.pack(">i", len(data)) + data for data in messages]
     per_file = -(-len(records) // files)
     for number in range(files):
@@ -39,7 +39,7 @@ def metadata(directory: Path, *topics: tuple[str, bool, list[tuple[str, bool]]])
 
 
 def drain(broker: Any, topic: str, channel: str, connect: Callable[..., Any]) -> list[tuple[int, bytes]]:
-    """``(attempts, body)`` of everything a channel holds."""
+    """``(attempts, body)`` of all messages of a channel."""
     stats = broker.stats(topic=topic, channel=channel)["topics"][0]["channels"][0]
     client = connect(broker)
     client.ok(f"SUB {topic} {channel}\n".encode())
@@ -50,7 +50,7 @@ def drain(broker: Any, topic: str, channel: str, connect: Callable[..., Any]) ->
 def test_topics_channels_pauses_and_messages_are_taken_over(
     tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
 ) -> None:
-    """Two channels at different places of one topic, a paused topic's backlog, and one without channels."""
+    """Two channels at different positions of one topic, a paused topic's backlog, and a topic without channels."""
     metadata(
         tmp_path,
         ("orders", False, [("ahead", False), ("behind", True)]),
@@ -81,7 +81,7 @@ def test_topics_channels_pauses_and_messages_are_taken_over(
 
 
 def test_an_attempt_made_under_nsqd_counts(tmp_path: Path, start_broker: Start, connect: Callable[..., Any]) -> None:
-    """A message that was in flight when nsqd ended comes with one more attempt, in that channel only."""
+    """A message that was in flight when nsqd ended is delivered with one more attempt, in that channel only."""
     metadata(tmp_path, ("t", False, [("tried", False), ("fresh", False)]))
     queue(tmp_path, "t:tried", [message(0), message(2, attempts=3), message(1)])
     queue(tmp_path, "t:fresh", [message(0), message(1)])
@@ -90,16 +90,16 @@ def test_an_attempt_made_under_nsqd_counts(tmp_path: Path, start_broker: Start, 
     assert sorted(drain(broker, "t", "fresh", connect)) == [(1, b"body 0"), (1, b"body 1")]
 
 
-def test_channels_that_hold_different_messages_keep_them_apart(
+def test_channels_with_different_messages_are_imported_separately(
     tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
 ) -> None:
-    """No channel gets what it had finished, however the two are interleaved."""
+    """No channel receives messages that it had finished, however the channels' messages are interleaved."""
     metadata(tmp_path, ("t", False, [("even", False), ("odd", False)]))
     queue(tmp_path, "t:even", [message(n) for n in range(0, 20, 2)])
     queue(tmp_path, "t:odd", [message(n) for n in range(1, 20, 2)])
     broker = start_broker(data_path=tmp_path)
     broker.kill()
-    broker = start_broker(data_path=tmp_path)  # what was imported is as durable as what was published
+    broker = start_broker(data_path=tmp_path)  # imported messages are as durable as published ones
     assert sorted(drain(broker, "t", "even", connect)) == sorted((1, b"body %d" % n) for n in range(0, 20, 2))
     assert sorted(drain(broker, "t", "odd", connect)) == sorted((1, b"body %d" % n) for n in range(1, 20, 2))
 
@@ -107,7 +107,7 @@ def test_channels_that_hold_different_messages_keep_them_apart(
 def test_nsqd_having_run_again_in_between_adds_its_messages(
     tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
 ) -> None:
-    """Going back to nsqd and forth again loses nothing on either side."""
+    """Changing to nsqd and back loses nothing on either side."""
     start_broker(data_path=tmp_path).terminate()
     metadata(tmp_path, ("t", False, [("c", False)]))
     queue(tmp_path, "t:c", [message(0)])
@@ -122,10 +122,10 @@ def test_nsqd_having_run_again_in_between_adds_its_messages(
     assert (tmp_path / "nsqd-imported-2").is_dir()
 
 
-def test_a_damaged_queue_file_costs_its_rest_and_is_told(
+def test_the_rest_of_a_damaged_queue_file_is_lost_and_reported(
     tmp_path: Path, start_broker: Start, connect: Callable[..., Any]
 ) -> None:
-    """As in nsqd, what follows a broken record in a file is passed over; the next file is read."""
+    """As in nsqd, a broken record ends the reading of its file; the next file is read."""
     metadata(tmp_path, ("t", False, [("c", False)]))
     queue(tmp_path, "t:c", [message(n) for n in range(6)], files=2)
     file = tmp_path / "t:c.diskqueue.000000.dat"
@@ -138,7 +138,7 @@ def test_a_damaged_queue_file_costs_its_rest_and_is_told(
 
 
 def test_metadata_that_cannot_be_read_ends_the_start_and_changes_nothing(tmp_path: Path, start_broker: Start) -> None:
-    """One line names the file; the files are where they were."""
+    """One line names the file, and no file is changed."""
     (tmp_path / "nsqd.dat").write_text("{")
     queue(tmp_path, "t", [message(0)])
     broker = start_broker(data_path=tmp_path, ready=False)

@@ -1,4 +1,4 @@
-"""A broker and the nsqlookupds it tells of its topics and channels, played by a scripted one."""
+"""A broker and its nsqlookupds, which a script plays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OK = b"OK"
 
 
 class FakeLookup:
-    """An nsqlookupd that writes down what it is told and answers as it is scripted to.
+    """An nsqlookupd that records the commands it receives and answers as configured.
 
     ``said`` holds the commands of all connections in the order they came, ``connections`` how many there were.
     ``answer`` maps a command line to its reply; None keeps silent.
@@ -39,7 +39,8 @@ class FakeLookup:
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                with contextlib.suppress(ConnectionResetError):  # a peer that gives up may be gone before it has read
+                # a peer that gives up may close the connection before it has read
+                with contextlib.suppress(ConnectionResetError):
                     self.converse()
 
             def converse(self) -> None:
@@ -52,7 +53,7 @@ class FakeLookup:
                     if line == "IDENTIFY":
                         (size,) = struct.unpack(">i", self.rfile.read(4))
                         fake.identities.append(json.loads(self.rfile.read(size)))
-                        reply = fake.identify_reply if fake.identify_reply is not None else fake.told()
+                        reply = fake.identify_reply if fake.identify_reply is not None else fake.identity()
                     fake.said.append(line)
                     if reply is not None:
                         self.wfile.write(struct.pack(">i", len(reply)) + reply)
@@ -65,7 +66,7 @@ class FakeLookup:
         self.address = f"127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def told(self) -> bytes:
+    def identity(self) -> bytes:
         me = {"broadcast_address": "127.0.0.1", "hostname": "h", "http_port": self.http_port, "tcp_port": 1}
         return json.dumps({**me, "version": "1.3.0"}).encode()
 
@@ -102,8 +103,8 @@ def lookup(lookups) -> FakeLookup:
     return lookups()
 
 
-def test_it_introduces_itself_with_the_addresses_to_be_reached_at(start_broker, lookup):
-    """The identity has nsqd's keys; ports are those listened on unless others are to be told."""
+def test_identify_contains_the_addresses_for_clients(start_broker, lookup):
+    """The identity has nsqd's keys; ports are those of the listeners unless others are configured."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--broadcast-address=me", "--topology-zone=z")
     wait_until(lambda: lookup.identities)
     assert lookup.identities[0] == {
@@ -121,7 +122,7 @@ def test_it_introduces_itself_with_the_addresses_to_be_reached_at(start_broker, 
 
 
 def test_topics_and_channels_are_registered_as_they_come_and_go(start_broker, lookup):
-    """Each creation and deletion is told at once, ephemeral ones too."""
+    """Each creation and deletion is registered at once, ephemeral ones too."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
     wait_until(lambda: "IDENTIFY" in lookup.said)
     for target in (
@@ -144,8 +145,8 @@ def test_topics_and_channels_are_registered_as_they_come_and_go(start_broker, lo
     assert lookup.said == ["IDENTIFY", *expected]
 
 
-def test_what_was_there_before_is_registered_on_connecting(start_broker, lookup):
-    """A restarted broker tells every channel, and topics that have none."""
+def test_existing_topics_are_registered_on_connecting(start_broker, lookup):
+    """A restarted broker registers every channel, and topics without channels."""
     first = start_broker()
     for target in ("/topic/create?topic=bare", "/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
         first.request("POST", target)
@@ -166,8 +167,8 @@ def test_thousands_of_topics_are_registered_in_one_go(start_broker, lookup):
     assert sorted(lookup.said[1:]) == sorted(f"REGISTER t{number}" for number in range(700))
 
 
-def test_after_a_lost_connection_the_next_change_tells_everything_anew(start_broker, lookup):
-    """A reconnection begins with IDENTIFY and repeats what exists."""
+def test_after_a_lost_connection_the_next_change_registers_everything_again(start_broker, lookup):
+    """A new connection begins with IDENTIFY and registers everything again."""
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
     broker.request("POST", "/topic/create?topic=a")
     wait_until(lambda: "REGISTER a" in lookup.said)
@@ -181,7 +182,7 @@ def test_after_a_lost_connection_the_next_change_tells_everything_anew(start_bro
 
 
 def test_a_registry_that_is_down_delays_nobody(start_broker, lookup):
-    """One that refuses connections and one that never answers leave publishing and the other registry alone."""
+    """One that refuses connections and one that never answers affect neither publishing nor the other registry."""
     silent = socket.create_server(("127.0.0.1", 0))
     refusing = socket.create_server(("127.0.0.1", 0))
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, refusing)]
@@ -199,8 +200,8 @@ def test_a_registry_that_is_down_delays_nobody(start_broker, lookup):
     "reply",
     [b"E_INVALID", b"E_BAD_BODY IDENTIFY missing fields", b"OK", b"[1]", b'{"tcp_port":"x"}', b"\xff\x00"],
 )
-def test_a_peer_that_refuses_the_introduction_is_told_nothing_more(start_broker, lookup, reply):
-    """The connection is dropped and the reason logged; the broker serves on."""
+def test_a_peer_that_refuses_identify_is_sent_nothing_more(start_broker, lookup, reply):
+    """The connection is closed and the reason logged; the broker goes on."""
     lookup.identify_reply = reply
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
     broker.wait_for_log(rf"ERROR: LOOKUPD\({lookup.address}\): IDENTIFY answered with ")
@@ -208,8 +209,8 @@ def test_a_peer_that_refuses_the_introduction_is_told_nothing_more(start_broker,
     assert broker.request("GET", "/ping").text == "OK"
 
 
-def test_an_error_reply_is_logged_and_the_connection_made_anew(start_broker, lookup):
-    """The next change starts over."""
+def test_an_error_reply_is_logged_and_the_connection_reopened(start_broker, lookup):
+    """The next change opens a new connection."""
     lookup.answer = lambda line: b"E_BAD_TOPIC REGISTER topic name 't' is not valid" if line == "REGISTER t" else OK
     broker = start_broker(f"--lookupd-tcp-address={lookup.address}")
     wait_until(lambda: lookup.said)
@@ -222,7 +223,7 @@ def test_an_error_reply_is_logged_and_the_connection_made_anew(start_broker, loo
 
 
 def test_lookups_can_be_replaced_while_running(start_broker, lookups):
-    """The new one is told everything at once, the old one loses its connection."""
+    """The new one receives all registrations at once; the connection to the old one is closed."""
     old, new = lookups(), lookups()
     broker = start_broker(f"--lookupd-tcp-address={old.address}")
     broker.request("POST", "/topic/create?topic=t")
@@ -234,8 +235,8 @@ def test_lookups_can_be_replaced_while_running(start_broker, lookups):
     assert "REGISTER u" not in old.said
 
 
-def test_a_registry_that_does_not_say_a_topics_channels_holds_it_up_for_a_moment_only(start_broker, lookup, connect):
-    """The topic works without it once the request has timed out."""
+def test_an_unanswered_request_for_channels_delays_a_topic_briefly(start_broker, lookup, connect):
+    """Once the request has timed out, the topic works without the answer."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         lookup.http_port = silent.getsockname()[1]
         broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=200ms")
@@ -249,7 +250,8 @@ def test_a_registry_that_does_not_say_a_topics_channels_holds_it_up_for_a_moment
 
 
 def test_a_topic_that_is_deleted_while_lookup_is_asked_leaves_nothing_behind(start_broker, lookup, connect):
-    """nsq_tail on a new topic, which is deleted before the registry has answered: after a kill the node starts."""
+    """nsq_tail subscribes to a new topic, which is deleted before the registry has answered: after a kill the node
+    starts."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         lookup.http_port = silent.getsockname()[1]
         broker = start_broker(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=200ms")
@@ -277,7 +279,7 @@ def framed(*replies: bytes) -> bytes:
 
 
 def test_a_conversation_may_arrive_byte_by_byte():
-    """Replies are matched to commands however the stream is cut."""
+    """Replies are matched to commands however the stream is split."""
     session = LookupSession(IDENTITY, max_reply_size=1000)
     sent = session.take_output()
     assert sent.startswith(b"  V1IDENTIFY\n")
@@ -286,9 +288,9 @@ def test_a_conversation_may_arrive_byte_by_byte():
     assert session.take_output() == b"REGISTER t\nUNREGISTER t c\n"
     stream = framed(TOLD, OK, OK)
     for position in range(len(stream)):
-        assert session.replies_owed > 0
+        assert session.outstanding_replies > 0
         session.received(stream[position : position + 1])
-    assert session.replies_owed == 0
+    assert session.outstanding_replies == 0
     assert session.info is not None
     assert (session.info.broadcast_address, session.info.http_port, session.info.tcp_port) == ("r", 4161, 4160)
 
@@ -302,14 +304,14 @@ def test_a_conversation_may_arrive_byte_by_byte():
     ],
 )
 def test_a_stream_that_is_not_nsqlookupds_is_given_up(stream, complaint):
-    """Impossible sizes and answers to nothing end the conversation."""
+    """Invalid sizes and unexpected replies end the connection."""
     session = LookupSession(IDENTITY, max_reply_size=1000)
     with pytest.raises(PeerFailed, match=complaint):
         session.received(stream)
 
 
 async def test_the_peer_is_pinged_so_that_it_counts_the_broker_as_alive(lookup):
-    """PING comes at each interval, and after a lost connection it is what connects anew."""
+    """PING is sent at each interval; after a lost connection, it opens the next one."""
     peer = LookupPeer(
         lookup.address, IDENTITY, lambda: [registration("register", "t", None)], max_reply=1000, ping_interval_s=0.05
     )

@@ -1,4 +1,4 @@
-"""A broker and a real registry: what one learns from the other."""
+"""A broker and a real registry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def registry() -> Iterator[Registry]:
 
 
 def test_consumers_find_the_broker_of_a_topic(start_broker, registry):
-    """What is created on the broker can be looked up; what is deleted, or whose broker is gone, cannot."""
+    """Topics created on the broker can be looked up; deleted ones, and those of a stopped broker, cannot."""
     broker = start_broker(f"--lookupd-tcp-address={registry.tcp_address}", "--broadcast-address=127.0.0.1")
     wait_until(lambda: registry.get("/nodes")["producers"])
     broker.request("POST", "/topic/create?topic=t")
@@ -57,7 +57,7 @@ def test_a_new_topic_gets_the_channels_it_has_elsewhere_from_its_first_message_o
 
 
 def test_a_consumer_that_creates_the_topic_gets_its_messages_as_well(start_broker, registry, connect):
-    """Subscribing to a topic that is new here works as ever, beside the channels that come from elsewhere."""
+    """Subscribing to a new topic works as ever, beside the channels that the registry knows."""
     registry.post("/channel/create?topic=t&channel=a")
     broker = start_broker(f"--lookupd-tcp-address={registry.tcp_address}", "--broadcast-address=127.0.0.1")
     broker.wait_for_log(r"LOOKUPD\(.*\): peer info")
@@ -72,7 +72,7 @@ def test_a_consumer_that_creates_the_topic_gets_its_messages_as_well(start_broke
 
 
 def test_without_time_limits_for_http_a_registrys_channels_are_created(start_broker, registry):
-    """0 is no limit, as in nsqd."""
+    """0 means no limit, as in nsqd."""
     registry.post("/channel/create", topic="t", channel="known")
     broker = start_broker(
         f"--lookupd-tcp-address={registry.tcp_address}",

@@ -22,13 +22,13 @@ from tests.harness.waiting import DEADLINE_S, wait_until
 
 
 def run(*flags: str, **options) -> subprocess.CompletedProcess[str]:
-    """Run a broker that is expected to end by itself."""
+    """Run a broker that ends by itself."""
     command = [sys.executable, "-m", "brokerd", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **options)
 
 
 def test_version_and_help_end_at_once():
-    """--version is on stdout, for tools that parse it; usage is on stderr."""
+    """--version goes to stdout, for tools that parse it; usage goes to stderr."""
     version = run("--version")
     assert (version.returncode, version.stdout[:19]) == (0, "nsqd v1.3.0 (built ")
     usage = run("-h")
@@ -55,7 +55,7 @@ OUR_FLAGS = {"log-format", "max-unfinished-size", "retention", "retention-bytes"
 
 
 def test_every_flag_of_nsqd_is_known():
-    """A command line that starts nsqd starts this."""
+    """A command line for nsqd starts this broker."""
     assert {declaration.flag_name for declaration in declarations(BrokerSettings).values()} == NSQD_FLAGS | OUR_FLAGS
 
 
@@ -76,7 +76,7 @@ def test_every_flag_of_nsqd_is_known():
     ],
 )
 def test_a_bad_flag_is_named_with_exit_status_2(flags, message):
-    """The first line says what was wrong; usage follows."""
+    """The first line says what is wrong; usage follows."""
     ended = run(*flags)
     assert ended.returncode == 2
     assert message in ended.stderr.splitlines()[0]
@@ -114,7 +114,7 @@ def test_a_bad_flag_is_named_with_exit_status_2(flags, message):
     ],
 )
 def test_settings_that_cannot_work_are_named_with_exit_status_1(tmp_path, flags, message):
-    """One FATAL line in the log; nothing is listened on and nothing is left behind."""
+    """One FATAL line in the log; no port is opened, and no file is left behind."""
     defaults = [f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
     ended = run(*[flag for flag in defaults if flag.split("=")[0] != flags[0].split("=")[0]], *flags)
     assert ended.returncode == 1
@@ -125,19 +125,19 @@ def test_settings_that_cannot_work_are_named_with_exit_status_1(tmp_path, flags,
 
 
 def test_a_percentile_that_is_no_number_is_named_as_nsqd_names_it():
-    """Exit status 1 and a line without level or prefix, unlike any other flag."""
+    """Exit status 1 and, unlike for other flags, a line without level or prefix."""
     ended = run("--e2e-processing-latency-percentile=0.5,half")
     assert ended.returncode == 1
     assert re.fullmatch(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d Could not parse: half\n", ended.stderr)
 
 
 def test_settings_come_from_the_file_unless_a_flag_says_otherwise(start_broker, tmp_path):
-    """Flag over environment over file over default; keys are nsqd's."""
+    """A flag overrides the environment, which overrides the file, which overrides the default; keys are nsqd's."""
     file = tmp_path / "nsqd.cfg"
     file.write_text('max_msg_size = 200\nmsg_timeout = "2s"\nmax_rdy_count = 7\nid = 9\n[table]\nx = 1\n')
     broker = start_broker(f"--config={file}", "--max-msg-size=300")
-    told = {key: broker.request("GET", f"/config/{key}").text for key in ("max_msg_size", "msg_timeout", "id")}
-    assert told == {"max_msg_size": "300", "msg_timeout": "2000000000", "id": "9"}
+    values = {key: broker.request("GET", f"/config/{key}").text for key in ("max_msg_size", "msg_timeout", "id")}
+    assert values == {"max_msg_size": "300", "msg_timeout": "2000000000", "id": "9"}
     broker.wait_for_log("ID: 9$")
 
 
@@ -154,7 +154,7 @@ def test_a_bad_file_is_named_with_exit_status_1(tmp_path, text):
 
 
 def test_the_log_begins_with_product_id_and_addresses_and_ends_with_bye(broker):
-    """Harnesses pass port 0 and read the addresses from these lines."""
+    """Scripts pass port 0 and read the addresses from these lines."""
     assert broker.terminate() == 0
     texts = [line.split(" INFO: ")[1] for line in broker.log if " INFO: " in line]
     assert texts[0].startswith("nsqd v1.3.0 (built w/")
@@ -178,7 +178,7 @@ def test_the_log_can_be_json(start_broker):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_whoever_is_connected(broker, connect, number):
-    """Silent connections, consumers, publishers and half-sent requests do not delay the end."""
+    """Silent connections, consumers, publishers and incomplete requests do not delay the end."""
     silent, consumer, half = connect(broker, magic=b""), connect(broker), socket.create_connection(broker.http)
     consumer.ok(b"SUB t c\n")
     half.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
@@ -192,7 +192,7 @@ def test_a_signal_ends_it_cleanly_whoever_is_connected(broker, connect, number):
 
 
 def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages(start_broker, connect):
-    """What was sent into its full connection is delivered after the restart, to someone who reads."""
+    """Messages that were sent into its full connection are delivered to another consumer after the restart."""
     broker = start_broker()
     deaf = connect(broker)
     deaf.ok(b"SUB t c\n")
@@ -211,14 +211,14 @@ def test_a_consumer_that_does_not_read_neither_delays_the_end_nor_costs_messages
 
 
 def test_sigusr1_is_ignored(broker):
-    """Supervisors that send it to everyone do no harm."""
+    """A supervisor that sends it to every process does no harm."""
     broker.process.send_signal(signal.SIGUSR1)
     assert broker.request("GET", "/ping").text == "OK"
     assert broker.terminate() == 0
 
 
 def test_a_data_path_belongs_to_one_broker(start_broker):
-    """A second one on the same directory says so and ends; the first goes on."""
+    """A second broker on the same directory reports this and exits; the first goes on."""
     first = start_broker()
     second = start_broker(data_path=first.data_path, ready=False)
     assert second.wait_for_exit() == 1
@@ -231,7 +231,7 @@ def test_a_data_path_belongs_to_one_broker(start_broker):
 
 
 def test_a_taken_port_is_named_and_the_data_stays_free(start_broker):
-    """Which address, and why; afterwards the data path can be used."""
+    """The address and the reason are logged; afterwards the data path can be used."""
     first = start_broker()
     second = start_broker(f"--http-address={first.http_address}", ready=False)
     assert second.wait_for_exit() == 1
@@ -241,7 +241,7 @@ def test_a_taken_port_is_named_and_the_data_stays_free(start_broker):
 
 
 def test_it_starts_on_the_same_ports_and_data_right_after_a_kill(start_broker, connect):
-    """Neither the lock nor a lingering port stands in the way."""
+    """Neither the lock nor a port in TIME_WAIT prevents it."""
     first = start_broker()
     client = connect(first)
     client.ok(b"PUB t\n\x00\x00\x00\x04kept")
@@ -256,13 +256,14 @@ def test_it_starts_on_the_same_ports_and_data_right_after_a_kill(start_broker, c
 
 
 def limit_files(broker, size: int) -> None:
-    """Let no file of the broker's grow beyond ``size`` bytes from now on, as on a full disk; -1 lifts it."""
+    """Limit the size of the broker's files to ``size`` bytes, as on a full disk; -1 removes the limit."""
     _, most = resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(broker.process.pid, resource.RLIMIT_FSIZE, (size, most))
 
 
-def test_a_full_disk_is_told_to_publishers_and_monitoring_until_there_is_room(start_broker, connect):
-    """A publish that cannot be kept is refused; /ping and /stats say so; nothing is lost, and it recovers by itself."""
+def test_a_full_disk_is_reported_to_publishers_and_monitoring_until_there_is_room(start_broker, connect):
+    """A publish that cannot be stored is refused; /ping and /stats say so; nothing is lost, and it recovers by
+    itself."""
     broker = start_broker()
     limit_files(broker, 4096)
     answer = broker.request("POST", "/pub?topic=t", b"refused")
@@ -285,8 +286,8 @@ def test_a_full_disk_is_told_to_publishers_and_monitoring_until_there_is_room(st
     assert consumer.message()[2] == b"kept"
 
 
-def test_of_publishes_sent_together_a_full_disk_keeps_those_that_fit(start_broker, connect):
-    """Each has its own answer: OK as far as there is room, then the error that ends the connection."""
+def test_a_full_disk_keeps_those_of_several_publishes_that_fit(start_broker, connect):
+    """Each is answered: OK as long as there is room, then the error that closes the connection."""
     broker = start_broker()
     producer = connect(broker)
     command = b"PUB t\n" + (1000).to_bytes(4) + bytes(1000)
@@ -304,7 +305,7 @@ def test_of_publishes_sent_together_a_full_disk_keeps_those_that_fit(start_broke
     assert (topic["depth"], topic["message_count"]) == (fit, fit)
 
 
-def test_a_full_disk_at_the_end_is_told_and_loses_nothing(start_broker):
+def test_a_full_disk_at_the_end_is_logged_and_loses_nothing(start_broker):
     """The last checkpoint cannot be written: exit status 1, and the next start finds everything."""
     broker = start_broker()
     assert broker.request("POST", "/pub?topic=t", b"kept").text == "OK"
@@ -315,7 +316,7 @@ def test_a_full_disk_at_the_end_is_told_and_loses_nothing(start_broker):
 
 
 def test_a_damaged_data_path_is_named_and_left_as_it_is(start_broker):
-    """Exit status 1 with the file's name: whoever looks after it must see it before anything is overwritten."""
+    """Exit status 1 with the file's name: the operator must see the file before anything overwrites it."""
     broker = start_broker()
     broker.request("POST", "/topic/create?topic=t")
     broker.terminate()
@@ -332,7 +333,7 @@ def test_a_damaged_data_path_is_named_and_left_as_it_is(start_broker):
 
 
 def test_one_damaged_checkpoint_costs_nothing(start_broker, connect):
-    """The node starts from the one before it and the journals since, and says so."""
+    """The node starts from the previous checkpoint and the journals since, and says so."""
     broker = start_broker()
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 404
     assert broker.request("POST", "/topic/create?topic=t").status == 200
@@ -344,15 +345,15 @@ def test_one_damaged_checkpoint_costs_nothing(start_broker, connect):
         broker = start_broker(data_path=broker.data_path)
         [topic] = broker.stats()["topics"]
         assert [channel["channel_name"] for channel in topic["channels"]] == ["c"]
-        told = [line for line in broker.log if "checkpoint is damaged" in line]
+        lines = [line for line in broker.log if "checkpoint is damaged" in line]
         assert broker.terminate() == 0
-        if not told:
+        if not lines:
             break
     assert len([line for line in broker.log if "damaged" in line]) == 0
 
 
 def test_a_data_path_that_cannot_be_written_is_named(tmp_path):
-    """Exit status 1 and one line, before anything is listened on."""
+    """Exit status 1 and one line, before any port is opened."""
     command = f"ulimit -f 1; exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --data-path={tmp_path}"
     ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 1
@@ -361,14 +362,14 @@ def test_a_data_path_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
-    """An address without a port is a path; the files are gone afterwards."""
+    """An address without a port is a path; the files are removed at the end."""
     tcp, http = tmp_path / "t.sock", tmp_path / "h.sock"
     broker = start_broker(f"--tcp-address={tcp}", f"--http-address={http}")
     assert (broker.tcp_address, broker.http_address) == (str(tcp), str(http))
     with web.client(transport=httpx.HTTPTransport(uds=str(http))) as client:
         assert client.post("http://x/pub?topic=t", content=b"by path").text == "OK"
-        told = client.get("http://x/info").json()
-        assert (told["tcp_port"], told["http_port"]) == (-1, -1)
+        info = client.get("http://x/info").json()
+        assert (info["tcp_port"], info["http_port"]) == (-1, -1)
         consumer = connect(str(tcp))
         consumer.ok(b"SUB t c\n")
         consumer.send(b"RDY 1\n")
@@ -382,7 +383,7 @@ def test_unix_sockets_serve_both_faces(start_broker, connect, tmp_path):
 
 
 def test_a_socket_file_that_is_taken_is_left_alone(start_broker, tmp_path):
-    """It may be another broker's."""
+    """It may belong to another broker."""
     taken = tmp_path / "t.sock"
     taken.write_text("")
     broker = start_broker(f"--tcp-address={taken}", ready=False)
@@ -392,7 +393,7 @@ def test_a_socket_file_that_is_taken_is_left_alone(start_broker, tmp_path):
 
 
 def test_http_can_be_switched_off(start_broker, connect):
-    """An empty address; TCP serves on."""
+    """An empty address disables HTTP; TCP goes on."""
     broker = start_broker("--http-address=", ready=False)
     address = broker.wait_for_log(r"TCP: listening on (\S+):(\d+)")
     client = connect((address[1], int(address[2])))
@@ -403,7 +404,7 @@ def test_http_can_be_switched_off(start_broker, connect):
 
 @pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
 def test_closed_standard_streams_do_no_harm(tmp_path, closed):
-    """Harnesses start it with either stream closed."""
+    """Some supervisors start it with either stream closed."""
     redirection = {"stdout": ">&-", "stderr": "2>&-", "both": ">&- 2>&-"}[closed]
     sock = tmp_path / "h.sock"
     command = f"exec {sys.executable} -m brokerd --tcp-address=127.0.0.1:0 --http-address={sock} --data-path={tmp_path}"
@@ -420,7 +421,7 @@ def test_closed_standard_streams_do_no_harm(tmp_path, closed):
 
 
 def test_it_runs_without_django_and_under_uvloop():
-    """The broker's own imports are small: it starts in a fraction of a second."""
+    """The broker imports little, so that it starts in a fraction of a second."""
     code = "import sys, brokerd.process; print(*sorted(n for n in sys.modules if n.split('.')[0] in sys.argv[1:]))"
     heavy = ["django", "channels", "celery", "pyarrow", "pyspark", "httpx", "redis"]
     root = str(Path(__file__).parents[2])
@@ -431,7 +432,7 @@ def test_it_runs_without_django_and_under_uvloop():
 
 
 def test_the_console_script_is_the_process_itself(start_broker):
-    """A supervisor's SIGKILL to the pid it started must hit the broker."""
+    """A supervisor's SIGKILL to the process that it started ends the broker."""
     script = Path(sys.executable).parent / "nsqd"
     assert "brokerd.__main__" in script.read_text()
     version = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, timeout=DEADLINE_S)
@@ -439,7 +440,7 @@ def test_the_console_script_is_the_process_itself(start_broker):
 
 
 def test_a_client_over_ipv4_has_its_ipv4_address_on_a_socket_for_both_versions(start_broker, connect) -> None:
-    """On every interface the system reports ``::ffff:127.0.0.1``; nsqd shows ``127.0.0.1``."""
+    """For such a socket the system reports ``::ffff:127.0.0.1``; nsqd shows ``127.0.0.1``."""
     broker = start_broker("--tcp-address=:0")
     port = int(broker.tcp_address.rpartition(":")[2])
     peer = connect(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""/debug/pprof: looking into a broker that runs."""
+"""/debug/pprof: profiling a running broker."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from tests.harness.waiting import wait_until
 
 
-def test_the_index_lists_what_there_is_and_each_answers(broker):
-    """Go's paths, for people; without its slash the index is a redirect, as in nsqd."""
+def test_the_index_lists_all_profiles_and_each_answers(broker):
+    """Go's paths, for people; without its slash, the index redirects, as in nsqd."""
     index = broker.request("GET", "/debug/pprof/")
     assert (index.status, index.headers["content-type"]) == (200, "text/html; charset=utf-8")
     pages = re.findall(r'href="(/debug/pprof/\w+)"', index.text)
@@ -36,14 +36,14 @@ def test_the_index_lists_what_there_is_and_each_answers(broker):
     assert not [line for line in broker.log if "GET /debug/pprof/heap" in line], "as in nsqd, these are not logged"
 
 
-def test_the_command_line_is_told(broker):
+def test_the_command_line_is_answered(broker):
     """Words are separated by zero bytes, as in Go's answer."""
     words = broker.request("GET", "/debug/pprof/cmdline").text.split("\0")
     assert f"--data-path={broker.data_path}" in words
 
 
 def test_tasks_and_threads_are_shown_where_they_wait(start_broker):
-    """A background task of the broker is there with the line that it waits at, and so is the loop's thread."""
+    """The page shows the current line of a background task of the broker, and of the loop's thread."""
     broker = start_broker("--statsd-address=127.0.0.1:9")
     text = broker.request("GET", "/debug/pprof/goroutine").text
     assert re.search(r"1 x task\n    Statsd\.run \(\S+/statsd\.py:\d+\)", text)
@@ -51,7 +51,7 @@ def test_tasks_and_threads_are_shown_where_they_wait(start_broker):
 
 
 def test_a_profile_shows_where_the_time_went_while_the_service_goes_on(broker):
-    """Publishes are answered during the measurement, and their handler is in the table."""
+    """Publishes are answered during the profile, and their handler is in the table."""
 
     def publish_during(profile):
         published = 0
@@ -69,13 +69,13 @@ def test_a_profile_shows_where_the_time_went_while_the_service_goes_on(broker):
     first, _, rest = answer.text.partition("\n")
     busy, elapsed, samples = map(float, re.findall(r"[\d.]+", first))
     assert busy > 0
-    assert elapsed >= 1.9  # the two clocks it is read from do not tick together
+    assert elapsed >= 1.9  # the two clocks do not tick together
     assert samples > 0
     assert re.search(r"data_received \(\S+/nsqdaemon/http/server\.py:\d+\)", rest)
 
 
 def test_a_profile_can_be_had_for_a_flame_graph(broker):
-    """One line per stack, outermost first, with how often it was seen."""
+    """One line per stack, outermost function first, with its number of samples."""
     with ThreadPoolExecutor(1) as pool:
         profile = pool.submit(broker.request, "GET", "/debug/pprof/profile?seconds=1&format=folded")
         while not profile.done():
@@ -86,7 +86,7 @@ def test_a_profile_can_be_had_for_a_flame_graph(broker):
 
 
 def test_allocations_are_traced_for_as_long_as_asked(broker):
-    """With seconds= the lines that allocated are named; without, nothing is traced and only types are counted."""
+    """seconds= lists the lines that allocate; without it, nothing is traced and only types are counted."""
     plain = broker.request("GET", "/debug/pprof/heap").text
     assert re.search(r"^ +\d+  builtins\.dict$", plain, re.MULTILINE)
     assert "memory allocated" not in plain
@@ -101,13 +101,13 @@ def test_allocations_are_traced_for_as_long_as_asked(broker):
 @pytest.mark.parametrize("seconds", ["x", "0", "-1", "301", "nan", ""])
 @pytest.mark.parametrize("page", ["profile", "heap"])
 def test_a_length_that_makes_no_sense_is_refused(broker, page, seconds):
-    """More than five minutes does not either."""
+    """So is one of more than five minutes."""
     answer = broker.request("GET", f"/debug/pprof/{page}?seconds={seconds}")
     assert (answer.status, answer.text) == (400, '{"message":"INVALID_ARG_SECONDS"}')
 
 
-def test_one_measurement_at_a_time_and_the_end_waits_for_none(broker):
-    """The second is refused; SIGTERM ends the broker though one is under way."""
+def test_one_measurement_runs_at_a_time_and_the_end_waits_for_none(broker):
+    """A second one is refused; SIGTERM ends the broker during a measurement."""
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(broker.request, "GET", "/debug/pprof/profile?seconds=200")
         wait_until(lambda: "_Profiling.profile" in broker.request("GET", "/debug/pprof/goroutine").text)

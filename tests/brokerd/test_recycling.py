@@ -1,4 +1,4 @@
-"""A consumed segment's file serves again, and never while somebody still reads from it."""
+"""The file of a consumed segment is reused, but never while somebody still reads from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODY = b"x" * 1000
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    """A log whose segments are full-sized from the first on, at 8 KiB."""
+    """A log whose segments have their full size of 8 KiB from the first on."""
     monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 8192)
     monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 8192)
     return Log(tmp_path)
@@ -35,7 +35,7 @@ def append(log: Log, count: int) -> None:
 
 
 def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> None:
-    """The same file, under another name; what it held before is not to be read from it."""
+    """The file gets another name; its old contents cannot be read from it."""
     append(log, 8)
     inode = (tmp_path / f"{0:020d}.log").stat().st_ino
     log.drop_below(7)
@@ -49,7 +49,7 @@ def test_a_consumed_segment_becomes_the_next_one(log: Log, tmp_path: Path) -> No
 
 
 def test_a_slice_in_a_sockets_hands_keeps_its_bytes(log: Log, tmp_path: Path) -> None:
-    """A slow consumer's segment is removed instead, and what it has still to read does not change under it."""
+    """A slow consumer's segment is removed instead of reused, and its unread bytes do not change."""
     append(log, 8)
     frame = log.segments[0].map[0:100]
     before = bytes(frame)
@@ -60,7 +60,7 @@ def test_a_slice_in_a_sockets_hands_keeps_its_bytes(log: Log, tmp_path: Path) ->
 
 
 def test_a_retired_file_does_not_outlive_the_process(log: Log, tmp_path: Path) -> None:
-    """Recovery takes away what was put aside."""
+    """Recovery removes files kept for reuse."""
     append(log, 8)
     log.drop_below(7)
     log.close()
@@ -68,10 +68,11 @@ def test_a_retired_file_does_not_outlive_the_process(log: Log, tmp_path: Path) -
     assert not (tmp_path / RETIRED).exists()
 
 
-def test_what_a_socket_still_sends_outlives_the_pages_that_are_given_back(
+def test_unsent_slices_outlive_the_removal_of_their_segment(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two removed segments the one with a slice keeps its bytes; the other's memory goes, and so do both files."""
+    """Of two removed segments, the one with a slice keeps its bytes; the other's memory is freed, and both files are
+    removed."""
     monkeypatch.setattr(segment_module, "GIVEN_BACK_FROM", 1)
     append(log, 22)
     free, sending = log.segments[1:3]
@@ -88,14 +89,14 @@ def test_what_a_socket_still_sends_outlives_the_pages_that_are_given_back(
 
 
 def test_a_new_segment_is_not_read_ahead(tmp_path: Path) -> None:
-    """Filling megabytes of a new file with zeros, at the first access, makes clients wait for milliseconds."""
+    """The system would fill megabytes of a new file with zeros at the first access, and clients would wait."""
     log = Log(tmp_path)
     append(log, 1)
     assert resident_pages(log.segments[0]) <= 2
 
 
 def resident_pages(segment: Segment) -> int:
-    """How many pages of a segment's file are in memory."""
+    """Number of pages of a segment's file in memory."""
     start = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
     pages = (ctypes.c_ubyte * (segment.capacity // mmap.PAGESIZE))()
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""After the disk refused a write, the broker is healthy only once the disk takes a write of that size."""
+"""After a refused write, the broker is healthy only once the disk accepts a write of that size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEGMENT_BYTES = 256 * 1024
 
 
 class Disk:
-    """The largest file that can be allocated."""
+    """Limits the largest file that can be allocated."""
 
     def __init__(self, allocate: Callable[[int, int, int], None]) -> None:
         self.largest = 1 << 30
@@ -48,7 +48,7 @@ def refused_write(node: Node) -> RefusedWrite:
 
 
 def test_space_for_less_than_was_refused_is_not_enough(node: Node, disk: Disk) -> None:
-    """A message of twice a segment's smallest size was refused; a refused write that needs less changes nothing."""
+    """The refused message had twice a segment's smallest size; a smaller refused write changes nothing."""
     topic = node.broker.topic("t")
     disk.largest = SEGMENT_BYTES
     with pytest.raises(PublishFailed, match="No space left"):
@@ -72,7 +72,7 @@ def test_a_retry_leaves_no_files(node: Node, tmp_path: Path) -> None:
 
 
 def test_a_write_that_is_refused_during_a_retry_remains_an_error(node: Node) -> None:
-    """The retry runs in a thread; its success says nothing about the later write."""
+    """The retry runs in a thread; its success does not cover the later write."""
     node.broker.storage.write_failed(FULL)
     refused = refused_write(node)
     node.broker.storage.write_failed(FULL)
@@ -81,7 +81,7 @@ def test_a_write_that_is_refused_during_a_retry_remains_an_error(node: Node) -> 
 
 
 def test_a_failed_sync_remains_an_error(node: Node) -> None:
-    """Space on the disk says nothing about what the failed fsync lost."""
+    """Space on the disk does not restore what the failed fsync lost."""
     node.broker.storage.write_failed(FULL)
     node.broker.storage.sync_failed(OSError(errno.EIO, os.strerror(errno.EIO)))
     node.broker.storage.write_succeeds(refused_write(node))

@@ -1,4 +1,4 @@
-"""The files of a deleted topic go in the background: nobody waits for a disk that takes its time."""
+"""The files of a deleted topic are removed in the background: no client waits for a slow disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ os.unlink = os.remove = unlink
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """While this file is there, the disk of the brokers that are started takes its time."""
+    """While this file exists, the disk of the started brokers is slow."""
     path = tmp_path / "slow"
     path.touch()
     (tmp_path / "sitecustomize.py").write_text(SLOW.format(slow=str(path)))
@@ -42,7 +42,7 @@ def folders(broker: Any) -> list[str]:
 
 
 def test_others_do_not_wait_while_a_deleted_topic_is_removed(slow: Path, start_broker: Start) -> None:
-    """The topic is made again at once; the old folder goes when the disk allows it."""
+    """The topic is created again at once; the old folder is removed as fast as the disk permits."""
     broker = start_broker()
     assert broker.request("POST", "/pub?topic=t", b"x").status == 200
     assert broker.request("POST", "/topic/delete?topic=t").status == 200
@@ -53,7 +53,7 @@ def test_others_do_not_wait_while_a_deleted_topic_is_removed(slow: Path, start_b
 
 
 @pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_what_was_not_removed_at_the_end_is_removed_by_the_next_start(
+def test_a_removal_cut_short_by_the_end_is_completed_by_the_next_start(
     end: str, slow: Path, start_broker: Start
 ) -> None:
     """Neither the end nor the start waits for it."""

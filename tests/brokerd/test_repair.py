@@ -1,4 +1,4 @@
-"""``nsq repair``: what it reports, what it mends, and that it destroys nothing."""
+"""``nsq repair``: its report, its repairs, and that it deletes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BODIES = [b"one", b"two", b"three"]
 
 
 def repair(*arguments: str | Path) -> tuple[int, str]:
-    """The command's exit status and what it printed."""
+    """Returns the command's exit status and output."""
     command = [sys.executable, "-c", "import sys; from brokerd.repair import main; sys.exit(main(sys.argv[1:]))"]
     ended = subprocess.run(
         [*command, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -65,17 +65,17 @@ def depth(broker: Any) -> int:
 
 
 def test_a_sound_data_path_is_reported_and_not_changed(left: Path) -> None:
-    """Topics, messages and channels, what is not the broker's, and exit status 0."""
+    """Topics, messages and channels, foreign files, and exit status 0."""
     (left / "README").write_text("mine")
     (left / "topics" / "x.log").write_text("mine")
     before = contents(left)
-    status, told = repair(left)
-    assert status == 0, told
-    assert "1 topic, 3 messages" in told
-    assert "t: 3 messages in 1 segment," in told
-    assert "channels: c" in told
-    assert "no damage found" in told
-    assert "\n  README\n  topics/x.log\n" in told
+    status, report = repair(left)
+    assert status == 0, report
+    assert "1 topic, 3 messages" in report
+    assert "t: 3 messages in 1 segment," in report
+    assert "channels: c" in report
+    assert "no damage found" in report
+    assert "\n  README\n  topics/x.log\n" in report
     assert contents(left) == before
 
 
@@ -83,31 +83,31 @@ def test_a_damaged_message_is_named_and_nothing_is_changed(left: Path) -> None:
     """Its segment, its number, and exit status 1."""
     flip(segment(left, ".log"), HEADER_BYTES + 35)
     before = contents(left)
-    status, told = repair(left)
+    status, report = repair(left)
     assert status == 1
-    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 0 on" in told
-    assert "t: 2 messages" in told
+    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 0 on" in report
+    assert "t: 2 messages" in report
     assert contents(left) == before
 
 
 @pytest.mark.parametrize("damage", ["zeroed", "missing"])
 def test_damage_is_found_although_the_index_is_lost(damage: str, left: Path, start_broker: Start) -> None:
-    """As far as the messages' frames show it; a start loses as many."""
+    """Damage is found in the messages' frames; a start loses as many messages."""
     index = segment(left, ".idx")
     index.write_bytes(bytes(4096)) if damage == "zeroed" else index.unlink()
-    flip(segment(left, ".log"), HEADER_BYTES + 34 + len(BODIES[0]) + 20)  # the second message's id
+    flip(segment(left, ".log"), HEADER_BYTES + 34 + len(BODIES[0]) + 20)  # the id of the second message
     before = contents(left)
-    status, told = repair(left)
+    status, report = repair(left)
     assert status == 1
-    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 1 on" in told
-    assert "2 messages" in told
+    assert f"topics/t.0/{0:020d}.log: 1 message is damaged, from number 1 on" in report
+    assert "2 messages" in report
     assert contents(left) == before
     assert start_broker(data_path=left).stats(format="json", include_histograms="true")["lost_message_count"] == 1
 
 
 @pytest.mark.parametrize("damage", ["zeroed", "missing", "flipped"])
 def test_an_index_is_rebuilt_from_its_log(damage: str, left: Path, start_broker: Start) -> None:
-    """Every message is there again, and the report afterwards finds nothing."""
+    """Every message is delivered again, and a second report finds no damage."""
     index = segment(left, ".idx")
     if damage == "zeroed":
         index.write_bytes(bytes(4096))
@@ -115,18 +115,18 @@ def test_an_index_is_rebuilt_from_its_log(damage: str, left: Path, start_broker:
         index.unlink()
     else:
         flip(index, HEADER_BYTES + 60)
-    status, told = repair(left)
+    status, report = repair(left)
     assert status == 1
-    assert f"{index.name}: " in told
-    assert "a start or --rebuild reads" in told
-    assert " 0 messages" not in told
-    status, told = repair("--rebuild", left)
-    assert (status, told.count("no damage found")) == (0, 1), told
+    assert f"{index.name}: " in report
+    assert "a start or --rebuild reads" in report
+    assert " 0 messages" not in report
+    status, report = repair("--rebuild", left)
+    assert (status, report.count("no damage found")) == (0, 1), report
     assert depth(start_broker(data_path=left)) == 3
 
 
 def test_a_data_path_without_a_usable_checkpoint_is_set_aside_and_rebuilt(left: Path, start_broker: Start) -> None:
-    """The broker does not start over it; afterwards it does, with every message, and nothing was deleted."""
+    """The broker refuses to start on it; afterwards it starts with every message, and nothing was deleted."""
     checkpoints = sorted(left.glob("checkpoint*"))
     damaged = [path.read_bytes()[:-9] + b"x" for path in checkpoints]
     for path, data in zip(checkpoints, damaged, strict=True):
@@ -134,15 +134,15 @@ def test_a_data_path_without_a_usable_checkpoint_is_set_aside_and_rebuilt(left: 
     refused = start_broker(data_path=left, ready=False)
     refused.wait_for_log("failed to load metadata")
     assert repair(left)[0] == 1
-    status, told = repair("--set-aside", "--rebuild", left)
-    assert status == 0, told
+    status, report = repair("--set-aside", "--rebuild", left)
+    assert status == 0, report
     kept = [next((left / "set-aside").glob(f"*/{path.name}")).read_bytes() for path in checkpoints]
     assert kept == damaged
     assert depth(start_broker(data_path=left)) == 3
 
 
-def test_what_is_not_the_brokers_is_set_aside_from_the_topics(left: Path) -> None:
-    """A copied topic moves as it is; the operator's own files beside the topics stay."""
+def test_foreign_files_are_set_aside_from_the_topics(left: Path) -> None:
+    """A copied topic is moved unchanged; the operator's own files beside the topics stay."""
     (left / "README").write_text("mine")
     (left / "topics" / "u.7").mkdir()
     (left / "topics" / "u.7" / "notes.txt").write_text("mine")
@@ -152,34 +152,34 @@ def test_what_is_not_the_brokers_is_set_aside_from_the_topics(left: Path) -> Non
 
 
 def test_a_running_broker_is_left_alone(start_broker: Start) -> None:
-    """Its data path is locked: nothing is done, and the exit status is 2."""
+    """Its data path is locked: nothing is changed, and the exit status is 2."""
     broker = start_broker()
     for flags in ([], ["--set-aside", "--rebuild"]):
-        status, told = repair(*flags, broker.data_path)
+        status, report = repair(*flags, broker.data_path)
         assert status == 2
-        assert "possibly in use by another instance" in told
+        assert "possibly in use by another instance" in report
 
 
 def test_a_directory_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    """Exit status 2, and nothing is made."""
-    status, told = repair(tmp_path / "none")
-    assert (status, "no such file or directory" in told) == (2, True)
+    """Exit status 2, and nothing is created."""
+    status, report = repair(tmp_path / "none")
+    assert (status, "no such file or directory" in report) == (2, True)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("flags", [(), ("--rebuild",), ("--set-aside", "--rebuild")], ids=" ".join)
 def test_a_directory_that_no_broker_used_is_not_a_data_path(flags: tuple[str, ...], left: Path) -> None:
-    """One line, exit status 2, and nothing is written: empty, somebody else's, or a folder inside a data path."""
+    """One line, exit status 2, and nothing is written, be it empty, foreign, or a folder inside a data path."""
     empty, other = left / "empty", left / "other"
     empty.mkdir()
     other.mkdir()
     (other / "notes.txt").write_text("mine")
     for path in (empty, other, left / "topics"):
         before = sorted(path.rglob("*"))
-        status, told = repair(*flags, path)
+        status, report = repair(*flags, path)
         assert status == 2
-        assert told.startswith(f"nsq repair: {path} is not a data path")
-        assert told.count("\n") == 1
+        assert report.startswith(f"nsq repair: {path} is not a data path")
+        assert report.count("\n") == 1
         assert sorted(path.rglob("*")) == before
 
 
@@ -190,12 +190,12 @@ def test_a_data_path_of_nsqd_is_a_data_path(tmp_path: Path) -> None:
 
 
 def test_an_index_without_its_log_is_set_aside(left: Path, start_broker: Start) -> None:
-    """It is damage until --set-aside has moved it; a broker then starts with what is left."""
+    """It counts as damage until --set-aside has moved it; then a broker starts with the rest."""
     index = segment(left, ".idx")
     data = index.read_bytes()
     segment(left, ".log").unlink()
-    status, told = repair(left)
-    assert (status, f"{index.name}: its .log is missing" in told) == (1, True), told
+    status, report = repair(left)
+    assert (status, f"{index.name}: its .log is missing" in report) == (1, True), report
     assert repair("--set-aside", left)[0] == 0
     assert [path.read_bytes() for path in left.glob(f"set-aside/*/topics/t.0/{index.name}")] == [data]
     assert repair(left)[0] == 0
@@ -203,13 +203,13 @@ def test_an_index_without_its_log_is_set_aside(left: Path, start_broker: Start) 
 
 
 def test_a_file_that_cannot_be_read_is_not_called_damaged(left: Path) -> None:
-    """Exit status 2, for 1 means damage, and one line names the file."""
+    """Exit status 2, because 1 means damage, and one line names the file."""
     (left / "checkpoint").unlink()
     (left / "checkpoint").mkdir()
     for flags in ((), ("--rebuild",)):
-        status, told = repair(*flags, left)
+        status, report = repair(*flags, left)
         assert status == 2
-        assert told.startswith(f"nsq repair: cannot read or write {left / 'checkpoint'}: ")
+        assert report.startswith(f"nsq repair: cannot read or write {left / 'checkpoint'}: ")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_be_read_is_not_called_damaged(left: Path) -> None:
 def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
     number: int, advice: str, left: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit status 2; one line names the file, the reason and what to do."""
+    """Exit status 2; one line names the file, the reason and the remedy."""
     failed = segment(left, ".idx")
 
     def fail(directory: Path, id_head: bytes) -> None:
@@ -233,7 +233,7 @@ def test_a_failing_disk_or_a_missing_permission_is_named_with_a_remedy(
 
 
 def test_a_rebuild_that_passes_over_journal_damage_says_so(left: Path, start_broker: Start) -> None:
-    """The creation of the channel is lost: exit status 1 and what it means, although the data path is sound now."""
+    """The creation of the channel is lost: exit status 1 and the consequence, although the data path is sound now."""
     [journal] = (path for path in left.glob("journal.*") if any(path.read_bytes()))
     ends = [(end, record) for end, record in scan(journal.read_bytes()) if record is not None]
     flip(journal, next(end - 2 for end, record in ends if record[0] == records.CHANNEL_CREATED))
@@ -241,13 +241,13 @@ def test_a_rebuild_that_passes_over_journal_damage_says_so(left: Path, start_bro
         f"{journal.name}: damaged in 1 place: changes are lost; some messages may be delivered again, "
         "and a channel created there has to be created again"
     )
-    status, told = repair(left)
-    assert (status, lost in told) == (1, True), told
+    status, report = repair(left)
+    assert (status, lost in report) == (1, True), report
     copy = left.with_name("copy")
     shutil.copytree(left, copy)
-    status, told = repair("--rebuild", left)
-    now = told.partition("Now:")[2]
-    assert (status, lost in now, "no damage found" in now) == (1, True, False), told
+    status, report = repair("--rebuild", left)
+    now = report.partition("Now:")[2]
+    assert (status, lost in now, "no damage found" in now) == (1, True, False), report
     assert repair(left)[0] == 0
     started = start_broker(data_path=copy)
     started.wait_for_log(lost)

@@ -1,4 +1,4 @@
-"""What the process's resident memory counts: mapped segments too, which are not its own."""
+"""The resident memory of the process also includes mapped segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PUBLISHED_MB = 32
 
 
 def resident_bytes(broker: Any) -> int:
-    """As ``ps`` and ``top`` show it."""
+    """Resident memory in bytes, as ``ps`` and ``top`` show it."""
     status = Path(f"/proc/{broker.process.pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
@@ -21,7 +21,7 @@ def heap_bytes(broker: Any) -> int:
 
 
 def test_a_backlog_is_in_the_resident_memory_and_not_in_the_heap(broker: Any) -> None:
-    """What was published lately is in mapped pages of the page cache, which the kernel takes back as it needs them."""
+    """Recent messages are in mapped pages of the page cache, which the kernel takes back as it needs them."""
     resident, heap = resident_bytes(broker), heap_bytes(broker)
     for _ in range(PUBLISHED_MB):
         assert broker.request("POST", "/pub?topic=t", b"x" * MEGABYTE).status == 200

@@ -1,4 +1,4 @@
-"""A channel is taken back in time: what it had delivered since then is delivered again."""
+"""A channel is rewound to an earlier time, and redelivers the messages accepted since then."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def consumer_of(connect: Connect, broker: Any, *, ready_count: int = 100) -> Any
 
 
 def take(consumer: Any, count: int) -> list[bytes]:
-    """Receive and finish so many messages; return their bodies."""
+    """Receive and finish ``count`` messages; return their bodies."""
     taken = [consumer.message() for _ in range(count)]
     consumer.send(b"".join(b"FIN " + message_id + b"\n" for message_id, _, _ in taken))
     return [body for _, _, body in taken]
@@ -63,15 +63,15 @@ def take(consumer: Any, count: int) -> list[bytes]:
 
 @pytest.fixture
 def channel(start_broker: Start) -> Any:
-    """A broker that keeps what is finished for an hour, with a topic ``t`` and its channel ``c``."""
+    """A broker that keeps finished messages for an hour, with a topic ``t`` and its channel ``c``."""
     broker = start_broker("--retention=1h")
     for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=c"):
         assert broker.request("POST", path).status == 200
     return broker
 
 
-def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect) -> None:
-    """As for the first time, in the same order, and what was not delivered yet comes behind it."""
+def test_finished_messages_are_delivered_again(channel: Any, connect: Connect) -> None:
+    """They are delivered in the same order as first attempts, before messages that were not delivered yet."""
     before = time.time_ns()
     publish(channel, b"1", b"2", b"3")
     consumer = consumer_of(connect, channel)
@@ -90,8 +90,8 @@ def test_what_was_finished_is_delivered_again(channel: Any, connect: Connect) ->
     assert {attempts for _, attempts, _ in again} == {1}
 
 
-def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect) -> None:
-    """The time is given as it is written anywhere, with its zone; other channels go on where they were."""
+def test_only_messages_since_the_given_time_are_delivered_again(channel: Any, connect: Connect) -> None:
+    """The time may have any zone; other channels are not changed."""
     assert channel.request("POST", "/channel/create?topic=t&channel=other").status == 200
     publish(channel, b"before")
     since = datetime.now(UTC)
@@ -106,8 +106,8 @@ def test_only_what_came_since_is_delivered_again(channel: Any, connect: Connect)
     assert depths == {"c": 0, "other": 2}
 
 
-def test_what_is_in_flight_comes_again_and_its_old_answer_is_refused(channel: Any, connect: Connect) -> None:
-    """A consumer that has it gets it once more; a FIN from before the rewinding finds nothing to finish."""
+def test_messages_in_flight_come_again_and_their_old_answers_are_refused(channel: Any, connect: Connect) -> None:
+    """Its consumer receives it once more; a FIN from before the rewind is refused."""
     publish(channel, b"x")
     slow = consumer_of(connect, channel, ready_count=1)
     message_id, _, _ = slow.message()
@@ -121,7 +121,7 @@ def test_what_is_in_flight_comes_again_and_its_old_answer_is_refused(channel: An
 
 
 def test_deferred_messages_come_again_once_their_time_was(channel: Any, connect: Connect) -> None:
-    """One that was finished does so at once; one that is still to come waits for its time, once."""
+    """A finished one is delivered at once; one that is not due yet is delivered once, when it is due."""
     publish(channel, b"soon", query="&defer=50")
     publish(channel, b"late", query="&defer=3000000")
     consumer = consumer_of(connect, channel)
@@ -136,11 +136,11 @@ def test_deferred_messages_come_again_once_their_time_was(channel: Any, connect:
 def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
     channel: Any, start_broker: Start, connect: Connect
 ) -> None:
-    """It was delivered before older messages that still wait; rewinding redelivers it, also after a kill."""
+    """It was delivered before older messages of the backlog; a rewind redelivers it, also after a kill."""
     publish(channel, b"1", b"2")
     publish(channel, b"early", query="&defer=1")
     wait_until(lambda: channel_of(channel)["deferred_count"] == 0)
-    consumer = consumer_of(connect, channel, ready_count=1)  # what was requeued has the first turn
+    consumer = consumer_of(connect, channel, ready_count=1)  # requeued messages are delivered first
     assert take(consumer, 1) == [b"early"]
     consumer.send(b"RDY 0\n")
     wait_until(lambda: channel_of(channel)["clients"][0]["ready_count"] == 0)
@@ -154,7 +154,7 @@ def test_a_deferred_message_finished_ahead_of_the_backlog_comes_again(
 
 
 def test_a_rewound_channel_stays_so_after_a_kill(channel: Any, start_broker: Start, connect: Connect) -> None:
-    """The answer is given when it is kept."""
+    """The rewind is answered when it is recorded."""
     publish(channel, b"1", b"2")
     take(consumer_of(connect, channel), 2)
     wait_until(lambda: channel_of(channel)["in_flight_count"] == 0)
@@ -175,7 +175,7 @@ LARGE = [b"%03d" % number + bytes(100_000) for number in range(30)]
 def test_as_far_back_as_the_log_is_kept(
     flags: list[str], is_complete: bool, start_broker: Start, connect: Connect
 ) -> None:
-    """By age and size; without either some of the newest are still there. It is told that older ones are gone."""
+    """By age and size; without either, some of the newest. The answer says that older ones are gone."""
     broker = start_broker(*flags)
     assert broker.request("POST", "/topic/create?topic=t").status == 200
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
@@ -185,7 +185,7 @@ def test_as_far_back_as_the_log_is_kept(
         assert take(consumer, 1) == [body]
     wait_until(lambda: channel_of(broker)["in_flight_count"] == 0)
     if len(flags) == 2:
-        wait_until(lambda: segments_of(broker) == 1)  # it is looked at now and then; the newest stays
+        wait_until(lambda: segments_of(broker) == 1)  # retention is checked now and then; the newest messages stay
     assert rewind(broker, "1h")["complete"] is is_complete
     assert (take(consumer, 1) == LARGE[:1]) is is_complete
 
@@ -204,8 +204,8 @@ def test_as_far_back_as_the_log_is_kept(
         ("topic=none&channel=c&since=1h", 404, "TOPIC_NOT_FOUND"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_and_changes_nothing(query: str, status: int, message: str, channel: Any) -> None:
-    """No time, none that can be read, one without its zone, one to come; a channel that is not there."""
+def test_an_invalid_request_is_refused_and_changes_nothing(query: str, status: int, message: str, channel: Any) -> None:
+    """A time that is missing, invalid, without a zone or in the future; a channel that does not exist."""
     publish(channel, b"x")
     answer = channel.request("POST", f"/channel/rewind?{query}")
     assert (answer.status, json.loads(answer.text)) == (status, {"message": message})
@@ -214,7 +214,7 @@ def test_what_is_asked_wrongly_is_told_and_changes_nothing(query: str, status: i
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    """A broker whose clock is the test's, with an hour's retention; ``t`` has a channel ``c``."""
+    """A broker whose clock the test controls, with an hour's retention; ``t`` has a channel ``c``."""
     made = Node(tmp_path, retention=HOUR)
     monkeypatch.setattr(time, "time_ns", made.wall_ns)
     made.broker.topic("t").channel("c")
@@ -223,7 +223,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 def refusal(topic: Topic, body: bytes) -> PublishFailed | None:
-    """Publish; what came of it."""
+    """Publish; return the error, if any."""
     try:
         topic.publish([body])
     except PublishFailed as error:
@@ -232,7 +232,7 @@ def refusal(topic: Topic, body: bytes) -> PublishFailed | None:
 
 
 def fill(node: Node, messages: int) -> None:
-    """Publish and finish so many of 100 kB each."""
+    """Publish and finish ``count`` messages of 100 kB each."""
     topic = node.broker.topic("t")
     channel = topic.channel("c")
     for _ in range(messages):
@@ -245,8 +245,8 @@ def fill(node: Node, messages: int) -> None:
     channel.unsubscribe(client)
 
 
-def test_what_is_kept_goes_when_its_time_is_over(node: Node, tmp_path: Path) -> None:
-    """Nobody has to publish or consume for that; an empty segment remains, as without retention."""
+def test_retained_messages_are_removed_when_their_time_is_over(node: Node, tmp_path: Path) -> None:
+    """This requires neither a publish nor a consumer; an empty segment remains, as without retention."""
     fill(node, 30)
     topic = node.broker.topic("t")
     kept = sorted(tmp_path.rglob("*.log"))
@@ -259,17 +259,17 @@ def test_what_is_kept_goes_when_its_time_is_over(node: Node, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.rglob("*.log")] == [f"{topic.log.next_seq:020d}.log"]
 
 
-def test_on_a_full_disk_what_is_kept_to_be_read_again_goes_first(
+def test_a_full_disk_removes_retained_messages_first(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest of it, as much as it takes; a publish is refused only once there is nothing left to let go of."""
+    """The oldest messages are removed first, and no more than necessary; then publishes are refused."""
     fill(node, 30)
     topic = node.broker.topic("t")
     allocate = os.posix_fallocate
     room = 3_000_000 + sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
 
     def full(fd: int, offset: int, size: int) -> None:
-        """The disk that no test can fill: it has room for 3 MB beside what the segments take now."""
+        """A disk with room for 3 MB beside the present segments."""
         if size > 1_000_000 and sum(path.stat().st_size for path in tmp_path.rglob("*.log")) + size > room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         allocate(fd, offset, size)
@@ -288,10 +288,10 @@ def test_on_a_full_disk_what_is_kept_to_be_read_again_goes_first(
 
 
 @pytest.mark.parametrize("journal_bytes", [4096, 16 * 1024 * 1024])
-def test_what_was_in_flight_at_a_checkpoint_comes_once_after_a_rewind_and_a_kill(
+def test_messages_in_flight_at_a_checkpoint_come_once_after_a_rewind_and_a_kill(
     journal_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rewound messages come as for the first time, and none of them stays in flight or comes again after its FIN.
+    """They are delivered as first attempts, and none of them stays in flight or is redelivered after its FIN.
 
     With small journals a checkpoint falls due in the middle of the rewind, and of a consumer's leaving.
     """
@@ -326,8 +326,8 @@ def test_what_was_in_flight_at_a_checkpoint_comes_once_after_a_rewind_and_a_kill
     assert node.broker.topic("t").channel("c").depth == 0
 
 
-def test_what_is_finished_after_a_rewind_stays_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All was delivered, rewound, and delivered again in one go: a kill after the FINs brings nothing back."""
+def test_messages_finished_after_a_rewind_stay_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All messages were delivered, rewound, and delivered again at once: a kill after the FINs redelivers none."""
     node = Node(tmp_path, retention=HOUR)
     monkeypatch.setattr(time, "time_ns", node.wall_ns)
     topic = node.broker.topic("t")
@@ -348,7 +348,7 @@ def test_what_is_finished_after_a_rewind_stays_finished(tmp_path: Path, monkeypa
 
 
 def test_a_rewind_to_before_a_removed_message_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All was finished and removed: nothing is delivered again, and the answer says that messages are missing."""
+    """All were finished and removed: none is redelivered, and the answer says that messages are missing."""
     node = Node(tmp_path)
     monkeypatch.setattr(time, "time_ns", node.wall_ns)
     topic = node.broker.topic("t")

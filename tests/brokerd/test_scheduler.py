@@ -1,4 +1,4 @@
-"""Long work takes turns: nobody waits for all of somebody else's."""
+"""Long work is done in slices, so that no client waits for all of another client's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brokerd.scheduler import SLICE_SECONDS, TURN_SECONDS, Scheduler
 
 
 class Loop:
-    """An event loop whose turns and time pass when a test says so."""
+    """An event loop whose iterations and time the test controls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -32,7 +32,7 @@ def loop() -> Loop:
 
 
 def test_one_slice_is_run_in_a_turn(loop: Loop) -> None:
-    """Between two slices the event loop looks for what others sent."""
+    """Between two slices the event loop handles other input."""
     done: list[str] = []
     for name in ("a", "b"):
         loop.scheduler.later(lambda deadline, name=name: done.append(name))  # type: ignore[misc]
@@ -42,8 +42,8 @@ def test_one_slice_is_run_in_a_turn(loop: Loop) -> None:
     assert done == ["a", "b"]
 
 
-def test_who_has_more_to_do_waits_behind_the_others(loop: Loop) -> None:
-    """Jobs take turns, whatever they have to do."""
+def test_unfinished_jobs_take_turns(loop: Loop) -> None:
+    """Jobs alternate, however much each has to do."""
     done: list[str] = []
 
     def add(name: str, times: int) -> None:
@@ -63,7 +63,7 @@ def test_who_has_more_to_do_waits_behind_the_others(loop: Loop) -> None:
 
 
 def test_a_job_that_fails_does_not_keep_the_others_from_theirs(loop: Loop) -> None:
-    """It is logged."""
+    """The failure is logged."""
     done: list[bool] = []
 
     def fails(deadline: float) -> None:
@@ -99,10 +99,8 @@ COMMANDS = b"".join(b"PUB %b\n\0\0\0\1x" % name for name in (b"a#ephemeral", b"b
 
 
 @pytest.mark.parametrize("codec", ["plain", "deflate"])
-def test_a_bystander_does_not_wait_for_those_who_send_thousands_of_commands_at_once(
-    broker, connect, packed_socket, codec
-):
-    """Eight clients send 96,000 commands in some dozen reads; a ninth is answered in between, again and again."""
+def test_a_client_does_not_wait_for_thousands_of_commands_of_others(broker, connect, packed_socket, codec):
+    """Eight clients send 96,000 commands in some dozen reads; a ninth is answered repeatedly in between."""
     heavy = [connect(broker) if codec == "plain" else deflated(connect, packed_socket, broker) for _ in range(8)]
     bystander = connect(broker)
     senders = [threading.Thread(target=client.socket.sendall, args=[COMMANDS], daemon=True) for client in heavy]
@@ -124,7 +122,7 @@ def read_answers(client) -> None:
 
 
 def test_a_deflated_flood_of_nops_is_passed_over(broker, connect, packed_socket):
-    """Twenty megabytes of NOP in twenty kilobytes, with a command behind them that is answered."""
+    """Twenty megabytes of NOP, deflated to twenty kilobytes, and then a command that is answered."""
     client = deflated(connect, packed_socket, broker)
     packer = client.socket.packer
     packed = (

@@ -1,4 +1,4 @@
-"""Signals that end the broker without putting anything in order."""
+"""Signals that end the broker without a cleanup."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bench.wire import mpub
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, -signal.SIGHUP), (signal.SIGQUIT, 2)])
-def test_an_end_without_cleanup_keeps_what_was_acknowledged(
+def test_an_end_without_cleanup_keeps_acknowledged_messages(
     number: signal.Signals, status: int, start_broker: Callable[..., Any], connect: Callable[..., Any]
 ) -> None:
-    """SIGHUP and SIGQUIT end it as they end nsqd; what nsqd would then have lost is delivered after the start."""
-    of_ours = signal.signal(number, signal.SIG_DFL)  # under nohup it is ignored, and a child inherits that
+    """SIGHUP and SIGQUIT end it, as they end nsqd; messages that nsqd would lose are delivered after the start."""
+    of_ours = signal.signal(number, signal.SIG_DFL)  # nohup ignores it, and a child process inherits that
     try:
         broker = start_broker()
     finally:
@@ -32,7 +32,7 @@ def test_an_end_without_cleanup_keeps_what_was_acknowledged(
 
 
 def test_sigquit_shows_where_every_thread_is(broker: Any) -> None:
-    """On standard error, for whoever wonders why it hangs."""
+    """On standard error, to diagnose a broker that hangs."""
     broker.process.send_signal(signal.SIGQUIT)
     assert broker.wait_for_exit() == 2
     assert any("most recent call first" in line for line in broker.log)

@@ -1,4 +1,4 @@
-"""A broker starts quickly: rarely used modules are imported on demand, and the start does no work twice."""
+"""A broker starts quickly: rarely used modules are imported on demand, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RARELY_USED = {
 
 
 def test_a_broker_imports_nothing_that_it_may_never_use() -> None:
-    """Each of these costs a start some thousandths of a second."""
+    """Each of these modules costs a start some milliseconds."""
     program = f"import sys, brokerd.process; print(*({RARELY_USED!r} & sys.modules.keys()))"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
 
 
 def test_the_collector_of_garbage_runs_only_after_the_start() -> None:
-    """A start makes no garbage, and each collection would walk over all that was imported."""
+    """A start makes no garbage, and each collection would visit all imported objects."""
     program = (
         "import gc, sys, brokerd.__main__, brokerd.process\n"
         "before = sum(each['collections'] for each in gc.get_stats())\n"
@@ -42,7 +42,7 @@ def test_the_collector_of_garbage_runs_only_after_the_start() -> None:
 
 
 def test_the_collector_of_garbage_runs_in_a_broker(broker: Any) -> None:
-    """The start ends with it switched on: /stats counts its runs."""
+    """The start enables it at the end: /stats counts its runs."""
 
     def runs() -> Any:
         return broker.stats(format="json")["memory"]["gc_total_runs"]

@@ -1,4 +1,4 @@
-"""The text form of /stats, held against nsqd's own layout."""
+"""The text form of /stats, compared with nsqd's layout."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from brokerd.stats_text import stats_text
 STARTED = 1_795_184_228
 
 
-def client(**told: object) -> ClientStats:
-    """A connection's row: quiet except for what is told."""
+def client(**figures: object) -> ClientStats:
+    """A connection's row: idle except for ``figures``."""
     quiet: dict[str, object] = {
         "client_id": "hostx",
         "hostname": "hostx",
@@ -26,7 +26,7 @@ def client(**told: object) -> ClientStats:
         "sample_rate": 0,
         "user_agent": "",
     }
-    return {**quiet, **told}  # type: ignore[typeddict-item]
+    return {**quiet, **figures}  # type: ignore[typeddict-item]
 
 
 def render(stats: Stats) -> str:
@@ -34,7 +34,8 @@ def render(stats: Stats) -> str:
 
 
 def test_a_broker_in_use_reads_as_nsqd_prints_it():
-    """Columns, prefixes of paused things and blank lines stand where scripts that read nsqd's text expect them."""
+    """Columns, prefixes of paused topics and channels, and blank lines are as scripts that read nsqd's text expect
+    them."""
     percentiles = [{"quantile": q, "value": 748_512_795.0} for q in (0.99, 0.95, 0.5)]
     consumer = client(
         user_agent="ua/1.0", ready_count=5, in_flight_count=1, finish_count=1, requeue_count=1, message_count=3
@@ -122,7 +123,7 @@ def test_a_broker_in_use_reads_as_nsqd_prints_it():
 
 
 def test_an_idle_broker_says_none_instead_of_empty_lists():
-    """Nothing to list is said in words, and the head tells product, start and uptime."""
+    """Empty lists are named as such, and the head has product, start and uptime."""
     text = render(
         {"version": "1.3.0", "health": "NOK - no space", "start_time": STARTED, "topics": [], "producers": None}
     )
@@ -160,7 +161,7 @@ def test_memory_is_listed_in_nsqds_words():
 
 
 def test_a_client_on_a_unix_socket_is_named_without_a_port():
-    """Its remote address is @, which leaves the port empty."""
+    """Its remote address is @, so the port is empty."""
     stats: Stats = {
         "version": "1.3.0",
         "health": "OK",

@@ -1,4 +1,4 @@
-"""What a statsd daemon is pushed."""
+"""The datagrams that are pushed to a statsd daemon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY = [
 
 
 class Daemon:
-    """A UDP port that keeps what it is sent."""
+    """A UDP port that keeps the datagrams it receives."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -36,7 +36,7 @@ class Daemon:
         return self.socket.recv(65536)
 
     def push(self, last: str) -> list[bytes]:
-        """The datagrams up to the one whose last line is of this name."""
+        """Return the datagrams up to the one whose last line has this name."""
         datagrams = [self.datagram()]
         while not datagrams[-1].splitlines()[-1].decode().partition(":")[0].endswith(last):
             datagrams.append(self.datagram())
@@ -79,7 +79,7 @@ def publish(broker, topic, *bodies):
 
 
 def test_names_types_and_order_are_nsqds(pushing, daemon, connect):
-    """Topics and channels by name, then memory; counters as increases, gauges as they are."""
+    """Topics and channels are sorted by name, memory follows; counters are increases, gauges are values."""
     broker = pushing("--e2e-processing-latency-percentile=0.999,0.5")
     broker.request("POST", "/topic/create?topic=a")
     broker.request("POST", "/channel/create?topic=a&channel=c")
@@ -125,8 +125,8 @@ def test_names_types_and_order_are_nsqds(pushing, daemon, connect):
     assert first["mem.heap_in_use_bytes|g"] > 1_000_000
 
 
-def test_counters_are_what_came_since_the_last_push(pushing, daemon):
-    """Over all pushes they add up to the total, and a push without news says 0."""
+def test_counters_are_the_increase_since_the_last_push(pushing, daemon):
+    """The pushes add up to the total, and one without news sends 0."""
     broker = pushing("--statsd-mem-stats=false")
     publish(broker, "t", b"12345", b"678")
     pushed = lines_of(daemon.push("topic.t.backend_depth"))
@@ -141,7 +141,7 @@ def test_counters_are_what_came_since_the_last_push(pushing, daemon):
 
 
 def test_a_topic_that_was_made_again_counts_backwards_once(pushing, daemon):
-    """As in nsqd: whoever adds the pushes up ends at what the topic has now."""
+    """As in nsqd, the sum of the pushes equals the new topic's figure."""
     broker = pushing("--statsd-mem-stats=false")
     publish(broker, "t", b"1", b"2", b"3")
     total = 0
@@ -153,7 +153,7 @@ def test_a_topic_that_was_made_again_counts_backwards_once(pushing, daemon):
 
 
 def test_ephemeral_ones_can_be_left_out(pushing, daemon):
-    """Names keep their #ephemeral where they are not."""
+    """By default names keep their #ephemeral."""
 
     def make(broker):
         for topic in ("z", "e#ephemeral"):
@@ -161,7 +161,7 @@ def test_ephemeral_ones_can_be_left_out(pushing, daemon):
             for channel in ("c", "d#ephemeral"):
                 query = f"topic={topic}&channel={channel}".replace("#", "%23")
                 assert broker.request("POST", f"/channel/create?{query}").status == 200
-        daemon.push("topic.z.channel.c.clients")  # one that may have begun before all were made
+        daemon.push("topic.z.channel.c.clients")  # the push may have begun before all were created
 
     make(pushing("--statsd-mem-stats=false", "--statsd-exclude-ephemeral"))
     names = lines_of(daemon.push("topic.z.channel.c.clients"))
@@ -170,7 +170,7 @@ def test_ephemeral_ones_can_be_left_out(pushing, daemon):
 
 
 def test_ephemeral_ones_are_pushed_as_they_are_called(pushing, daemon):
-    """By default nothing is left out, and the # stays."""
+    """By default nothing is left out, and the # is kept."""
     broker = pushing("--statsd-mem-stats=false")
     broker.request("POST", "/topic/create?topic=e%23ephemeral")
     broker.request("POST", "/channel/create?topic=e%23ephemeral&channel=d%23ephemeral")
@@ -179,8 +179,9 @@ def test_ephemeral_ones_are_pushed_as_they_are_called(pushing, daemon):
     assert "topic.e#ephemeral.channel.d#ephemeral.clients|g" in names
 
 
-def test_datagrams_hold_whole_lines_and_are_spread_over_the_interval(pushing, daemon):
-    """None is longer than the packet size unless one line is; the first comes at once, the others evenly."""
+def test_datagrams_consist_of_whole_lines_and_are_spread_over_the_interval(pushing, daemon):
+    """None is longer than the packet size unless one line is; the first is sent at once, the others at even
+    intervals."""
     broker = pushing("--statsd-udp-packet-size=100", "--statsd-interval=2s")
     long_name = "n" * 64
     broker.request("POST", f"/topic/create?topic={long_name}")
@@ -199,7 +200,7 @@ def test_datagrams_hold_whole_lines_and_are_spread_over_the_interval(pushing, da
 
 
 def test_the_prefix_names_the_host_by_default(pushing, daemon):
-    """%s is the broadcast address and port with underscores, as /config tells too."""
+    """%s is the broadcast address and port with underscores, which /config shows too."""
     broker = pushing("--statsd-prefix=nsq.%s", "--broadcast-address=10.0.0.1")
     prefix = f"nsq.10_0_0_1_{broker.http[1]}."
     assert daemon.datagram().decode().startswith(f"{prefix}mem.heap_objects:")
@@ -207,7 +208,7 @@ def test_the_prefix_names_the_host_by_default(pushing, daemon):
 
 
 def test_the_end_does_not_wait_for_a_push(pushing, daemon):
-    """SIGTERM sends what is left of a push at once."""
+    """SIGTERM sends the rest of a push at once."""
     broker = pushing("--statsd-interval=30s", "--statsd-udp-packet-size=1")
     slow = pushing("--statsd-interval=12s", "--statsd-udp-packet-size=1")
     assert daemon.datagram().startswith(b"p.mem.heap_objects:")
@@ -220,7 +221,7 @@ def test_the_end_does_not_wait_for_a_push(pushing, daemon):
 
 
 def test_a_daemon_that_is_gone_disturbs_nobody(start_broker, daemon):
-    """UDP to a closed port: the broker goes on, and so do its pushes."""
+    """A UDP port is closed: the broker goes on, and so do its pushes."""
     daemon.socket.close()
     broker = start_broker(f"--statsd-address={daemon.address}", "--statsd-interval=1100ms")
     wait_until(lambda: sum("STATSD: pushing stats to " in line for line in broker.log) >= 3)

@@ -1,4 +1,4 @@
-"""Kills and deletions at awkward moments: the broker starts again, and nothing that it acknowledged is missing."""
+"""Kills and deletions in the middle of an operation: the broker starts again with every acknowledged message."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ def channel_of(broker: Any, topic: str = "t") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("target", ["channel", "topic"])
-def test_what_was_due_in_something_deleted_does_not_keep_the_broker_from_starting(
-    target: str, start_broker: Start
-) -> None:
-    """Its deferred message falls due after the deletion; then comes a kill."""
+def test_a_due_message_of_a_deleted_topic_does_not_prevent_a_start(target: str, start_broker: Start) -> None:
+    """Its deferred message becomes due after the deletion, before a kill."""
     broker = start_broker()
     published(broker)
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
@@ -43,7 +41,8 @@ def test_what_was_due_in_something_deleted_does_not_keep_the_broker_from_startin
 
 
 def test_an_empty_newest_segment_takes_a_batch_that_does_not_fit_it(start_broker: Start, tmp_path: Path) -> None:
-    """As a kill between making a segment and its first batch leaves it; what is acknowledged then survives a kill."""
+    """A kill between the creation of a segment and its first batch leaves it so; acknowledged messages then survive a
+    kill."""
     broker = start_broker(data_path=tmp_path)
     assert broker.request("POST", "/topic/create?topic=t").status == 200
     broker.kill()
@@ -57,7 +56,7 @@ def test_an_empty_newest_segment_takes_a_batch_that_does_not_fit_it(start_broker
 
 
 def test_messages_of_before_a_change_of_node_id_can_be_finished(start_broker: Start, connect: Connect) -> None:
-    """A container that comes back under another name has another default id; its messages keep theirs."""
+    """A container that returns with another host name has another default id; the ids of older messages stay valid."""
     broker = start_broker("--node-id=1")
     published(broker)
     broker.kill()
@@ -73,7 +72,7 @@ def test_messages_of_before_a_change_of_node_id_can_be_finished(start_broker: St
 
 
 def test_deferred_messages_of_a_paused_topic_survive_its_end(start_broker: Start, connect: Connect) -> None:
-    """Deferred while paused, unpaused, killed: still there, once, and so are those that were emptied not."""
+    """Deferred while paused, unpaused, killed: each is delivered once, except for emptied ones."""
     broker = start_broker()
     published(broker)
     assert broker.request("POST", "/channel/create?topic=t&channel=c").status == 200
@@ -96,7 +95,7 @@ def test_deferred_messages_of_a_paused_topic_survive_its_end(start_broker: Start
 
 
 def test_a_topic_of_deferred_messages_only_gives_its_segments_back(start_broker: Start, connect: Connect) -> None:
-    """What was delivered and finished does not stay on the disk for want of an ordinary message."""
+    """Segments of delivered and finished messages are removed although the topic has no ordinary message."""
     broker = start_broker()
     consumer = connect(broker)
     consumer.ok(b"SUB t c\n")
@@ -112,7 +111,7 @@ def test_a_topic_of_deferred_messages_only_gives_its_segments_back(start_broker:
 
 
 def open_files(process_id: int, directory: Path) -> list[str]:
-    """What a process has open or mapped below ``directory``."""
+    """Files below ``directory`` that a process has open or mapped."""
     descriptors = []
     for link in Path(f"/proc/{process_id}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
@@ -121,8 +120,8 @@ def open_files(process_id: int, directory: Path) -> list[str]:
     return [str(path) for path in [*descriptors, *maps] if str(path).startswith(str(directory))]
 
 
-def test_quiet_topics_hold_neither_descriptors_nor_maps(start_broker: Start, connect: Connect) -> None:
-    """Not after a restart, backlog and all, and not while their ages are asked for; what they hold is served."""
+def test_idle_topics_have_no_open_files_and_maps(start_broker: Start, connect: Connect) -> None:
+    """Neither after a restart with a backlog nor while their ages are requested; their messages are delivered."""
     broker = start_broker()
     for number in range(60):
         published(broker, topic=f"t{number}", body=b"%d" % number)

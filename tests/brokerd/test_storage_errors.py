@@ -1,4 +1,4 @@
-"""The disk refuses what a command needs: the client is told so in the protocol's words, and nothing half-made stays."""
+"""The disk refuses a write that a command needs: the client gets the protocol's error, and nothing incomplete stays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COMMANDS = [
 
 
 class Disk:
-    """Makes the system calls of the broker that is started next fail."""
+    """Makes system calls of the next started broker fail."""
 
     def __init__(self, faults: Path) -> None:
         self._faults = faults
@@ -82,12 +82,13 @@ def topics(broker: Any) -> list[str]:
 def test_a_command_for_a_new_topic_on_a_full_disk_is_answered(
     command: bytes, answer: bytes, disk: Disk, start_broker: Start, connect: Connect
 ) -> None:
-    """With the error frame that a client knows, and closed after it; with room again, the command succeeds."""
+    """With the protocol's error frame, after which the connection is closed; once there is room, the command
+    succeeds."""
     broker = start_broker()
     disk.fail("mkdir")
     client = connect(broker)
-    kind, told = client.command(command)
-    assert (kind, told[: len(answer)]) == (1, answer)
+    kind, text = client.command(command)
+    assert (kind, text[: len(answer)]) == (1, answer)
     assert client.is_closed()
     assert topics(broker) == []
     assert broker.request("GET", "/ping").status == 500
@@ -109,7 +110,7 @@ def test_a_command_for_a_new_topic_on_a_full_disk_is_answered(
 def test_a_request_for_a_new_topic_on_a_full_disk_is_answered_503(
     target: str, body: bytes, message: str, disk: Disk, start_broker: Start
 ) -> None:
-    """As JSON; with room again, the request succeeds and so does one for the health."""
+    """The answer is JSON; once there is room, the request and the health check succeed."""
     broker = start_broker()
     disk.fail("mkdir")
     answer = broker.request("POST", target, body)
@@ -123,7 +124,7 @@ def test_a_request_for_a_new_topic_on_a_full_disk_is_answered_503(
 
 
 def test_a_topic_that_cannot_be_deleted_stays_as_it_is(disk: Disk, start_broker: Start, connect: Connect) -> None:
-    """Its consumer keeps its connection, and what is published goes on to it."""
+    """Its consumer keeps its connection and receives later publishes."""
     broker = start_broker()
     consumer = connect(broker)
     consumer.ok(b"SUB t c\n")
@@ -141,11 +142,11 @@ def test_a_topic_that_cannot_be_deleted_stays_as_it_is(disk: Disk, start_broker:
 def test_a_topic_whose_folder_cannot_be_filled_is_published_to_once_there_is_room(
     disk: Disk, start_broker: Start, connect: Connect
 ) -> None:
-    """The folder is made and its first segment is not: the topic is there, and what was refused is not in it."""
+    """The folder is created, its first segment is not: the topic exists, without the refused message."""
     broker = start_broker()
     disk.fail("posix_fallocate")
-    kind, told = connect(broker).command(b"PUB t\n" + sized(b"refused"))
-    assert (kind, told[:12]) == (1, b"E_PUB_FAILED")
+    kind, text = connect(broker).command(b"PUB t\n" + sized(b"refused"))
+    assert (kind, text[:12]) == (1, b"E_PUB_FAILED")
     disk.work()
     connect(broker).ok(b"PUB t\n" + sized(b"taken"))
     broker.kill()
@@ -157,11 +158,11 @@ def test_a_topic_whose_folder_cannot_be_filled_is_published_to_once_there_is_roo
 def test_the_health_recovers_although_nobody_publishes(
     call: str, disk: Disk, start_broker: Start, connect: Connect
 ) -> None:
-    """A load balancer that follows /ping sends no publish; the broker tries by itself what the disk refused."""
+    """A load balancer that checks /ping sends no publish; the broker itself retries the refused write."""
     broker = start_broker()
     disk.fail(call)
-    kind, told = connect(broker).command(b"PUB t\n" + sized(b"refused"))
-    assert (kind, told[:12]) == (1, b"E_PUB_FAILED")
+    kind, text = connect(broker).command(b"PUB t\n" + sized(b"refused"))
+    assert (kind, text[:12]) == (1, b"E_PUB_FAILED")
     tried = disk.failures(call)
     wait_until(lambda: disk.failures(call) >= tried + 2)
     assert broker.request("GET", "/ping").status == 500

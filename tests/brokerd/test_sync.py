@@ -1,4 +1,4 @@
-"""``--sync-every=1``: an acknowledgement means that the message is on the disk, not just safe from a kill."""
+"""``--sync-every=1``: an acknowledged message is on the disk, and survives a power loss, not just a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.harness.waiting import DEADLINE_S
 
 
 class Disk:
-    """Stands in for the disk: a sync takes until ``release``, and fails with ``error``; ``synced`` lists each."""
+    """Stands in for the disk: a sync takes until ``release``, or fails with ``error``; ``synced`` lists each."""
 
     def __init__(self) -> None:
         self.release = threading.Event()
@@ -98,7 +98,7 @@ class Peer:
 
 
 async def hears_nothing(*peers: Peer) -> bool:
-    """True if none of the peers is sent anything while the loop has nothing else to do."""
+    """True if no peer is sent anything while the event loop has nothing else to do."""
     reads = [asyncio.ensure_future(peer.reader.read(1)) for peer in peers]
     done, _ = await asyncio.wait(reads, timeout=0.2)
     for read in reads:
@@ -108,7 +108,7 @@ async def hears_nothing(*peers: Peer) -> bool:
 
 
 async def test_ok_comes_once_the_message_is_on_the_disk(address: tuple[str, int], disk: Disk) -> None:
-    """Not before; and those that came in meanwhile, of whatever topic, share one more sync."""
+    """Not earlier; publishes that arrived meanwhile, to whatever topic, share the next sync."""
     first, second, third = [await Peer.connect(address) for _ in range(3)]
     first.pub("a")
     await asyncio.to_thread(disk.begun.wait, 10)
@@ -121,7 +121,7 @@ async def test_ok_comes_once_the_message_is_on_the_disk(address: tuple[str, int]
 
 
 async def test_answers_keep_their_order(address: tuple[str, int], disk: Disk) -> None:
-    """What a client is told after a publish comes after its OK, and an error still ends the connection."""
+    """A later response to the same client follows the OK of its publish, and an error still closes the connection."""
     peer = await Peer.connect(address)
     peer.pub("a")
     peer.writer.write(b"SUB a c\nNONSENSE\n")
@@ -132,7 +132,7 @@ async def test_answers_keep_their_order(address: tuple[str, int], disk: Disk) ->
 
 
 async def test_a_failed_sync_acknowledges_nothing_and_is_final(address: tuple[str, int], disk: Disk) -> None:
-    """The publisher hears of it, and so does the next one, without a second try: what the disk holds is unknown."""
+    """This publish and the next one get an error, without a second sync: the contents of the disk are unknown."""
     peer = await Peer.connect(address)
     disk.error = OSError(5, "Input/output error")
     disk.release.set()
@@ -173,7 +173,7 @@ class Recording:
 async def test_files_that_were_moved_away_are_synced_once_they_are_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The acknowledgement fails, and the next sync includes the files and directories that this one did not find."""
+    """The publish fails, and the next sync includes the files and directories that this one did not find."""
     segments = [Segment.create(tmp_path, first_seq, 4096) for first_seq in (0, 10)]
     is_moved = True
 
@@ -200,7 +200,7 @@ async def test_files_that_were_moved_away_are_synced_once_they_are_back(
 async def test_messages_that_arrive_during_a_sync_are_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins when the first one ends if they are enough for one, although nothing more is published."""
+    """The next sync begins when the first ends if there are enough of them, although nothing more is published."""
     segment = Segment.create(tmp_path, 0, 4096)
     disk = Recording(monkeypatch)
     disk.release.clear()
@@ -218,7 +218,7 @@ async def test_messages_that_arrive_during_a_sync_are_in_the_next(
 async def test_fewer_messages_are_synced_within_the_timeout(
     during_a_sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also those that arrived while a sync was running that took longer than that."""
+    """So are those that arrived during a sync that took longer than the timeout."""
     segment = Segment.create(tmp_path, 0, 4096)
     disk = Recording(monkeypatch)
     syncer = disk.syncer(100, timedelta(milliseconds=20))
@@ -247,7 +247,7 @@ async def test_the_journal_is_synced_within_the_timeout_without_a_publish(monkey
 
 
 async def test_the_directory_of_a_segment_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And again for another segment of the same name."""
+    """It is synced again for another segment of the same name."""
     disk = Recording(monkeypatch)
     syncer = disk.syncer(1)
     for _ in range(2):
@@ -262,7 +262,7 @@ async def test_the_directory_of_a_segment_is_synced_once(tmp_path: Path, monkeyp
 
 
 async def test_the_directory_of_a_new_journal_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of a journal is in it."""
+    """The directory contains the journal's name."""
     journals = [tmp_path / "journal.1"]
     disk = Recording(monkeypatch)
     syncer = disk.syncer(1, journal=lambda: list(journals))
@@ -318,7 +318,7 @@ def test_each_file_is_synced_with_its_side_file_and_each_directory(
 def test_the_files_of_very_many_topics_are_synced_in_one_call_where_there_is_one(
     has_syncfs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGTERM waits for it: one by one, the files of 5,000 topics took a disk ten seconds."""
+    """SIGTERM waits for it: a disk took ten seconds to sync the files of 5,000 topics one by one."""
     segments = [tmp_path / f"t.{number}" / "0.log" for number in range(200)]
     for path in segments[1:]:  # the first was consumed meanwhile
         path.parent.mkdir()
@@ -337,7 +337,7 @@ def test_the_files_of_very_many_topics_are_synced_in_one_call_where_there_is_one
 
 
 def test_a_sync_of_a_file_system_that_fails_is_an_error(tmp_path: Path) -> None:
-    """The system's own call is used where it is there; what it says of a bad descriptor is raised."""
+    """The system's own call is used where it exists; its error for a bad descriptor is raised."""
     assert file_systems.sync_file_systems([tmp_path / "gone", tmp_path]) == (file_systems._syncfs() is not None)
     if (syncfs := file_systems._syncfs()) is not None:
         with pytest.raises(OSError, match="Bad file descriptor"):

@@ -1,4 +1,4 @@
-"""Ephemeral topics and channels: they live as long as somebody uses them, and leave nothing on disk."""
+"""Ephemeral topics and channels: they exist while they are used, and leave nothing on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pub(topic: str, body: bytes) -> bytes:
 
 
 def tree(broker: Any) -> dict[str, list[str]]:
-    """Topic name to channel names, as the broker tells."""
+    """The broker's topic names with their channel names."""
     topics = broker.stats()["topics"]
     return {each["topic_name"]: [channel["channel_name"] for channel in each["channels"]] for each in topics}
 
@@ -32,7 +32,7 @@ def post(broker: Any, path: str) -> int:
 
 
 def test_an_ephemeral_channel_goes_with_its_last_consumer(broker: Any, connect: Connect) -> None:
-    """Not with the first of two; a new one of that name starts empty."""
+    """Not with the first of two; a new channel of that name is empty."""
     first, second = connect(broker), connect(broker)
     first.ok(b"SUB t c#ephemeral\n")
     second.ok(b"SUB t c#ephemeral\n")
@@ -49,7 +49,7 @@ def test_an_ephemeral_channel_goes_with_its_last_consumer(broker: Any, connect: 
 
 
 def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Connect) -> None:
-    """Its ephemeral channel's consumer leaves, so the channel goes, so the topic goes."""
+    """The consumer of its ephemeral channel disconnects, so the channel is removed, and then the topic."""
     peer = connect(broker)
     peer.ok(b"SUB t#ephemeral c#ephemeral\n")
     peer.send(b"RDY 1\n")
@@ -61,7 +61,7 @@ def test_an_ephemeral_topic_goes_with_its_last_channel(broker: Any, connect: Con
 
 
 def test_an_ephemeral_topic_without_channels_stays(broker: Any, connect: Connect) -> None:
-    """It keeps what was published for its first channel."""
+    """It keeps messages for its first channel."""
     publisher = connect(broker)
     publisher.ok(pub("t#ephemeral", b"x"))
     assert tree(broker) == {"t#ephemeral": []}
@@ -83,7 +83,7 @@ def test_an_ephemeral_topic_stays_while_it_has_a_lasting_channel(broker: Any, co
 
 
 def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(broker: Any, connect: Connect) -> None:
-    """It lives until one came and left."""
+    """It exists until a first consumer came and left."""
     assert post(broker, "/topic/create?topic=t") == 200
     assert post(broker, "/channel/create?topic=t&channel=c%23ephemeral") == 200
     connect(broker).ok(pub("t", b"x"))
@@ -97,7 +97,7 @@ def test_an_ephemeral_channel_made_by_http_waits_for_a_first_consumer(broker: An
 
 
 def test_nothing_ephemeral_is_on_disk_or_survives(start_broker: Callable[..., Any], connect: Connect) -> None:
-    """After a restart only the lasting topic and channel are there."""
+    """After a restart only the durable topic and channel exist."""
     broker = start_broker()
     peer = connect(broker)
     peer.ok(b"SUB lasting c#ephemeral\n")
@@ -123,10 +123,10 @@ def message_id(broker: Any, connect: Connect, topic: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["kill", "terminate"])
-def test_no_id_of_an_ephemeral_topic_is_given_again_after_a_restart(
+def test_ids_of_an_ephemeral_topic_are_not_reused_after_a_restart(
     how: str, start_broker: Callable[..., Any], connect: Connect
 ) -> None:
-    """Neither to a durable topic nor to another ephemeral one, whichever is created first."""
+    """Neither a durable topic nor another ephemeral one reuses them, whichever is created first."""
     topics = [["a#ephemeral", "b#ephemeral"], ["durable"], ["a#ephemeral", "later"], ["last", "b#ephemeral"]]
     broker = start_broker()
     given = []
@@ -138,10 +138,10 @@ def test_no_id_of_an_ephemeral_topic_is_given_again_after_a_restart(
     assert not any("damaged" in line for line in broker.log)
 
 
-def test_an_ephemeral_channel_keeps_the_newest_of_what_nobody_takes(
+def test_an_ephemeral_channel_without_consumers_keeps_the_newest_messages(
     start_broker: Callable[..., Any], connect: Connect
 ) -> None:
-    """No more than ``--mem-queue-size``, while a lasting channel of the same topic keeps all."""
+    """It keeps at most ``--mem-queue-size`` messages, while a durable channel of the same topic keeps all."""
     broker = start_broker("--mem-queue-size=10")
     consumer = connect(broker)
     consumer.ok(b"SUB t c#ephemeral\n")
@@ -155,7 +155,7 @@ def test_an_ephemeral_channel_keeps_the_newest_of_what_nobody_takes(
 
 
 def test_an_ephemeral_topic_without_channels_is_bounded(start_broker: Callable[..., Any], connect: Connect) -> None:
-    """What nobody reads is taken, counted and dropped beyond ``--mem-queue-size``; the first channel gets the rest."""
+    """Messages beyond ``--mem-queue-size`` are accepted, counted and dropped; the first channel gets the rest."""
     broker = start_broker("--mem-queue-size=10")
     for number in range(30):
         assert broker.request("POST", "/pub?topic=t%23ephemeral", b"%d" % number).status == 200
@@ -172,8 +172,8 @@ def allocated_bytes(broker: Any) -> int:
     return int(float(line))
 
 
-def test_one_message_in_flight_for_long_does_not_hold_an_ephemeral_topics_memory(broker: Any, connect: Connect) -> None:
-    """A consumer sits on the first message, another is deferred, 55 MB pass by; both are still what they were."""
+def test_one_message_in_flight_for_long_keeps_no_memory_of_an_ephemeral_topic(broker: Any, connect: Connect) -> None:
+    """The first message is in flight and another is deferred while 55 MB are finished; both keep their contents."""
     keeper, worker = connect(broker), connect(broker)
     for peer in (keeper, worker):
         peer.ok(b"SUB t#ephemeral c\n")
@@ -197,7 +197,7 @@ def test_one_message_in_flight_for_long_does_not_hold_an_ephemeral_topics_memory
     channel = broker.stats(include_histograms="true")["topics"][0]["channels"][0]
     assert (channel["in_flight_count"], channel["deferred_count"]) == (1, 1)
     assert channel["oldest_unfinished_age_ns"] > 0
-    # What two connections send is worked through in no order: CLS is answered once the worker is out of the way.
+    # Commands of two connections have no order: CLS is answered once the worker has disconnected.
     worker.send(b"CLS\n")
     assert worker.frame() == (0, b"CLOSE_WAIT")
     keeper.send(b"REQ " + message_id + b" 0\n")
@@ -210,7 +210,7 @@ def test_one_message_in_flight_for_long_does_not_hold_an_ephemeral_topics_memory
 def test_an_ephemeral_topic_keeps_no_more_of_publishes_sent_together(
     start_broker: Callable[..., Any], connect: Connect
 ) -> None:
-    """Those beyond --mem-queue-size are taken and dropped, the newest first, as if they had come one by one."""
+    """Those beyond --mem-queue-size are accepted and dropped, the newest first, as if published one by one."""
     broker = start_broker("--mem-queue-size=5")
     peer = connect(broker)
     peer.ok(pub("t#ephemeral", b"0"))

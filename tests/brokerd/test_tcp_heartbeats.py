@@ -1,4 +1,4 @@
-"""Heartbeats, deadlines and buffering: what the broker does on its own as time passes."""
+"""Heartbeats, deadlines and buffering: frames and disconnections that time causes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-def test_a_silent_client_hears_a_heartbeat_and_is_closed_after_two(shared: Broker, connect: Connect) -> None:
-    """One after each interval, and after two without a command the connection ends without an error frame."""
+def test_a_silent_client_gets_a_heartbeat_and_is_closed_after_two(shared: Broker, connect: Connect) -> None:
+    """One heartbeat after each interval; after two without a command the connection is closed without an error
+    frame."""
     peer = connect(shared.tcp)
     peer.ok(identify(heartbeat_interval=1000))
     since = time.monotonic()
@@ -47,7 +48,7 @@ def test_a_silent_client_hears_a_heartbeat_and_is_closed_after_two(shared: Broke
 
 
 def test_a_client_that_answers_is_kept(shared: Broker, connect: Connect) -> None:
-    """NOP is enough, for a producer as for a consumer."""
+    """NOP is enough, for producers and consumers."""
     peer = connect(shared.tcp)
     peer.ok(identify(heartbeat_interval=1000))
     for _ in range(4):
@@ -56,8 +57,8 @@ def test_a_client_that_answers_is_kept(shared: Broker, connect: Connect) -> None
     peer.ok(b"PUB heartbeats\n" + sized(b"x"))
 
 
-def test_heartbeats_come_whatever_the_traffic(shared: Broker, connect: Connect) -> None:
-    """A consumer kept busy hears them all the same."""
+def test_heartbeats_do_not_depend_on_the_traffic(shared: Broker, connect: Connect) -> None:
+    """A busy consumer gets them too."""
     peer = connect(shared.tcp)
     peer.ok(identify(heartbeat_interval=1000))
     peer.ok(b"SUB heartbeats-busy c\n")
@@ -75,12 +76,12 @@ def test_heartbeats_come_whatever_the_traffic(shared: Broker, connect: Connect) 
 
 
 def test_with_heartbeats_off_there_is_no_deadline(shared: Broker, connect: Connect) -> None:
-    """A producer may be silent longer than two of the shortest intervals, and hears nothing."""
+    """A producer may be silent longer than two of the shortest intervals, and gets nothing."""
     peer = connect(shared.tcp)
     peer.ok(identify(heartbeat_interval=1000))
     quiet = connect(shared.tcp)
     quiet.ok(identify(heartbeat_interval=-1))
-    while peer.socket.recv(4096):  # two intervals of the other client go by
+    while peer.socket.recv(4096):  # two intervals of the other client pass
         pass
     quiet.socket.setblocking(False)
     with pytest.raises(BlockingIOError):
@@ -89,9 +90,7 @@ def test_with_heartbeats_off_there_is_no_deadline(shared: Broker, connect: Conne
     quiet.ok(b"PUB heartbeats\n" + sized(b"x"))
 
 
-def test_a_client_without_magic_is_waited_for_but_never_holds_up_the_end(
-    start_broker: Callable[..., Any], connect: Connect
-) -> None:
+def test_a_client_without_magic_does_not_delay_the_end(start_broker: Callable[..., Any], connect: Connect) -> None:
     """nsqd hangs on SIGTERM while such a connection is open; this broker ends with status 0."""
     broker = start_broker()
     silent = connect(broker, magic=b"")
@@ -104,7 +103,7 @@ def test_a_client_without_magic_is_waited_for_but_never_holds_up_the_end(
 
 
 def test_with_rdy_1_every_message_is_sent_at_once(shared: Broker, connect: Connect) -> None:
-    """However long the flush interval is: a consumer that is not ready any more gets what is buffered."""
+    """Whatever the flush interval, a consumer that has no RDY left gets the buffered messages."""
     peer = connect(shared.tcp)
     peer.ok(identify(output_buffer_timeout=30000, output_buffer_size=65536))
     peer.ok(b"SUB flush-rdy1 c\n")
@@ -116,7 +115,7 @@ def test_with_rdy_1_every_message_is_sent_at_once(shared: Broker, connect: Conne
 
 
 def test_a_response_takes_buffered_messages_with_it(shared: Broker, connect: Connect) -> None:
-    """Messages buffered for thirty seconds leave before the answer to the next command."""
+    """Messages that may be buffered for thirty seconds are sent before the response to the next command."""
     peer = connect(shared.tcp)
     peer.ok(identify(output_buffer_timeout=30000, output_buffer_size=65536))
     peer.ok(b"SUB flush-response c\n")
@@ -128,7 +127,7 @@ def test_a_response_takes_buffered_messages_with_it(shared: Broker, connect: Con
 
 
 def test_buffered_messages_leave_within_the_flush_interval(shared: Broker, connect: Connect) -> None:
-    """With 100 ms asked for, a lone message to a consumer with room for more does not wait for a second one."""
+    """With 100 ms requested, a lone message to a consumer that accepts more is not delayed until a second one."""
     peer = connect(shared.tcp)
     peer.ok(identify(output_buffer_timeout=100))
     peer.ok(b"SUB flush-timer c\n")
@@ -138,7 +137,7 @@ def test_buffered_messages_leave_within_the_flush_interval(shared: Broker, conne
 
 
 def test_a_client_that_takes_nothing_is_given_up_though_it_speaks(shared: Broker, connect: Connect) -> None:
-    """What cannot be written for a heartbeat interval ends the connection; its messages go to somebody who reads."""
+    """If nothing can be written for a heartbeat interval, the connection ends; its messages go to other consumers."""
     deaf, publisher = connect(shared.tcp), connect(shared.tcp)
     deaf.ok(identify(heartbeat_interval=1000))
     deaf.ok(b"SUB unread c\n")
@@ -165,7 +164,7 @@ def test_a_client_that_takes_nothing_is_given_up_though_it_speaks(shared: Broker
 
 
 def test_a_second_identify_leaves_the_heartbeats_as_they_are(shared: Broker, connect: Connect) -> None:
-    """They come at the interval that was agreed on first, as in nsqd."""
+    """They keep the interval that was negotiated first, as in nsqd."""
     peer = connect(shared.tcp)
     peer.ok(identify(heartbeat_interval=1000))
     peer.ok(identify(heartbeat_interval=-1))  # none at all, if it counted

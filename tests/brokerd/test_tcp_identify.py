@@ -1,4 +1,4 @@
-"""IDENTIFY: what is negotiated, what is told back, and what /stats then shows of the client."""
+"""IDENTIFY: negotiation, the reply, and the client's fields in /stats."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def clients(server: Broker, topic: str) -> list[dict[str, Any]]:
 
 
 def test_negotiation_answers_with_every_setting_in_nsqds_order(shared: Broker, connect: Connect) -> None:
-    """Byte for byte what nsqd says, but for the version."""
+    """Byte for byte nsqd's reply, except for the version."""
     kind, data = connect(shared.tcp).command(identify(feature_negotiation=True))
     version = json.loads(data)["version"]
     assert kind == RESPONSE
@@ -58,8 +58,8 @@ def test_negotiation_answers_with_every_setting_in_nsqds_order(shared: Broker, c
     )
 
 
-def test_settings_of_the_server_are_told(start_broker: Callable[..., Any], connect: Connect) -> None:
-    """Flags show in the reply; the client's topology does not."""
+def test_settings_of_the_server_are_in_the_reply(start_broker: Callable[..., Any], connect: Connect) -> None:
+    """The reply contains the flags, but not the client's topology."""
     broker = start_broker(
         "--max-rdy-count=77",
         "--max-msg-timeout=2m",
@@ -69,7 +69,7 @@ def test_settings_of_the_server_are_told(start_broker: Callable[..., Any], conne
         "--topology-zone=eu-1",
         "--max-deflate-level=3",
     )
-    told = negotiated(connect(broker), topology_region="us", topology_zone="us-9")
+    reply = negotiated(connect(broker), topology_region="us", topology_zone="us-9")
     expected = {
         "max_rdy_count": 77,
         "max_msg_timeout": 120_000,
@@ -80,35 +80,35 @@ def test_settings_of_the_server_are_told(start_broker: Callable[..., Any], conne
         "max_deflate_level": 3,
         "deflate_level": 3,
     }
-    assert {key: told[key] for key in expected} == expected
+    assert {key: reply[key] for key in expected} == expected
 
 
-def test_what_is_asked_for_within_bounds_is_granted(shared: Broker, connect: Connect) -> None:
-    """Message timeout, buffering and sampling come back as given."""
+def test_values_within_bounds_are_granted(shared: Broker, connect: Connect) -> None:
+    """Message timeout, buffering and sampling are returned as requested."""
     asked = {"msg_timeout": 5000, "output_buffer_size": 128, "output_buffer_timeout": 50, "sample_rate": 42}
-    told = negotiated(connect(shared.tcp), **asked)
-    assert {key: told[key] for key in asked} == asked
+    reply = negotiated(connect(shared.tcp), **asked)
+    assert {key: reply[key] for key in asked} == asked
 
 
 def test_minus_one_turns_buffering_off(shared: Broker, connect: Connect) -> None:
-    """output_buffer_size -1 is reported as 1 and leaves nothing to flush later."""
-    told = negotiated(connect(shared.tcp), output_buffer_size=-1, output_buffer_timeout=1000)
-    assert (told["output_buffer_size"], told["output_buffer_timeout"]) == (1, 0)
-    told = negotiated(connect(shared.tcp), output_buffer_timeout=-1)
-    assert (told["output_buffer_size"], told["output_buffer_timeout"]) == (16384, 0)
+    """output_buffer_size -1 is reported as 1, and nothing is buffered."""
+    reply = negotiated(connect(shared.tcp), output_buffer_size=-1, output_buffer_timeout=1000)
+    assert (reply["output_buffer_size"], reply["output_buffer_timeout"]) == (1, 0)
+    reply = negotiated(connect(shared.tcp), output_buffer_timeout=-1)
+    assert (reply["output_buffer_size"], reply["output_buffer_timeout"]) == (16384, 0)
 
 
-def test_what_the_broker_cannot_do_is_answered_as_off(connect: Connect, start_broker: Callable[..., Any]) -> None:
-    """A client that asks for it hears that it has none of it, and the connection stays plain."""
+def test_unavailable_features_are_answered_as_off(connect: Connect, start_broker: Callable[..., Any]) -> None:
+    """The reply says that it is off, and the connection stays unchanged."""
     broker = start_broker("--deflate=false", "--snappy=false")
     peer = connect(broker.tcp)
-    told = negotiated(peer, tls_v1=True, deflate=True, snappy=True, deflate_level=9)
-    assert (told["tls_v1"], told["deflate"], told["snappy"]) == (False, False, False)
+    reply = negotiated(peer, tls_v1=True, deflate=True, snappy=True, deflate_level=9)
+    assert (reply["tls_v1"], reply["deflate"], reply["snappy"]) == (False, False, False)
     peer.ok(b"PUB plain\n" + struct.pack(">i", 1) + b"x")
 
 
-def test_a_second_identify_updates_what_is_told(shared: Broker, connect: Connect) -> None:
-    """Allowed until SUB; the later one counts, and absent names become empty."""
+def test_a_second_identify_updates_the_clients_stats(shared: Broker, connect: Connect) -> None:
+    """A second one is permitted until SUB; it counts, and names that it omits become empty."""
     peer = connect(shared.tcp)
     negotiated(peer, client_id="first", hostname="host", msg_timeout=2000)
     assert negotiated(peer, msg_timeout=3000, user_agent="second/1")["msg_timeout"] == 3000
@@ -118,7 +118,7 @@ def test_a_second_identify_updates_what_is_told(shared: Broker, connect: Connect
 
 
 def test_a_client_shows_in_stats_as_it_identified_itself(shared: Broker, connect: Connect) -> None:
-    """Names, sampling and topology of the client; version, state and counters of the broker's own."""
+    """Names, sampling and topology of the client; version, state and counters from the broker."""
     peer = connect(shared.tcp)
     peer.ok(
         identify(
@@ -153,7 +153,7 @@ def test_a_client_shows_in_stats_as_it_identified_itself(shared: Broker, connect
 
 
 def test_a_client_that_never_identifies_is_known_by_its_address(shared: Broker, connect: Connect) -> None:
-    """client_id and hostname are the remote IP, the user agent is empty."""
+    """client_id and hostname are the remote IP address, the user agent is empty."""
     peer = connect(shared.tcp)
     peer.ok(b"SUB identify-none c\n")
     [client] = clients(shared, "identify-none")
@@ -161,7 +161,7 @@ def test_a_client_that_never_identifies_is_known_by_its_address(shared: Broker, 
 
 
 def test_states_show_as_numbers(shared: Broker, connect: Connect) -> None:
-    """3 while subscribed, 4 after CLS; a client that closed is gone."""
+    """3 while subscribed, 4 after CLS; a disconnected client is gone."""
     peer = connect(shared.tcp)
     peer.ok(b"SUB identify-states c\n")
     assert clients(shared, "identify-states")[0]["state"] == 3
@@ -172,7 +172,7 @@ def test_states_show_as_numbers(shared: Broker, connect: Connect) -> None:
 
 
 def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Broker, connect: Connect) -> None:
-    """A second instead of the server's minute."""
+    """A second instead of the broker's minute."""
     peer = connect(shared.tcp)
     peer.ok(identify(msg_timeout=1000))
     peer.ok(b"SUB identify-timeout c\n")
@@ -184,8 +184,8 @@ def test_the_message_timeout_asked_for_is_the_one_that_counts(shared: Broker, co
     assert time.monotonic() - sent >= 0.9
 
 
-def test_sampling_drops_about_what_was_asked(shared: Broker, connect: Connect) -> None:
-    """sample_rate 19 delivers about a fifth; what is not delivered is gone, not left in the queue."""
+def test_sampling_drops_about_the_requested_share(shared: Broker, connect: Connect) -> None:
+    """sample_rate 19 delivers about a fifth; the other messages are dropped, not left in the queue."""
     peer = connect(shared.tcp)
     peer.ok(identify(sample_rate=19))
     peer.ok(b"SUB identify-sample c\n")

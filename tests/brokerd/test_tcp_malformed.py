@@ -1,4 +1,4 @@
-"""Clients that send nonsense, or will not read: they harm nobody but themselves."""
+"""Clients that send invalid input or do not read affect no other client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mpub(topic: bytes, bodies: list[bytes]) -> bytes:
 
 
 class Bystander:
-    """A producer and a consumer that mind their own business on one connection."""
+    """A producer and a consumer on one connection that behave well."""
 
     def __init__(self, server: Broker) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Bystander:
         return self.frame()
 
     def is_undisturbed(self) -> bool:
-        """A publish is acknowledged and delivered, and the broker has had nothing to say about itself."""
+        """A publish is acknowledged and delivered, and the broker has logged nothing."""
         body = random.randbytes(20)
         self.socket.sendall(b"PUB bystander\n" + sized(body))
         frames = [self.frame(), self.frame()]
@@ -141,7 +141,7 @@ conversations = st.lists(st.one_of(good, commands, st.binary(max_size=60)), max_
 def test_no_bytes_disturb_another_client(
     shared: Broker, bystander: Bystander, data: bytes, magic: bytes, piece: int, abrupt: bool
 ) -> None:
-    """Whatever one client sends and however it leaves, the next is served as before."""
+    """Whatever a client sends and however it disconnects, the next one is served."""
     with socket.create_connection(shared.tcp, DEADLINE_S) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         everything = magic + data
@@ -160,7 +160,7 @@ def test_no_bytes_disturb_another_client(
 @settings(max_examples=40, deadline=None)
 @given(data=conversations)
 def test_every_frame_sent_back_is_whole(shared: Broker, data: bytes) -> None:
-    """Answers to nonsense are frames too: sizes add up, types are known, nothing follows a fatal error."""
+    """Errors are frames too: sizes add up, types are known, nothing follows a fatal error."""
     with socket.create_connection(shared.tcp, DEADLINE_S) as peer:
         answer = b""
         with contextlib.suppress(OSError):
@@ -182,7 +182,7 @@ def test_every_frame_sent_back_is_whole(shared: Broker, data: bytes) -> None:
 def test_a_consumer_that_never_reads_costs_bounded_memory(
     shared: Broker, bystander: Bystander, connect: Connect
 ) -> None:
-    """160 MB are in flight to it, and stay in the log's mapped files: the process itself hardly grows."""
+    """The 160 MB in flight stay in the log's mapped files: the process itself hardly grows."""
     publisher = connect(shared.tcp)
     publisher.ok(b"SUB unread c\n")
     body = bytes(65536)
@@ -202,7 +202,7 @@ def test_a_consumer_that_never_reads_costs_bounded_memory(
 def test_a_client_that_never_reads_its_errors_is_not_read_any_further(
     shared: Broker, bystander: Bystander, connect: Connect
 ) -> None:
-    """Each unknown FIN is answered at three times its length: the broker stops reading before its memory fills."""
+    """Each unknown FIN causes an error of three times its length: the broker stops reading before its memory fills."""
     deaf = connect(shared.tcp)
     deaf.ok(b"SUB deaf c\n")
     before = anonymous_bytes(shared.process.pid)
@@ -219,7 +219,7 @@ def test_a_client_that_never_reads_its_errors_is_not_read_any_further(
 
 
 def test_a_crowd_that_says_nothing_is_no_burden(shared: Broker, bystander: Bystander, connect: Connect) -> None:
-    """Two hundred connections, half of them in the middle of a command."""
+    """Two hundred connections, half of them in the middle of a command, cost little."""
     crowd = [connect(shared.tcp, magic=b"  V2PUB half\n\x00\x00" if i % 2 else b" ") for i in range(200)]
     assert bystander.is_undisturbed()
     for peer in crowd:

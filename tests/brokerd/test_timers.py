@@ -1,4 +1,4 @@
-"""What is due comes when it is due: however many channels there are, and whatever happens to the wall clock."""
+"""Timers fire when they are due, however many channels there are, and whatever happens to the wall clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MANY = TOPICS * CHANNELS_PER_TOPIC
 
 
 def test_with_ten_thousand_channels_each_deferral_comes_at_its_time(node: Node) -> None:
-    """Not before and not after, to the tick of the clock, and in the order of their times on each channel."""
+    """Neither early nor late, to the tick of the clock, and in the order of due times on each channel."""
     dice = random.Random(1)
     delays = {f"t{i}": sorted(dice.sample(range(1, 30_000), 3)) for i in range(TOPICS)}
     got = {
@@ -55,7 +55,7 @@ def test_with_ten_thousand_channels_each_deferral_comes_at_its_time(node: Node) 
 
 
 def test_with_ten_thousand_channels_each_timeout_comes_at_its_time(node: Node) -> None:
-    """A message nobody answers for comes again when its timeout is over, on each channel by itself."""
+    """On each channel, an unanswered message is redelivered when its timeout has passed."""
     got = [node.consumer("t", f"c{channel}", ready_count=1) for channel in range(MANY)]
     node.broker.topic("t").publish([b"x"])
     node.pass_until(START_S + MSG_TIMEOUT_S - 0.001)
@@ -66,7 +66,7 @@ def test_with_ten_thousand_channels_each_timeout_comes_at_its_time(node: Node) -
 
 
 class Waiting:
-    """Something that is due once and counts how often it is looked at."""
+    """A timer that is due once and counts how often it is examined."""
 
     def __init__(self) -> None:
         self.wake_at = NEVER
@@ -76,8 +76,8 @@ class Waiting:
         self.looked_at += 1
 
 
-def test_what_is_not_due_is_not_looked_at() -> None:
-    """Ten thousand that wait cost nothing when one of them is due: nothing is scanned."""
+def test_timers_that_are_not_due_are_not_examined() -> None:
+    """Ten thousand waiting timers cost nothing when one of them is due: they are not scanned."""
     armed: list[float] = []
 
     def arm(when: float) -> Handle:
@@ -98,7 +98,7 @@ def test_what_is_not_due_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
 def test_a_step_of_the_wall_clock_moves_nothing_that_is_due(node: Node, step_s: int) -> None:
-    """A deferral, a delayed requeue and a timeout come when they would have come, and publishing goes on."""
+    """A deferral, a delayed requeue and a timeout are on time, and publishing goes on."""
     got = node.consumer("t", "c")
     node.broker.topic("t").publish([b"deferred"], defer_ms=10_000)
     node.broker.topic("t").publish([b"held"])
@@ -120,17 +120,17 @@ def test_a_step_of_the_wall_clock_moves_nothing_that_is_due(node: Node, step_s: 
 
 
 @pytest.mark.parametrize("step_s", [0, -HOUR_S, HOUR_S])
-def test_after_a_reboot_the_wall_clock_says_what_is_due(
+def test_after_a_reboot_due_times_follow_the_wall_clock(
     node: Node, monkeypatch: pytest.MonkeyPatch, step_s: int
 ) -> None:
-    """The monotonic clock begins anew; also where the wall clock had been stepped before the machine went down."""
+    """The monotonic clock begins anew; also if the wall clock was changed before the machine went down."""
     topic = node.broker.topic("t")
     topic.channel("c")
     topic.publish([b"soon"], defer_ms=100_000)
     topic.publish([b"meanwhile"], defer_ms=20_000)
     node.wall += step_s
     node.pass_until(node.now + 10)
-    topic.publish([b"late"], defer_ms=3_000_000)  # the broker learns of the step
+    topic.publish([b"late"], defer_ms=3_000_000)  # the broker notices the change
     node.kill()
     monkeypatch.setattr("brokerd.broker.boot_id", lambda: "another")
     node.now, node.wall = 5.0, node.wall + 30  # 40 s after the publish
@@ -146,7 +146,7 @@ def test_after_a_reboot_the_wall_clock_says_what_is_due(
 
 
 def test_a_real_broker_with_many_channels_is_never_early(tmp_path: Path) -> None:
-    """Two thousand channels with deferrals, thirty of them watched; how late they come is printed, not judged."""
+    """Two thousand channels with deferrals, thirty of them watched; their lateness is printed, not checked."""
     topics, names = [f"t{i}" for i in range(20)], [f"c{i}" for i in range(100)]
     server = Broker(tmp_path).launch()
     try:
@@ -187,7 +187,7 @@ def test_a_broker_whose_machine_is_set_to_another_time_serves_on(
     start_broker: Callable[..., Any],
     connect: Callable[..., Any],
 ) -> None:
-    """Publishes are answered, ids stay unique, deferred and requeued messages wait their time, and it restarts."""
+    """Publishes are answered, ids stay unique, deferred and requeued messages wait, and it restarts."""
     (tmp_path / "sitecustomize.py").write_text(STEPPING_CLOCK)
     clock = tmp_path / "step"
     clock.write_text("0")
@@ -215,7 +215,7 @@ def test_a_broker_whose_machine_is_set_to_another_time_serves_on(
         ids.add(message_id)
         consumer.send(b"FIN %b\n" % message_id)
     assert len(ids) == 52
-    if time.monotonic() - begun < 0.9:  # a machine that took longer has told nothing about early ones
+    if time.monotonic() - begun < 0.9:  # a machine that took longer proves nothing about early ones
         assert consumer.is_silent(0.9 - (time.monotonic() - begun))
     assert sorted(consumer.message()[1:] for _ in range(2)) == [(1, b"deferred"), (2, b"requeued")]
     assert time.monotonic() - begun > 0.95
@@ -232,8 +232,8 @@ def test_a_broker_whose_machine_is_set_to_another_time_serves_on(
     assert sorted(body for _, _, body in (consumer.message() for _ in range(3))) == [b"deferred", b"held", b"requeued"]
 
 
-def test_a_message_in_flight_costs_nothing_for_what_is_stepped_over_behind_it(node: Node) -> None:
-    """Half a million emptied behind it: it is remembered by itself, and its timeout is what it was."""
+def test_a_message_in_flight_costs_no_memory_for_emptied_messages_behind_it(node: Node) -> None:
+    """Half a million messages behind it are emptied: it alone is remembered, and its timeout does not change."""
     got = node.consumer("t", "c")
     topic = node.broker.topic("t")
     topic.publish([b"first"])
@@ -254,7 +254,8 @@ def test_a_message_in_flight_costs_nothing_for_what_is_stepped_over_behind_it(no
 
 
 def test_no_timer_fires_before_its_time() -> None:
-    """The event loop rounds to milliseconds. Firing early, a timer is armed again and again, and the loop spins."""
+    """The event loop rounds to milliseconds. A timer that fires early is scheduled again and again, and the loop
+    spins."""
     loop = uvloop.new_event_loop()
     try:
         start = loop.time()

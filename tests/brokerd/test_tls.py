@@ -1,4 +1,4 @@
-"""TLS: the upgrade in the handshake, who must use it, whose certificate counts, and HTTPS."""
+"""TLS: the upgrade in the handshake, policies, certificates, and HTTPS."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def context(files: Files) -> Callable[..., ssl.SSLContext]:
             made.load_cert_chain(certificate)
         if version is not None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # old versions are what some tests are about
+                warnings.simplefilter("ignore", DeprecationWarning)  # some tests need old versions
                 made.minimum_version = made.maximum_version = version
             made.set_ciphers("DEFAULT:@SECLEVEL=0")
         return made
@@ -93,7 +93,7 @@ def context(files: Files) -> Callable[..., ssl.SSLContext]:
 
 @pytest.fixture
 def connect_tls(connect: Connect, context: Callable[..., ssl.SSLContext]) -> Connect:
-    """``connect_tls(broker)``: a client inside TLS, whose upgrade has been answered with its OK."""
+    """``connect_tls(broker)``: a client inside TLS, whose upgrade was answered with OK."""
 
     def open_(broker: Any, fields: dict[str, object] | None = None, **kind: Any) -> Any:
         peer = connect(broker)
@@ -108,7 +108,7 @@ def connect_tls(connect: Connect, context: Callable[..., ssl.SSLContext]) -> Con
 
 @pytest.fixture(scope="module")
 def shared(files: Files, start_shared_broker: Callable[..., Any]) -> Any:
-    """A broker with a certificate that requires nothing."""
+    """A broker with a certificate, and without requirements."""
     return start_shared_broker(*files.flags)
 
 
@@ -118,15 +118,15 @@ def https(broker: Any, context: ssl.SSLContext) -> http.client.HTTPSConnection:
 
 
 def client_stats(broker: Any, topic: str) -> dict[str, Any]:
-    (told,) = broker.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
-    return dict(told)
+    (client,) = broker.stats(topic=topic)["topics"][0]["channels"][0]["clients"]
+    return dict(client)
 
 
 # -- the upgrade ------------------------------------------------------------------------------------------------------
 
 
 def test_messages_go_both_ways_inside_tls(shared, connect_tls) -> None:
-    """Small ones, megabytes, and many at once, as they were sent."""
+    """Small messages, megabytes, and many at once arrive unchanged."""
     bodies = [b"x", os.urandom(1 << 20), *(b"%d" % number for number in range(3000))]
     inner = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     peer = connect_tls(shared)
@@ -142,7 +142,7 @@ def test_messages_go_both_ways_inside_tls(shared, connect_tls) -> None:
 
 
 def test_a_client_that_reads_slowly_gets_everything(shared, connect_tls) -> None:
-    """More than all buffers hold, and nobody else waits for it."""
+    """More than all buffers can hold; other clients do not wait."""
     topic, body = "slow", os.urandom(100_000)
     for _ in range(300):
         assert shared.request("POST", f"/pub?topic={topic}", body).text == "OK"
@@ -162,17 +162,17 @@ def test_a_client_that_reads_slowly_gets_everything(shared, connect_tls) -> None
     ("version", "shown"),
     [(ssl.TLSVersion.TLSv1_3, ("TLS1.3", "Unknown ")), (ssl.TLSVersion.TLSv1_2, ("TLS1.2", "Unknown "))],
 )
-def test_stats_tell_what_was_agreed_on(shared, connect_tls, version, shown) -> None:
-    """In nsqd's words: a cipher suite that it has no name for is told by its number."""
+def test_stats_contain_the_negotiated_tls_settings(shared, connect_tls, version, shown) -> None:
+    """With nsqd's text: a cipher suite without a name there is shown by its number."""
     topic = f"agreed-{version.name}"
     peer = connect_tls(shared, version=version)
     peer.ok(b"SUB %b ch\n" % topic.encode())
-    told = client_stats(shared, topic)
-    assert (told["tls"], told["tls_version"], told["tls_negotiated_protocol"]) == (True, shown[0], "")
-    assert told["tls_negotiated_protocol_is_mutual"] is True
-    assert told["tls_cipher_suite"].startswith(shown[1])
-    assert int(told["tls_cipher_suite"].removeprefix("Unknown ")) > 0
-    assert (told["deflate"], told["snappy"]) == (False, False)
+    stats = client_stats(shared, topic)
+    assert (stats["tls"], stats["tls_version"], stats["tls_negotiated_protocol"]) == (True, shown[0], "")
+    assert stats["tls_negotiated_protocol_is_mutual"] is True
+    assert stats["tls_cipher_suite"].startswith(shown[1])
+    assert int(stats["tls_cipher_suite"].removeprefix("Unknown ")) > 0
+    assert (stats["deflate"], stats["snappy"]) == (False, False)
 
 
 def test_stats_name_the_cipher_suites_that_nsqd_names(shared, connect, context) -> None:
@@ -189,7 +189,7 @@ def test_stats_name_the_cipher_suites_that_nsqd_names(shared, connect, context) 
 
 @pytest.mark.parametrize("codec", ["deflate", "snappy"])
 def test_a_compression_goes_inside_tls(shared, connect_tls, packed_socket, codec) -> None:
-    """Two upgrades, two OKs, each through what is there by then."""
+    """Two upgrades and two OKs, each sent through the layers before it."""
     peer = connect_tls(shared, {codec: True})
     peer.socket = packed_socket(codec, peer.socket)
     assert peer.frame() == (RESPONSE, b"OK")
@@ -199,12 +199,12 @@ def test_a_compression_goes_inside_tls(shared, connect_tls, packed_socket, codec
     peer.ok(b"SUB %b ch\n" % topic.encode())
     peer.send(b"RDY 1\n")
     assert peer.message()[2] == body
-    told = client_stats(shared, topic)
-    assert (told["tls"], told[codec]) == (True, True)
+    stats = client_stats(shared, topic)
+    assert (stats["tls"], stats[codec]) == (True, True)
 
 
 def test_a_second_identify_can_add_a_compression_but_not_tls_again(shared, connect_tls, packed_socket) -> None:
-    """What is on stays on."""
+    """TLS stays as it is."""
     peer = connect_tls(shared)
     kind, data = peer.command(identify(deflate=True))
     assert (kind, json.loads(data)["deflate"]) == (RESPONSE, True)
@@ -221,7 +221,7 @@ def test_a_second_identify_can_add_a_compression_but_not_tls_again(shared, conne
 def test_answers_that_wait_for_the_disk_come_before_the_upgrade(
     files, start_broker, connect, context, packed_socket, codec
 ) -> None:
-    """In the clear, even where IDENTIFY was sent right behind a publish."""
+    """They are sent in the clear, even if IDENTIFY follows a publish immediately."""
     broker = start_broker(*files.flags, "--sync-every=1")
     peer = connect(broker)
     for _ in range(20):
@@ -257,7 +257,7 @@ def test_a_handshake_that_is_none_is_refused_in_the_clear(shared, connect) -> No
 
 
 def test_a_handshake_that_never_comes_ends_after_five_seconds(shared, connect) -> None:
-    """Meanwhile not even a heartbeat is sent, which would not be part of it."""
+    """No heartbeat is sent meanwhile, because it would not be part of the handshake."""
     peer = connect(shared)
     peer.command(identify(tls_v1=True, heartbeat_interval=1000))
     assert peer.frame() == (ERROR, b"E_IDENTIFY_FAILED IDENTIFY failed handshake: i/o timeout")
@@ -265,7 +265,7 @@ def test_a_handshake_that_never_comes_ends_after_five_seconds(shared, connect) -
 
 
 def test_a_handshake_cut_into_bytes_succeeds(shared, connect, context) -> None:
-    """However the client's bytes come, and commands inside records too."""
+    """The client's bytes come one by one; commands inside records may be split as well."""
     peer = connect(shared)
     peer.command(identify(tls_v1=True))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -290,7 +290,7 @@ def test_a_handshake_cut_into_bytes_succeeds(shared, connect, context) -> None:
 
 
 def test_both_sides_can_end_the_stream_properly(files, start_broker, connect_tls) -> None:
-    """The broker says that it was its end, and hears when the client says so: nobody takes a cut for an end."""
+    """The broker sends close_notify, and recognises the client's: neither takes a broken connection for an end."""
     broker = start_broker(*files.flags)
     leaving = connect_tls(broker)
     leaving.ok(pub("ended", b"body"))
@@ -298,14 +298,14 @@ def test_both_sides_can_end_the_stream_properly(files, start_broker, connect_tls
     broker.wait_for_log(r"PROTOCOL\(V2\): \[127.0.0.1:\d+\] closed")
     staying = connect_tls(broker)
     assert broker.terminate() == 0
-    assert staying.socket.recv(1) == b""  # a cut would raise SSLEOFError
+    assert staying.socket.recv(1) == b""  # a broken connection would raise SSLEOFError
 
 
 # -- versions and certificates ----------------------------------------------------------------------------------------
 
 
 def refuses(peer: Any, client: ssl.SSLContext) -> bool:
-    """Whether the handshake fails; with TLS 1.3 a client hears of it only when it reads."""
+    """Whether the handshake fails; with TLS 1.3 a client notices only when it reads."""
     try:
         peer.socket = client.wrap_socket(peer.socket, server_hostname="127.0.0.1")
         return peer.socket.recv(1) == b""
@@ -314,7 +314,7 @@ def refuses(peer: Any, client: ssl.SSLContext) -> bool:
 
 
 def test_versions_below_the_floor_are_refused(shared, connect, context) -> None:
-    """The floor is TLS 1.2 unless a flag lowers it."""
+    """The minimum is TLS 1.2 unless a flag lowers it."""
     peer = connect(shared)
     peer.command(identify(tls_v1=True))
     assert refuses(peer, context(version=ssl.TLSVersion.TLSv1_1))
@@ -322,18 +322,18 @@ def test_versions_below_the_floor_are_refused(shared, connect, context) -> None:
 
 
 def test_the_floor_can_be_lowered(files, start_broker, connect_tls) -> None:
-    """For clients of another age."""
+    """For old clients."""
     broker = start_broker(*files.flags, "--tls-min-version=tls1.0")
     for version, shown in ((ssl.TLSVersion.TLSv1, "TLS1.0"), (ssl.TLSVersion.TLSv1_1, "TLS1.1")):
         peer = connect_tls(broker, version=version)
         peer.ok(b"SUB %b ch\n" % shown.encode())
-        told = client_stats(broker, shown)
-        assert told["tls_version"] == shown
-        assert told["tls_cipher_suite"].startswith("TLS_ECDHE_RSA_WITH_AES_")
+        stats = client_stats(broker, shown)
+        assert stats["tls_version"] == shown
+        assert stats["tls_cipher_suite"].startswith("TLS_ECDHE_RSA_WITH_AES_")
 
 
 def test_the_floor_can_be_raised(files, start_broker, connect_tls, connect, context) -> None:
-    """--tls-min-version=tls1.3 leaves one version."""
+    """--tls-min-version=tls1.3 permits one version."""
     broker = start_broker(*files.flags, "--tls-min-version=tls1.3")
     connect_tls(broker).ok(pub("t", b"body"))
     peer = connect(broker)
@@ -344,7 +344,7 @@ def test_the_floor_can_be_raised(files, start_broker, connect_tls, connect, cont
 def test_require_takes_any_certificate_and_no_plain_connection(
     files, start_broker, connect, connect_tls, context
 ) -> None:
-    """Whoever signed it, as long as there is one; the policy also makes TLS required."""
+    """Whoever signed the certificate; the policy also makes TLS required."""
     broker = start_broker(*files.flags, "--tls-client-auth-policy=require", f"--tls-root-ca-file={files.authority}")
     connect_tls(broker, certificate=files.client).ok(pub("t", b"body"))
     connect_tls(broker, certificate=files.stranger).ok(pub("t", b"body"))
@@ -356,8 +356,8 @@ def test_require_takes_any_certificate_and_no_plain_connection(
     assert broker.process.poll() is None
 
 
-def test_require_verify_takes_only_certificates_that_hold(files, start_broker, connect, connect_tls, context) -> None:
-    """Signed by --tls-root-ca-file; the refusal stands in the log."""
+def test_require_verify_accepts_only_valid_certificates(files, start_broker, connect, connect_tls, context) -> None:
+    """They must be signed by --tls-root-ca-file; the refusal is logged."""
     broker = start_broker(
         *files.flags, "--tls-client-auth-policy=require-verify", f"--tls-root-ca-file={files.authority}"
     )
@@ -376,14 +376,14 @@ def test_require_verify_takes_only_certificates_that_hold(files, start_broker, c
 
 
 def test_another_word_for_the_policy_asks_for_no_certificate(files, start_broker, connect, connect_tls) -> None:
-    """But requires TLS, as in nsqd."""
+    """It requires TLS, as in nsqd."""
     broker = start_broker(*files.flags, "--tls-client-auth-policy=whatever")
     connect_tls(broker).ok(pub("t", b"body"))
     assert connect(broker).command(b"NOP\n") == (ERROR, b"E_INVALID cannot NOP in current state (TLS required)")
 
 
 def test_a_key_under_a_passphrase_is_refused_at_start(files, start_broker) -> None:
-    """Nobody is asked for it on a terminal."""
+    """The broker does not ask for it on a terminal."""
     broker = start_broker(f"--tls-cert={files.locked}", f"--tls-key={files.locked}", ready=False)
     assert broker.wait_for_exit() == 1
     assert "failed to instantiate nsqd - failed to build TLS config - " in broker.log[-1]
@@ -394,7 +394,7 @@ def test_a_key_under_a_passphrase_is_refused_at_start(files, start_broker) -> No
 
 @pytest.fixture(scope="module")
 def strict(files: Files, start_shared_broker: Callable[..., Any]) -> Any:
-    """A broker that takes no plain connection."""
+    """A broker that accepts no plain connection."""
     return start_shared_broker(*files.flags, "--tls-required=true")
 
 
@@ -406,7 +406,7 @@ def strict(files: Files, start_shared_broker: Callable[..., Any]) -> Any:
     ],
 )
 def test_nothing_but_identify_is_understood_before_tls(strict, connect, command) -> None:
-    """Not even an unknown command is told that it is one."""
+    """Even unknown commands are answered as if TLS were missing."""
     peer = connect(strict)
     peer.ok(identify(feature_negotiation=False))
     word = command.split(b" ")[0]
@@ -415,7 +415,7 @@ def test_nothing_but_identify_is_understood_before_tls(strict, connect, command)
 
 
 def test_inside_tls_everything_is_understood(strict, connect_tls) -> None:
-    """As anywhere else."""
+    """All commands work as usual."""
     peer = connect_tls(strict)
     peer.ok(pub("inside", b"body"))
     peer.ok(b"SUB inside ch\n")
@@ -423,8 +423,8 @@ def test_inside_tls_everything_is_understood(strict, connect_tls) -> None:
     assert peer.message()[2] == b"body"
 
 
-def test_plain_http_is_told_where_to_go(strict, context) -> None:
-    """On every path, with the port of HTTPS; nsqd's bytes."""
+def test_plain_http_is_refused_with_the_https_port(strict, context) -> None:
+    """On every path, with the port of HTTPS; the bytes are nsqd's."""
     port = int(strict.wait_for_log(r"HTTPS: listening on \S+:(\d+)")[1])
     for method, path in (("GET", "/ping"), ("POST", "/pub?topic=t"), ("GET", "/no/such")):
         answer = strict.request(method, path)
@@ -437,7 +437,7 @@ def test_plain_http_is_told_where_to_go(strict, context) -> None:
 
 
 def test_without_https_the_port_is_zero(files, start_broker) -> None:
-    """--https-address= switches it off."""
+    """An empty --https-address= disables HTTPS."""
     broker = start_broker(*files.flags[:2], "--https-address=", "--tls-required")
     assert broker.request("GET", "/ping").text == '{"message": "TLS_REQUIRED", "https_port": 0}'
     assert broker.terminate() == 0
@@ -445,7 +445,7 @@ def test_without_https_the_port_is_zero(files, start_broker) -> None:
 
 
 def test_tcp_https_leaves_plain_http_open(files, start_broker, connect) -> None:
-    """For health checks and scripts; TCP needs TLS all the same."""
+    """Health checks and scripts can use HTTP; TCP requires TLS all the same."""
     broker = start_broker(*files.flags, "--tls-required=tcp-https")
     assert broker.request("POST", "/pub?topic=t", b"body").text == "OK"
     assert connect(broker).command(pub("t", b"x")) == (
@@ -458,8 +458,8 @@ def test_tcp_https_leaves_plain_http_open(files, start_broker, connect) -> None:
 # -- HTTPS ------------------------------------------------------------------------------------------------------------
 
 
-def test_https_answers_what_http_answers(shared, context) -> None:
-    """Publishes of megabytes and requests one after the other on one connection."""
+def test_https_answers_like_http(shared, context) -> None:
+    """Publishes of megabytes and sequential requests on one connection."""
     connection = https(shared, context())
     body = os.urandom(1_000_000)
     connection.request("POST", "/pub?topic=https", body)
@@ -473,7 +473,7 @@ def test_https_answers_what_http_answers(shared, context) -> None:
 
 
 def test_https_answers_and_ends_properly_when_asked_to_close(shared, context) -> None:
-    """The whole answer, then TLS's own end of stream."""
+    """The whole answer, then TLS's close_notify."""
     host, port = shared.wait_for_log(r"HTTPS: listening on (\S+)")[1].split(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as plain:
         peer = context().wrap_socket(plain, server_hostname="127.0.0.1", suppress_ragged_eofs=False)
@@ -486,7 +486,7 @@ def test_https_answers_and_ends_properly_when_asked_to_close(shared, context) ->
 
 
 def test_pipelined_requests_over_https_are_answered_in_order(shared, context) -> None:
-    """Also when a hundred of them come in one record."""
+    """Also if a hundred of them come in one record."""
     host, port = shared.wait_for_log(r"HTTPS: listening on (\S+)")[1].split(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as plain:
         peer = context().wrap_socket(plain, server_hostname="127.0.0.1")
@@ -499,8 +499,8 @@ def test_pipelined_requests_over_https_are_answered_in_order(shared, context) ->
     assert b'"tcp_port"' in answer[answer.rindex(b"HTTP/1.1") :]
 
 
-def test_plain_http_on_the_https_port_is_told_so(shared) -> None:
-    """In the clear, as Go's server does it."""
+def test_plain_http_on_the_https_port_is_refused_as_such(shared) -> None:
+    """In the clear, as Go's server does."""
     host, port = shared.wait_for_log(r"HTTPS: listening on (\S+)")[1].split(":")
     with socket.create_connection((host, int(port)), DEADLINE_S) as peer:
         peer.sendall(b"GET /ping HTTP/1.1\r\nHost: nsqd\r\n\r\n")
@@ -511,7 +511,7 @@ def test_plain_http_on_the_https_port_is_told_so(shared) -> None:
 
 
 def test_garbage_on_the_https_port_is_hung_up_on(shared, context) -> None:
-    """And whoever says nothing, after five seconds; others are served."""
+    """A silent client is disconnected after five seconds; others are served."""
     host, port = shared.wait_for_log(r"HTTPS: listening on (\S+)")[1].split(":")
     with (
         socket.create_connection((host, int(port)), DEADLINE_S) as garbage,

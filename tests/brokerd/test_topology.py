@@ -1,4 +1,4 @@
-"""Topology-aware consumption: who is near is served first, and deliveries are counted by distance."""
+"""Topology-aware consumption: consumers that are near are served first, and deliveries are counted by distance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTS = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 
 @pytest.fixture
 def consume(connect: Callable[..., Any]) -> Callable[..., Any]:
-    """Subscribe a consumer that says where it is."""
+    """Subscribe a consumer with this region and zone."""
 
     def subscribe(broker: Any, *, region: str = "", zone: str = "", rdy: int = 5) -> Any:
         client = connect(broker)
@@ -52,7 +52,7 @@ def publish(broker: Any, messages: int) -> None:
 def test_the_zone_comes_first_then_the_region_then_anybody(
     start_broker: Callable[..., Any], consume: Callable[..., Any]
 ) -> None:
-    """Each takes what its RDY allows before the next one gets any."""
+    """Each receives what its RDY count permits before the next one receives any."""
     broker = start_broker(EXPERIMENT, "--topology-region=north", "--topology-zone=n1")
     far = consume(broker, region="south", zone="s1")
     region = consume(broker, region="north", zone="n2")
@@ -68,7 +68,7 @@ def test_the_zone_comes_first_then_the_region_then_anybody(
 def test_without_the_experiment_all_are_equally_far(
     start_broker: Callable[..., Any], consume: Callable[..., Any]
 ) -> None:
-    """The same zone brings nothing, and every delivery counts as global."""
+    """The zone has no effect, and every delivery counts as global."""
     broker = start_broker("--topology-region=north", "--topology-zone=n1")
     consumers = [consume(broker, region="north", zone="n1"), consume(broker, region="south", zone="s1")]
     ready(broker, 2)
@@ -80,7 +80,7 @@ def test_without_the_experiment_all_are_equally_far(
 
 
 def test_consumers_equally_near_take_turns(start_broker: Callable[..., Any], consume: Callable[..., Any]) -> None:
-    """Nobody in a zone is starved by another one in it; a broker without a zone prefers nobody."""
+    """No consumer in a zone is starved by another; a broker without a zone prefers nobody."""
     broker = start_broker(EXPERIMENT)
     consumers = [consume(broker), consume(broker, zone="n1")]
     ready(broker, 2)
@@ -92,6 +92,6 @@ def test_consumers_equally_near_take_turns(start_broker: Callable[..., Any], con
 
 
 def test_an_unknown_experiment_is_named_in_the_log(start_broker: Callable[..., Any]) -> None:
-    """The broker starts without it, as nsqd does, but a misspelt name is noticed."""
+    """The broker starts without it, as nsqd does, but a misspelt name is logged."""
     broker = start_broker("--enable-experiment=topology-aware-consumptoin")
     broker.wait_for_log("'topology-aware-consumptoin' is not an experiment")

@@ -1,4 +1,4 @@
-"""Brokers that are stopped and started again over one data path."""
+"""Brokers that are stopped and started again on one data path."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.v2 import V2Client
 
 
 class Node:
-    """A data path and the broker that runs over it. Each start gives the broker new ports."""
+    """A data path and its running broker. Each start gives the broker new ports."""
 
     def __init__(self, data_path: Path, *flags: str) -> None:
         self.data_path = data_path
@@ -42,7 +42,7 @@ class Node:
         self.broker.post(path, **query)
 
     def ping(self) -> int:
-        """The status that ``/ping`` answers with."""
+        """The status of ``/ping``."""
         return self.broker.request("GET", "/ping").status
 
     def topics(self) -> dict[str, dict[str, Any]]:

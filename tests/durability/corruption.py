@@ -1,4 +1,4 @@
-"""Damage to a data folder, drawn by chance, and the account of what its broker owed before it."""
+"""Random damage to a data folder, and a record of the messages that its broker had to deliver."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ AFTER = "after"
 
 @dataclass
 class Account:
-    """What was published to one topic, and what its channels owe. Bodies are told apart by their contents."""
+    """The messages published to one topic, and those that its channels have not finished. Messages differ in their
+    bodies."""
 
     published: set[bytes] = field(default_factory=set)
-    owed: dict[str, set[bytes]] = field(default_factory=dict)
+    unfinished: dict[str, set[bytes]] = field(default_factory=dict)
     ids: set[bytes] = field(default_factory=set)
     """Ids that any client was given."""
     shown: set[bytes] = field(default_factory=set)
@@ -31,7 +32,7 @@ class Account:
 
 
 class Ledger:
-    """A node, what it was told and what it said."""
+    """A node, and the messages published to and received from it."""
 
     def __init__(self, data_path: Path, chance: Random) -> None:
         self.node = Node(data_path)
@@ -41,11 +42,11 @@ class Ledger:
         self._count = 0
 
     def write(self) -> None:
-        """Publish and consume in all the ways there are, with a checkpoint somewhere, and end by SIGKILL."""
+        """Publish and consume with all commands, with a checkpoint somewhere, and end by SIGKILL."""
         for name, channels in CHANNELS.items():
             for channel in channels:
                 self.node.broker.topic(name).channel(channel)
-                self.accounts[name].owed[channel] = set()
+                self.accounts[name].unfinished[channel] = set()
         for _ in range(self.chance.randint(2, 4)):
             for name in TOPICS:
                 self._publish(name)
@@ -65,8 +66,8 @@ class Ledger:
             bodies = [self._body() for _ in range(self.chance.choice([1, 1, 1, 2, 7]))]
             topic.publish(bodies, defer_ms=self.chance.choice([0, 0, 0, 0, 0, 20_000]))
             account.published.update(bodies)
-            for owed in account.owed.values():
-                owed.update(bodies)
+            for unfinished in account.unfinished.values():
+                unfinished.update(bodies)
 
     def _body(self) -> bytes:
         self._count += 1
@@ -83,7 +84,7 @@ class Ledger:
             outcome = self.chance.random()
             if outcome < 0.5:
                 self.finish(name, channel, client, [each])
-                account.owed[channel].discard(each.body)
+                account.unfinished[channel].discard(each.body)
             elif outcome < 0.7:
                 delay = self.chance.choice([0, 30.0])
                 target.requeue(client, memoryview(b"REQ %b 9\n" % each.message_id), 1, delay, self.node.now)
@@ -97,11 +98,11 @@ class Ledger:
         assert errors == [], f"{name}/{channel}: {errors[0]}"
 
     def drain(self, name: str, channel: str) -> list[Delivery]:
-        """Consume and finish all there is, what is deferred included."""
+        """Consume and finish all messages, deferred ones included."""
         got: list[Delivery] = []
         client = self.node.subscribe(name, channel, 100_000, got.append)
         done = 0
-        for wait_s in (0, 25, 20, 1):  # shorter than the timeout of what is in flight
+        for wait_s in (0, 25, 20, 1):  # shorter than the message timeout
             self.node.pass_until(self.node.now + wait_s)
             if fresh := got[done:]:
                 self.finish(name, channel, client, fresh)
@@ -115,17 +116,18 @@ class Ledger:
 
 @dataclass
 class Damage:
-    """``state`` is true of the journal's files. Where it ``hides``, no file is left that tells of some messages."""
+    """``state`` means damage to the journal's files. With ``hides``, no file is left that shows the loss of some
+    messages."""
 
     what: str
     state: bool = False
     hides: bool = False
     twice: bool = False
-    """Nothing but frames is left to tell of the messages of a segment, and these are damaged."""
+    """Whether only frames are left of a segment's messages, and these are damaged."""
 
 
 def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
-    """Do one thing to a data folder that a crash, a disk or a person might do."""
+    """Damage a data folder once, as a crash, a disk or a person might."""
     logs, indexes = sorted(data_path.glob("topics/*/*.log")), sorted(data_path.glob("topics/*/*.idx"))
     journals = [path for path in sorted(data_path.glob("journal.*")) if path.read_bytes().strip(b"\0")]
     kinds = [journals, journals, sorted(data_path.glob("checkpoint*"))] if state_files else [logs, indexes]
@@ -141,7 +143,7 @@ def damage(data_path: Path, chance: Random, *, state_files: bool) -> Damage:
 
 
 def damage_twice(data_path: Path, chance: Random) -> Damage:
-    """Remove or damage the index of a segment, and damage its log in a place."""
+    """Remove or damage the index of a segment, and damage its log."""
     log = chance.choice(sorted(data_path.glob("topics/*/*.log")))
     index, both = log.with_suffix(".idx"), Damage("", twice=True)
     if chance.random() < 0.6:
@@ -154,7 +156,7 @@ def damage_twice(data_path: Path, chance: Random) -> Damage:
 
 
 def _flip_head(path: Path, chance: Random) -> Damage:
-    """Flip a bit of a frame's size, type, attempts or number: in a body it would not be noticed without the index."""
+    """Flip a bit of a frame's size, type, attempts or number: without the index, one in a body would not be noticed."""
     data, starts, at = bytearray(path.read_bytes()), list[int](), 0
     while at + 34 <= len(data) and data[at + 4 : at + 8] == b"\0\0\0\2":
         starts.append(at)

@@ -1,4 +1,4 @@
-"""Killing a broker between, before and in the middle of its writes to journal and log."""
+"""Kills a broker between, before and in the middle of its writes to journal and log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from brokerd.log.commits import RECORD_BYTES, Commit, CommitIndex
 
 
 class Killed(BaseException):
-    """The process ends here. No handler of the broker's may take it for an error."""
+    """The process ends here. No handler of the broker may catch it."""
 
 
 class Fuse:
-    """Kills the process at its n-th write to journal or log from now."""
+    """Kills the process at its n-th next write to journal or log."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -22,7 +22,8 @@ class Fuse:
         self.cut = 0
 
     def around(self, write: Callable[[], None], tear: Callable[[int], None]) -> None:
-        """Do ``write``; or die before it, in the middle of it, or after it. ``tear`` leaves its first bytes only.
+        """Call ``write``, or kill the process before, in the middle of or after it. ``tear`` writes only the first
+        bytes.
 
         A dead process writes nothing more, even where the exception passes a ``finally``.
         """
@@ -40,7 +41,7 @@ class Fuse:
         raise Killed
 
     def put_out(self) -> None:
-        """No kill comes until the fuse is lit again."""
+        """Cancel the pending kill."""
         self.writes, self.is_blown = 0, False
 
 
@@ -77,7 +78,7 @@ def fused_commit_append(append: Callable[[CommitIndex, Commit], None]) -> Callab
 
 
 def fused_commit_extend(extend: Callable[[CommitIndex, bytes], None]) -> Callable[[CommitIndex, bytes], None]:
-    """A tear leaves some of the records, and a part of the next."""
+    """A torn write leaves some of the records, and a part of the next."""
 
     def fused(self: CommitIndex, packed: bytes) -> None:
         def tear(cut: int) -> None:

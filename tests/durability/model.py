@@ -1,6 +1,6 @@
-"""What a topic and its channels ought to hold: the reference that the broker is compared with.
+"""The expected contents of a topic and its channels, with which the broker is compared.
 
-Messages are told apart by their bodies. Times are monotonic seconds.
+Bodies identify messages. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Status(enum.Enum):
 
 @dataclass
 class Expected:
-    """One message of one channel. In flight it is with the client of number ``client`` until ``when``, deferred until
+    """One message of one channel. In flight to the client of number ``client`` until ``when``, or deferred until
     ``when``."""
 
     status: Status
@@ -57,13 +57,13 @@ class ChannelModel:
         return [body for body, message in self.messages.items() if message.client == client]
 
     def pass_time(self, now: float) -> None:
-        """What timed out or fell due by ``now`` waits for delivery."""
+        """Messages that timed out or became due by ``now`` are ready."""
         for message in self.messages.values():
             if message.status is not Status.QUEUED and message.when <= now:
                 message.requeue()
 
     def deliver(self, body: bytes, attempts: int, client: int, message_id: bytes, now: float) -> None:
-        """The broker sent a message: it must have been waiting, and this must be its next attempt."""
+        """The broker sent a message: it must have been ready, and this must be its next attempt."""
         assert body in self.messages, f"{body[:20]!r} was sent, but is finished, dropped or was never published"
         message = self.messages[body]
         assert message.status is Status.QUEUED, f"{body[:20]!r} was sent while {message}"
@@ -82,7 +82,7 @@ class ChannelModel:
 
 @dataclass
 class TopicModel:
-    """``waiting``: messages that have gone to no channel yet, body to seconds of deferral."""
+    """``waiting``: messages that no channel has received yet, body to seconds of deferral."""
 
     waiting: dict[bytes, float] = field(default_factory=dict)
     channels: dict[str, ChannelModel] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class TopicModel:
         self.route(now)
 
     def route(self, now: float) -> None:
-        """Give the channels what waits, unless it has to."""
+        """Give the waiting messages to the channels, unless they must wait."""
         if self.paused or self.held or not self.channels:
             return
         for body, defer_s in self.waiting.items():
@@ -114,7 +114,7 @@ class TopicModel:
         return TopicModel(dict(self.waiting), channels, self.paused, self.held)
 
     def restarted(self, now: float) -> TopicModel:
-        """As it is after a restart: what was in flight waits, and what is ephemeral is gone."""
+        """The state after a restart: messages in flight are ready, and ephemeral ones are gone."""
         again = self.copy()
         again.channels = {name: each for name, each in again.channels.items() if not name.endswith("#ephemeral")}
         for channel in again.channels.values():
@@ -126,12 +126,12 @@ class TopicModel:
         return again
 
     def owed(self, name: str) -> set[bytes]:
-        """What a channel has, or gets once the topic's messages go to it."""
+        """The messages that a channel has, or receives once the topic routes its messages."""
         return set(self.waiting) | set(self.channels[name].messages)
 
 
 def check_same(found: TopicModel, expected: TopicModel) -> None:
-    """What a restart between two steps leaves: exactly what was there."""
+    """A restart between two steps leaves exactly the same state."""
     assert (found.paused, found.waiting.keys()) == (expected.paused, expected.waiting.keys())
     assert found.channels.keys() == expected.channels.keys()
     for name, channel in expected.channels.items():
@@ -145,7 +145,7 @@ def check_same(found: TopicModel, expected: TopicModel) -> None:
 
 
 def check_redelivered(found: TopicModel, expected: TopicModel, published: set[bytes]) -> None:
-    """What a restart leaves if records were dropped or damaged: no message is lost, others may come again."""
+    """After a restart with dropped or damaged records, no message is lost, but some may be redelivered."""
     assert found.channels.keys() == expected.channels.keys()
     lost = expected.waiting.keys() - found.waiting.keys()
     for name in expected.channels:
@@ -190,7 +190,7 @@ def check_killed(
 
 
 def _known(topic: TopicModel, name: str) -> set[bytes]:
-    """Every message that the channel has, or may be given next."""
+    """All messages that the channel has, or may receive next."""
     channel = topic.channels.get(name)
     return set(topic.waiting) | set(channel.messages if channel else ())
 

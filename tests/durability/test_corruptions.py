@@ -1,4 +1,4 @@
-"""A data folder damaged in any one way: the node starts, tells what is lost, and delivers all the rest as it was.
+"""A data folder with random damage: the node starts, reports the loss, and delivers all other messages unchanged.
 
 ``CORRUPTIONS`` is the number of cases, ``CORRUPTION_SEED`` the seed of the first; each next case has the next seed.
 """
@@ -25,7 +25,7 @@ SEED = int(os.environ.get("CORRUPTION_SEED") or secrets.randbelow(10**9))
 
 
 class Losses(logging.Handler):
-    """Sums up what the log says was lost, by topic."""
+    """Adds up the losses in the log, by topic."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -45,8 +45,9 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(180 + 2 * CASES)
 @pytest.mark.parametrize("where", ["log", "state", "index and log"])
-def test_any_damage_is_told_and_costs_what_it_hit(where: str, tmp_path: Path) -> None:
-    """Losses are logged and counted, nothing altered is delivered, the rest comes and is finished, ids stay unique."""
+def test_any_damage_is_reported_and_costs_only_what_it_hit(where: str, tmp_path: Path) -> None:
+    """Losses are logged and counted, no altered message is delivered, the others are delivered and finished, ids stay
+    unique."""
     cases = CASES // 4 if where == "state" else CASES
     print(f"CORRUPTION_SEED={SEED} CORRUPTIONS={cases}")
     failures = []
@@ -56,7 +57,7 @@ def test_any_damage_is_told_and_costs_what_it_hit(where: str, tmp_path: Path) ->
         what: list[str] = []
         try:
             play(folder, Random(seed), what, where)
-        except Exception as error:  # whatever it is, the seed is to be told with it
+        except Exception as error:  # whatever it is, it is reported with the seed
             failures.append(f"CORRUPTION_SEED={seed}: {what}: {error!r}")
             if os.environ.get("CORRUPTION_RAISE"):
                 raise
@@ -93,16 +94,16 @@ def play(folder: Path, chance: Random, what: list[str], where: str) -> None:
 def check_topic(ledger: Ledger, name: str, done: Damage, losses: Losses) -> None:
     account, topic = ledger.accounts[name], ledger.node.broker.topic(name)
     missing, everything, unnoticed = set[bytes](), set[bytes](), set[bytes]()
-    owed = account.owed if CHANNELS[name] else {AFTER: account.published}
-    forgotten = [channel for channel in owed if channel not in topic.channels]
-    for channel in owed:
+    unfinished = account.unfinished if CHANNELS[name] else {AFTER: account.published}
+    forgotten = [channel for channel in unfinished if channel not in topic.channels]
+    for channel in unfinished:
         topic.channel(channel)
-    for channel, bodies in owed.items():
+    for channel, bodies in unfinished.items():
         got = ledger.drain(name, channel)
         came = [each.body for each in got]
         assert len(came) == len(set(came)), f"{name}/{channel}: a message came twice"
         altered = set(came) - account.published
-        assert len(altered) <= int(done.twice), f"{name}/{channel}: an altered message came"  # no hash tells of it
+        assert len(altered) <= int(done.twice), f"{name}/{channel}: an altered message came"  # no hash reveals it
         unnoticed |= altered
         if not done.state:
             assert set(came) - altered <= bodies, f"{name}/{channel}: a finished message came again"
@@ -110,24 +111,26 @@ def check_topic(ledger: Ledger, name: str, done: Damage, losses: Losses) -> None
         everything |= set(came)
         if channel not in forgotten:
             missing |= bodies - set(came)
-    if len(forgotten) == len(owed):  # the first of them was given all that waits in the topic
-        missing = set().union(*owed.values()) - everything
+    if len(forgotten) == len(unfinished):  # the first of them received the topic's backlog
+        missing = set().union(*unfinished.values()) - everything
     counted = topic.lost_message_count
     assert counted == losses.counts.get(name, 0), f"{name}: {counted} are counted, {losses.counts} are logged"
     if done.state:
         assert not missing, f"{name}: {len(missing)} are missing, and no log is damaged"
     elif done.twice:
         known = len(missing & account.shown)
-        told = counted + len(unnoticed)
-        assert known <= told <= len(missing), f"{name}: {len(missing)} are missing, {told} counted, {known} known"
+        reported = counted + len(unnoticed)
+        assert known <= reported <= len(missing), (
+            f"{name}: {len(missing)} are missing, {reported} counted, {known} known"
+        )
     elif done.hides:
         known = len(missing & account.shown)
         assert known <= counted <= len(missing), f"{name}: {len(missing)} are missing, {counted} counted, {known} known"
     else:
         assert counted == len(missing), f"{name}: {len(missing)} are missing, {counted} are counted"
     topic.publish([b"one more"])
-    (last,) = ledger.drain(name, next(iter(owed)))
+    (last,) = ledger.drain(name, next(iter(unfinished)))
     assert last.body == b"one more"
     assert last.message_id not in account.ids, f"{name}: id {last.message_id!r} is given a second time"
-    for channel in list(owed)[1:]:
+    for channel in list(unfinished)[1:]:
         ledger.drain(name, channel)

@@ -1,4 +1,4 @@
-"""Files that end too early, wherever they end: the broker starts, loses what was cut and nothing else, and goes on.
+"""Files cut at any position: the broker starts, loses only the cut messages, and goes on.
 
 A kill cannot do this (mapped pages outlive the process), but a power cut or a full disk under a copy can. Each case
 copies a small data path that a killed broker left behind, cuts one file at one byte, and starts a broker over it.
@@ -25,7 +25,7 @@ Start = Callable[..., Any]
 
 @pytest.fixture
 def left(start: Start, tmp_path: Path) -> Path:
-    """The data path of a killed broker: topic ``t`` with BATCHES, FINISHED of them done on channel ``c``."""
+    """The data path of a killed broker: topic ``t`` with BATCHES, FINISHED of which are finished on channel ``c``."""
     node = start()
     peer = node.connect()
     peer.sub("t", "c", 100)
@@ -44,14 +44,14 @@ def the_only(directory: Path, pattern: str) -> Path:
 
 
 def positions(used: int) -> list[int]:
-    """Where to cut a file whose first ``used`` bytes mean something; the ends, and some between."""
+    """Positions at which to cut a file with ``used`` bytes of contents: both ends, and some between."""
     if os.environ.get("DURABILITY_EVERY_BYTE"):
         return list(range(used + 1))
     return sorted({0, 1, used // 3, used * 2 // 3, used - 1, used})
 
 
 def cut(left: Path, file: Path, at: int, *, zeros: bool) -> Path:
-    """A copy of ``left`` whose ``file`` ends at byte ``at``, or holds nothing but zeros from there on."""
+    """A copy of ``left`` whose ``file`` ends at byte ``at``, or contains only zeros from there on."""
     copy = left.parent / f"cut-{file.name}-{at}-{zeros}"
     shutil.copytree(left, copy)
     size = (copy / file).stat().st_size
@@ -62,7 +62,7 @@ def cut(left: Path, file: Path, at: int, *, zeros: bool) -> Path:
 
 
 def read_all(node: Any) -> list[bytes]:
-    """Everything channel ``c`` holds, as a new consumer gets it."""
+    """All messages of channel ``c``, as a new consumer receives them."""
     if "t" not in node.topics() or "c" not in node.topics()["t"]["channels"]:
         return []
     peer = node.connect()
@@ -75,7 +75,7 @@ def read_all(node: Any) -> list[bytes]:
 
 
 def goes_on(node: Any, before: list[bytes]) -> None:
-    """A publish is taken; after one more kill it is delivered, and so is all that was there before."""
+    """A publish is accepted; after another kill, it and all earlier messages are delivered."""
     node.connect().pub("t", b"new")
     node.restart("SIGKILL")
     assert sorted(read_all(node)) == sorted([*before, b"new"])
@@ -84,7 +84,7 @@ def goes_on(node: Any, before: list[bytes]) -> None:
 @pytest.mark.parametrize("zeros", [False, True], ids=["cut off", "zeroed"])
 @pytest.mark.parametrize("pattern", ["topics/*/*.log", "topics/*/*.idx"], ids=["log", "idx"])
 def test_a_cut_log_keeps_every_batch_before_the_cut(pattern: str, zeros: bool, left: Path, start: Start) -> None:
-    """All whole batches before the cut survive, and what else the rest tells; what was finished does not come back."""
+    """All whole batches before the cut survive; finished messages are not redelivered."""
     everything = {body for batch in BATCHES for body in batch}
     file = the_only(left, pattern)
     data = (left / file).read_bytes()
@@ -106,7 +106,7 @@ def test_a_cut_log_keeps_every_batch_before_the_cut(pattern: str, zeros: bool, l
 
 @pytest.mark.parametrize("zeros", [False, True], ids=["cut off", "zeroed"])
 def test_a_cut_journal_loses_no_message(zeros: bool, left: Path, start: Start) -> None:
-    """It may forget a finish, a channel, even the topic's existence in its state; what is in the log is served."""
+    """It may lose a finish, a channel, even the state of the topic; messages in the log are delivered."""
     file = the_only(left, "journal.*")
     everything = {body for batch in BATCHES for body in batch}
     used = len((left / file).read_bytes().rstrip(b"\0"))
@@ -121,4 +121,4 @@ def test_a_cut_journal_loses_no_message(zeros: bool, left: Path, start: Start) -
         assert everything - FINISHED <= set(got) <= everything, f"{file} cut at {at} of {used}"
         goes_on(node, got)
         node.end("SIGKILL")
-    assert set(got) == everything - FINISHED  # the last cut took nothing
+    assert set(got) == everything - FINISHED  # the last cut removed nothing

@@ -77,7 +77,7 @@ def drain(node: Node, topic: str, channel: str) -> list[Delivery]:
 
 
 def check_story(node: Node) -> None:
-    """Every channel delivers what the story says, with the attempts that it had, and more can be published."""
+    """Every channel delivers the messages of the story with their attempts, and more can be published."""
     assert sorted(node.broker.topics) == sorted(story.OWED)
     assert node.broker.storage.lost_message_count == 0
     assert node.broker.topic("orders").channel("b").paused
@@ -188,7 +188,7 @@ def overwrite(header: bytes, path: Path) -> bytes:
 def test_a_damaged_header_loses_nothing(
     pattern: str, damage: Callable[[bytes, Path], bytes], data_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is damage, never another format: the start reads the file without it, or the other copy."""
+    """It counts as damage, never as another format: the start reads the file without it, or the other copy."""
     for path in data_path.glob(pattern):
         put_header(path, damage(WRITTEN[PATTERNS[pattern]], path))
     node = Node(data_path)

@@ -1,4 +1,5 @@
-"""Journal and disk are full: what cannot be kept is refused, what was acknowledged stays, consumers go on."""
+"""Journal and disk are full: changes that cannot be recorded are refused, acknowledged messages stay, consumers go
+on."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk) -> Node:
 
 
 def fill_the_journal(node: Node, disk: Disk) -> list[Delivery]:
-    """Publish and finish until the journal takes no more on a full disk; return what is in flight: one message."""
+    """Publish and finish until the journal is full on a full disk; return the message in flight."""
     disk.is_full = True
     topic, got = node.broker.topic("t"), list[Delivery]()
     channel = topic.channel("c")
@@ -79,7 +80,7 @@ def fill_the_journal(node: Node, disk: Disk) -> list[Delivery]:
 
 @pytest.mark.parametrize("how", ["kill", "close"])
 def test_deferred_publishes_are_refused_rather_than_lost(how: str, node: Node, disk: Disk) -> None:
-    """Those that were acknowledged before are kept; those that come when it is full are refused, and never come."""
+    """Acknowledged ones are kept; those sent when it is full are refused, and never delivered."""
     topic = node.broker.topic("t")
     topic.publish([b"kept"], defer_ms=60_000)
     fill_the_journal(node, disk)
@@ -102,7 +103,7 @@ def test_deferred_publishes_are_refused_rather_than_lost(how: str, node: Node, d
 
 
 def test_deferred_publishes_survive_whose_routing_was_not_kept(node: Node, disk: Disk) -> None:
-    """They waited in a paused topic, and their channel got them while the journal was full."""
+    """They waited in a paused topic, and their channel received them while the journal was full."""
     topic, waiting = node.broker.topic("t"), node.broker.topic("u")
     waiting.channel("c")
     waiting.pause()
@@ -125,7 +126,7 @@ def test_deferred_publishes_survive_whose_routing_was_not_kept(node: Node, disk:
 def test_segments_that_were_finished_with_a_full_journal_are_no_loss(
     node: Node, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are removed to make space; after a kill nobody is told that their messages are lost."""
+    """They are removed to make space; after a kill their messages are not reported as lost."""
     monkeypatch.setattr(log_module, "FIRST_SEGMENT_BYTES", 4096)
     monkeypatch.setattr(log_module, "LAST_SEGMENT_BYTES", 4096)
     node.broker.storage.retention = None
@@ -146,7 +147,7 @@ def test_segments_that_were_finished_with_a_full_journal_are_no_loss(
     assert got[-1][2] == b"next"
 
 
-def test_what_cannot_be_kept_is_refused_and_changes_nothing(node: Node, disk: Disk) -> None:
+def test_changes_that_cannot_be_recorded_are_refused(node: Node, disk: Disk) -> None:
     """A rewind; and once the reserve is full too, topics, channels, pauses and deletions."""
     got = fill_the_journal(node, disk)
     broker, topic = node.broker, node.broker.topic("t")
@@ -198,7 +199,7 @@ def leave_room(node: Node, disk: Disk, room: int) -> None:
 @pytest.mark.parametrize("room", range(50, 2500, 150))
 @pytest.mark.parametrize("is_of_deferred", [False, True])
 def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: int, node: Node, disk: Disk) -> None:
-    """However much room the journal has: a kill does not undo it, or neither channel nor journal is changed.
+    """However much room the journal has: a kill does not undo it, or neither channel nor journal changes.
 
     Below the message that the channel goes back to, every second one is in flight; above it, every second one is a
     deferred publish that was finished.
@@ -216,7 +217,7 @@ def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: 
         topic.publish([b"backlog"])
         topic.publish([b"deferred"], defer_ms=1)
     node.pass_until(node.now + 10)
-    client.ready_count = 90  # it is the turn of requeued messages
+    client.ready_count = 90  # requeued messages are delivered first
     channel.offer(client)
     node.pass_until(node.now)
     client.ready_count = 0
@@ -240,7 +241,7 @@ def test_a_rewind_on_a_full_disk_is_kept_or_refused(is_of_deferred: bool, room: 
 
 
 def test_a_full_journal_goes_on_by_itself_once_there_is_space(node: Node, disk: Disk) -> None:
-    """Nobody needs to do anything; what was delivered meanwhile is remembered from then on."""
+    """No intervention is needed; later deliveries are recorded again."""
     got = fill_the_journal(node, disk)
     topic = node.broker.topic("t")
     channel = topic.channel("c")
@@ -274,7 +275,7 @@ def failure(peer: V2Client, command: bytes) -> tuple[int, bytes]:
 
 
 def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None:
-    """It delivers everything, refuses what it cannot keep, and accepts again once files can grow."""
+    """It delivers everything, refuses what it cannot store, and accepts publishes again once files can grow."""
     node = start()
     consumer = node.connect()
     consumer.sub("t", "c")
@@ -302,7 +303,7 @@ def test_a_node_starts_where_no_file_can_grow(start: Callable[..., Any]) -> None
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MiB; a plain directory where none can be mounted, on which the test passes as well."""
+    """A file system of 64 MiB; a plain directory if none can be mounted, on which the test passes as well."""
     path = tmp_path / "disk"
     path.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], capture_output=True)
@@ -312,7 +313,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(small_disk: Path, free_kib: int) -> bool:
-    """Take all but ``free_kib`` of the small disk's space. False, with nothing done, where it is a plain directory."""
+    """Fill the small disk up to ``free_kib``. Returns False, without doing anything, if it is a plain directory."""
     space = os.statvfs(small_disk)
     free = space.f_bavail * space.f_frsize
     if free > 64 * 1024 * 1024:
@@ -344,7 +345,7 @@ def test_the_health_recovers_although_nobody_publishes(limit: str, small_disk: P
 
 @pytest.mark.parametrize("free_kib", FREE_KIB)
 def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Path, start: Callable[..., Any]) -> None:
-    """After a kill, with so much space left, or none."""
+    """After a kill, with this much space left, or none."""
     data_path = small_disk / "data"
     data_path.mkdir()
     node = start(data_path=data_path)
@@ -363,7 +364,7 @@ def test_a_node_starts_on_the_disk_that_it_filled(free_kib: int, small_disk: Pat
 
 
 def test_the_last_space_is_used_in_smaller_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments double, but a disk without room for the next size still takes messages; space that is back is used."""
+    """Segments double, but a disk without room for the next size still takes messages; freed space is used."""
     node, free = Node(tmp_path), [2 * 1024 * 1024]
     allocate = os.posix_fallocate
 

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of everything: what was acknowledged is kept, what was finished stays finished."""
+"""kill -9 at random moments: acknowledged messages are kept, finished messages stay finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUNDS = 10
 
 
 async def test_ten_kills_over_one_data_path_break_no_promise(tmp_path: Path) -> None:
-    """PUB, MPUB and DPUB producers against consumers that FIN, REQ and keep silent; then everything is drained."""
+    """PUB, MPUB and DPUB producers, and consumers that FIN, REQ or do not answer; then all messages are consumed."""
     outcome = await kill_again_and_again(tmp_path, ROUNDS, seed=20, publishes=1000)
     ledger = outcome.ledger
     assert ledger.violations == [], f"{len(ledger.violations)} violations"
@@ -35,7 +35,7 @@ async def test_a_broker_ended_by_sigterm_under_load_breaks_no_promise_either(tmp
 
 
 def test_the_pure_python_kernel_keeps_the_same_promises(tmp_path: Path) -> None:
-    """Three rounds through the script, which says how much it tested."""
+    """Three rounds through the script, which prints what it tested."""
     command = [sys.executable, "-m", "bench.kill9", "--rounds=3", "--twin", f"--data-path={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,8 +43,8 @@ def test_the_pure_python_kernel_keeps_the_same_promises(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_of_two_finishes_of_a_message_that_timed_out_one_may_be_refused() -> None:
-    """A consumer that stalls for longer than the message timeout gets the message twice, and it is not lost."""
+async def test_one_of_two_finishes_of_a_timed_out_message_may_be_refused() -> None:
+    """A consumer that stalls for longer than the message timeout receives the message twice, and it is not lost."""
     ledger = Ledger(("work",))
     body = ledger.publish("orders")
     ledger.acknowledged([body])

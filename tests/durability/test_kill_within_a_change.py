@@ -1,4 +1,4 @@
-"""kill -9 between two journal records of one change: each message is in one place afterwards, and is delivered."""
+"""kill -9 between two journal records of one change: afterwards each message exists once, and is delivered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def killed_within(node: Node, records: int, change: Callable[[], object]) -> Top
 
 @every_record
 def test_a_deferred_message_that_waits_in_its_topic_reaches_the_next_channel(node: Node, records: int) -> None:
-    """An ephemeral channel, which is gone after the kill, was just being given it."""
+    """It was being routed to an ephemeral channel, which is gone after the kill."""
     topic = node.broker.topic("t")
     topic.publish([b"later"], defer_ms=int(DELAY_S * 1000))
     topic = killed_within(node, records, lambda: topic.channel("c#ephemeral"))
@@ -55,7 +55,7 @@ def test_a_deferred_message_that_waits_in_its_topic_reaches_the_next_channel(nod
 
 @every_record
 def test_a_deferred_message_is_counted_once_after_a_kill_while_its_topic_is_unpaused(node: Node, records: int) -> None:
-    """It waits either in the topic or in the channel, and comes once."""
+    """It is either in the topic or in the channel, and is delivered once."""
     topic = node.broker.topic("t")
     topic.channel("a")
     topic.pause()
@@ -71,7 +71,7 @@ def test_a_deferred_message_is_counted_once_after_a_kill_while_its_topic_is_unpa
 def test_a_finished_deferred_message_does_not_come_again_although_the_newest_checkpoint_is_damaged(
     node: Node, tmp_path: Path
 ) -> None:
-    """A kill came before it was recorded as routed, so the next start routed it."""
+    """A kill came before its routing was recorded, so the next start routed it again."""
     topic = node.broker.topic("t")
     topic.channel("a")
     topic = killed_within(node, 0, lambda: topic.publish([b"later"], defer_ms=int(DELAY_S * 1000)))

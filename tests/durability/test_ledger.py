@@ -1,4 +1,4 @@
-"""The account that a crash test keeps: each of its rules must be able to fail."""
+"""The record that a crash test keeps: each of its rules must be able to fail."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def finish(ledger: Ledger, serial: int, *, at: int = T0, attempts: int = 1) -> N
     ledger.confirmed("work", [(serial, attempts)])
 
 
-def test_all_is_well(ledger: Ledger) -> None:
-    """Delivered, finished, not seen again."""
+def test_delivered_and_finished_messages_are_no_loss(ledger: Ledger) -> None:
+    """Delivered, finished, not redelivered."""
     body = ledger.publish("t")
     ledger.acknowledged([body])
     assert deliver(ledger, body) == 0
@@ -43,7 +43,7 @@ def test_an_acknowledged_message_that_never_comes(ledger: Ledger) -> None:
 
 
 def test_a_message_that_is_delivered_and_then_lost(ledger: Ledger) -> None:
-    """In flight at the kill, and gone: lost as well."""
+    """A message that was in flight at the kill, and is gone, is lost as well."""
     body = ledger.publish("t")
     ledger.acknowledged([body])
     deliver(ledger, body)
@@ -53,14 +53,14 @@ def test_a_message_that_is_delivered_and_then_lost(ledger: Ledger) -> None:
 
 
 def test_a_message_that_was_not_acknowledged_may_be_lost(ledger: Ledger) -> None:
-    """Nothing was promised."""
+    """Only acknowledged messages are guaranteed."""
     ledger.publish("t")
     ledger.close()
     assert ledger.violations == []
 
 
 def test_a_finish_may_be_forgotten_in_the_last_instant_only(ledger: Ledger) -> None:
-    """Well before the kill, and worked through, it must hold."""
+    """A finish processed well before the kill must be kept."""
     for age, broken in ((LAST_INSTANT_NS // 2, False), (LAST_INSTANT_NS * 2, True)):
         body = ledger.publish("t")
         serial = len(ledger.published) - 1
@@ -85,7 +85,7 @@ def test_a_finish_that_was_not_confirmed_may_be_forgotten(ledger: Ledger) -> Non
 
 
 def test_a_finished_message_may_not_come_back_without_a_crash(ledger: Ledger) -> None:
-    """Not even in the last instant, for there was none."""
+    """Not even in the last instant, because there was no crash."""
     body = ledger.publish("t")
     deliver(ledger, body)
     finish(ledger, 0)
@@ -94,7 +94,7 @@ def test_a_finished_message_may_not_come_back_without_a_crash(ledger: Ledger) ->
 
 
 def test_a_refused_finish_was_none(ledger: Ledger) -> None:
-    """The message timed out first: it is owed again."""
+    """The message timed out first: it must be redelivered."""
     body = ledger.publish("t")
     ledger.acknowledged([body])
     deliver(ledger, body)
@@ -110,7 +110,7 @@ def test_a_refused_finish_was_none(ledger: Ledger) -> None:
     [(1, 2, False, False), (3, 2, False, True), (2, 2, False, True), (2, 2, True, False), (3, 2, True, True)],
 )
 def test_attempts_never_go_down(ledger: Ledger, before: int, after: int, killed: bool, broken: bool) -> None:
-    """Only a crash excuses the same number twice."""
+    """The same number twice is permitted only after a crash."""
     body = ledger.publish("t")
     deliver(ledger, body, before)
     if killed:
@@ -120,14 +120,14 @@ def test_attempts_never_go_down(ledger: Ledger, before: int, after: int, killed:
 
 
 def test_a_deferred_message_that_comes_early(ledger: Ledger) -> None:
-    """Counted from the broker's own timestamp."""
+    """Measured from the broker's own timestamp."""
     body = ledger.publish("t", 500)
     deliver(ledger, body, at=T0 + 400 * MS)
     assert ledger.violations == ["t/work message 0 (attempt 1) came 100 ms before its deferral was over"]
 
 
 def test_a_requeue_that_comes_early(ledger: Ledger) -> None:
-    """Also over a crash, once the broker had worked through the REQ."""
+    """Also across a crash, once the broker had processed the REQ."""
     body = ledger.publish("t")
     deliver(ledger, body)
     ledger.requeueing("work", 0, T0 + 500 * MS)
@@ -148,7 +148,7 @@ def test_a_message_nobody_published(ledger: Ledger) -> None:
 
 
 def test_an_id_that_changes(ledger: Ledger) -> None:
-    """A message keeps its id for good."""
+    """A message keeps its id."""
     body = ledger.publish("t")
     deliver(ledger, body)
     deliver(ledger, body, 2, message_id=ID[::-1])

@@ -1,4 +1,4 @@
-"""The broker against a reference: whatever is done to a topic, and whenever the process dies, it holds what it should.
+"""The broker compared with a model: for any sequence of steps, and kills at any moment, its contents are as expected.
 
 Hypothesis draws the steps. ``BROKER_MODEL_EXAMPLES`` sets the number of such stories, for a long run. Each run has
 other ones: its seed is printed, and ``BROKER_MODEL_SEED`` gives the same again.
@@ -60,7 +60,7 @@ SEED = int(os.environ.get("BROKER_MODEL_SEED", "0")) or secrets.randbits(32)
 
 
 class Disk:
-    """What the system has left."""
+    """The free space of the system."""
 
     is_full = False
     has_descriptors = True
@@ -161,7 +161,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """What is in it changes the model and then the broker; the broker may be killed anywhere within."""
+        """The block changes the model and then the broker, which may be killed anywhere within it."""
         before, before_published = self.model.copy(), set(self.published)
         try:
             yield
@@ -181,7 +181,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @contextmanager
     def refusable(self) -> Iterator[None]:
-        """A step that may be refused, with nothing changed: journal and disk are full, or no file can be opened."""
+        """A step that may be refused without any change: journal and disk are full, or no file can be opened."""
         before, published, consumers = self.model.copy(), set(self.published), list(self.consumers)
         with self.step():
             try:
@@ -192,7 +192,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.model, self.published, self.consumers = before, published, consumers
 
     def settle(self) -> None:
-        """Let the broker do all that it has to do at this moment, and compare."""
+        """Let the broker do everything that is due now, and compare."""
         self.pass_until(self.node.now)
 
     def pass_until(self, when: float) -> None:
@@ -206,7 +206,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.compare()
 
     def compare(self) -> None:
-        """The counters are the model's, and no consumer waits for what there is."""
+        """The counters equal the model's, and no consumer waits for a ready message."""
         if not DISK.has_descriptors:
             return
         assert self.topic.depth == len(self.model.waiting)
@@ -230,7 +230,7 @@ class BrokerMachine(RuleBasedStateMachine):
     # -- what the broker holds ------------------------------------------------------------------------------------
 
     def found(self) -> TopicModel:
-        """The model that the broker is right with now; nothing is in flight."""
+        """The model that the broker now agrees with; nothing is in flight."""
         topic = self.topic
         start, end = topic.messages.routed_end, topic.log.next_seq
         deferral = {
@@ -252,7 +252,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 for message in page["messages"]:
                     when = 0.0
                     if message["due"]:
-                        when = channel.in_flight.aside.get(int(message["id"][6:], 16)).when  # what is shown is rounded
+                        when = channel.in_flight.aside.get(int(message["id"][6:], 16)).when  # figures are rounded
                         shown = self.node.now + (message["due"] - self.node.wall_ns()) / 1e9
                         assert abs(shown - when) < DUE_TOLERANCE_S
                     body = b64decode(message["body"])
@@ -286,7 +286,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(delays_s=st.lists(st.sampled_from(DELAYS_S), min_size=2, max_size=12))
     def publish_run_of_deferred(self, delays_s: list[float]) -> None:
-        """DPUBs in one read, each with a delay of its own."""
+        """DPUBs in one read, each with its own delay."""
         bodies = self.bodies(len(delays_s), 0)
         with self.refusable():
             self.published.update(bodies)
@@ -342,7 +342,7 @@ class BrokerMachine(RuleBasedStateMachine):
         killed=st.sampled_from([False, False, True]),
     )
     def consume(self, name: str, count: int, defer_s: float, share: float, killed: bool) -> None:
-        """A consumer comes, takes what there is and finishes some of it; most stories would get there rarely."""
+        """A consumer connects, receives messages and finishes some of them; random steps rarely do so in this order."""
         self.subscribe(name=name, ready_count=50)
         if defer_s:
             self.publish_deferred(count=count, delay_s=defer_s)
@@ -457,10 +457,10 @@ class BrokerMachine(RuleBasedStateMachine):
     def rewind_channel(
         self, data: st.DataObject, while_in_flight: bool, at_checkpoint: bool, ready_count: int | None, killed: bool
     ) -> None:
-        """All that was kept and delivered waits again; deferred publishes do so where they were finished.
+        """All kept and delivered messages are ready again; deferred publishes only if they were finished.
 
-        A checkpoint just before it may list messages in flight, and a kill right after it leaves nothing else to tell
-        that they are not.
+        A checkpoint just before it may list messages in flight, and after a kill right behind it, only the rewind
+        record says that they are not.
         """
         name = data.draw(st.sampled_from(sorted(self.model.channels)), label="channel")
         if while_in_flight and len(self.consumers) < 6 and not self.model.paused:
@@ -498,7 +498,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def rest(self) -> None:
-        """The topic has been quiet for a while."""
+        """The topic has been idle for a while."""
         with self.step():
             self.topic.unmap_if_idle()
             self.topic.unmap_if_idle()
@@ -510,7 +510,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.background or self.written)
     @rule()
     def write_checkpoint(self) -> None:
-        """The thread that writes checkpoints gets on: with the writing, or with saying that it is done."""
+        """The thread that writes checkpoints continues: it writes, or reports that it has written."""
         with self.step():
             if self.written:
                 self.written.pop(0)()
@@ -531,7 +531,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["kill", "kill", "close", "checkpoint"]))
     def end(self, how: str) -> None:
-        """A rule of their own for each would leave stories little time between two ends."""
+        """One rule for all, because several would leave stories little time between two ends."""
         getattr(self, how)()
 
     def close(self) -> None:
@@ -577,8 +577,8 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.topics_made < 4)
     @rule(held=st.booleans(), name=st.sampled_from([None, *CHANNELS]), again=st.booleans(), killed=st.booleans())
     def make_the_topic_again(self, held: bool, name: str | None, again: bool, killed: bool) -> None:
-        """It is deleted and made again, and a consumer comes, perhaps while lookup is asked; perhaps it is deleted once
-        more before lookup answers, and a kill follows."""
+        """The topic is deleted and created again, and a consumer subscribes, perhaps during the request to lookup;
+        perhaps it is deleted again before lookup answers, and a kill follows."""
         self._delete_the_topic(held)
         if name is not None:
             self.subscribe(name=name, ready_count=3)
@@ -611,7 +611,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.awaited)
     @rule()
     def lookup_answers(self) -> None:
-        """For a topic that may be gone by now."""
+        """The topic may have been deleted meanwhile."""
         topic = self.awaited.pop(0)
         with self.step():
             if topic is self.topic:
@@ -624,7 +624,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: DISK.has_descriptors)
     @rule(with_journal=st.booleans())
     def fill_the_disk(self, with_journal: bool) -> None:
-        """No journal can be allocated and no checkpoint written; what was allocated may be full too."""
+        """No journal can be allocated and no checkpoint written; allocated ones may be full too."""
         DISK.is_full = self.was_full = True
         if with_journal:
             self.work_on_another_topic(count=400)
@@ -637,7 +637,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: DISK.has_descriptors)
     @rule(count=st.sampled_from([20, 200]))
     def work_on_another_topic(self, count: int) -> None:
-        """It fills the journal."""
+        """Its records fill the journal."""
         with self.step():
             try:
                 topic = self.node.broker.topic("busy")
@@ -658,7 +658,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @rule()
     def run_out_of_descriptors(self) -> None:
-        """A quiet topic lets go of its files, and they cannot be mapped again."""
+        """An idle topic closes its files, and they cannot be mapped again."""
         with self.step():
             self.topic.unmap_if_idle()
             self.topic.unmap_if_idle()
@@ -670,7 +670,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not DISK.has_descriptors)
     @rule()
     def descriptors_are_free_again(self) -> None:
-        """Consumers get what they wait for within seconds."""
+        """Consumers receive waiting messages within seconds."""
         with self.step():
             DISK.has_descriptors = True
             self.pass_until(self.node.now + 6)
@@ -684,7 +684,7 @@ class BrokerMachine(RuleBasedStateMachine):
         whole_page=st.booleans(),
     )
     def damage_a_file(self, pattern: str, at: int, whole_page: bool) -> None:
-        """A bit flips, or a page is zeroed, between a kill and the next start: no message is lost by it.
+        """A bit is flipped, or a page zeroed, between a kill and the next start: no message is lost.
 
         A damaged checkpoint costs nothing at all. A damaged journal may cost a channel or a rewind. Zeros at the end of
         a journal look like its end. Messages that were finished and removed after it then count as lost.
@@ -711,18 +711,18 @@ class BrokerMachine(RuleBasedStateMachine):
                 found.channels = {name: each for name, each in found.channels.items() if name in expected.channels}
             check_redelivered(found, expected, self.published)
             assert goes_unnoticed or not self.node.broker.storage.lost_message_count
-        self.retains = self.retains and pattern.startswith("checkpoint")  # what was emptied may come again
+        self.retains = self.retains and pattern.startswith("checkpoint")  # emptied messages may be redelivered
         with self.step():
             pass
 
     @rule(writes=st.integers(1, 40), how=st.sampled_from(["before", "torn", "after"]), cut=st.integers(0, 47))
     def light_fuse(self, writes: int, how: str, cut: int) -> None:
-        """The process is going to die at the so manieth write from now."""
+        """The process will be killed at its n-th write from now."""
         FUSE.writes, FUSE.how, FUSE.cut = writes, how, cut
 
 
 def damage(path: Path, at: int, *, whole_page: bool) -> None:
-    """Flip a bit, or zero a page, of what is written in a file."""
+    """Flip a bit, or zero a page, of the written part of a file."""
     data = bytearray(path.read_bytes())
     at %= len(data.rstrip(b"\0"))
     if whole_page:
@@ -735,17 +735,18 @@ def damage(path: Path, at: int, *, whole_page: bool) -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[Node]:
-    """The node whose wall clock is everybody's."""
+    """The node whose wall clock the test controls."""
     nodes: list[Node] = []
     monkeypatch.setattr(time, "time_ns", lambda: nodes[0].wall_ns() if nodes else int(WALL_S * 1e9))
     return nodes
 
 
 @pytest.mark.timeout(24 * 3600 if EXAMPLES else 900)
-def test_the_broker_holds_what_it_should(
+def test_the_broker_agrees_with_the_model(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, clock: list[Node]
 ) -> None:
-    """Published, delivered, answered, timed out, paused, emptied, deleted, killed at any write, started again.
+    """Messages are published, delivered, answered, timed out, emptied and deleted, with pauses, kills at any write, and
+    starts.
 
     What was acknowledged is there; what was finished does not come back, unless the kill came within that very FIN;
     attempts and due times are kept; depth, in-flight and deferred counts are the model's after each step.
@@ -755,7 +756,7 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(journal_module, "JOURNAL_BYTES", 4096)
     monkeypatch.setattr(brokerd.delivery, "OUTBOX_BYTES", 2000)
     monkeypatch.setattr(brokerd.in_flight, "MIN_EVICTION_SPAN", 20)
-    monkeypatch.setattr(os, "fsync", lambda fd: None)  # it is the process that dies here, not the machine
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # the process is killed, the machine runs on
     monkeypatch.setattr(journal_module, "PAUSES_PER_SNAPSHOT", 0)  # stories do not depend on how fast the machine is
     monkeypatch.setattr(Removal, "add", lambda self, directory: remove_log(directory))  # a killed process has no thread
     monkeypatch.setattr(Journal, "append", fused_journal_append(Journal.append))
@@ -764,7 +765,7 @@ def test_the_broker_holds_what_it_should(
     monkeypatch.setattr(Segment, "_mapped_again", DISK.unless_out_of_descriptors(Segment._mapped_again))
     monkeypatch.setattr(CommitIndex, "append", fused_commit_append(CommitIndex.append))
     monkeypatch.setattr(CommitIndex, "extend", fused_commit_extend(CommitIndex.extend))
-    # pytest would keep each log record, with it the traceback of its error, and with that the open files of a story.
+    # pytest would keep each log record, with the traceback of its error, and so the open files of a story.
     monkeypatch.setattr(logging.getLogger("brokerd"), "propagate", False)
     monkeypatch.setattr(logging.getLogger("brokerd"), "handlers", [logging.NullHandler()])
     print(f"BROKER_MODEL_SEED={SEED}")

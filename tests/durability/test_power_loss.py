@@ -1,4 +1,4 @@
-"""A power loss costs what was not synced, and nothing else.
+"""A power loss loses only messages that were not synced.
 
 A broker in a process of its own takes publishes and records its syncs; then it is killed. From the record, data paths
 are built as a power loss at any time may have left them (:mod:`tests.durability.power_loss`), and brokers are started
@@ -46,7 +46,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Story:
-    """A recording broker, what was published to it, and which publishes it acknowledged when."""
+    """A recording broker, the published messages, and the times of their acknowledgements."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self.data_path, self._record = folder / "data", folder / "record"
@@ -58,7 +58,8 @@ class Story:
         self.finished: dict[str, set[bytes]] = defaultdict(set)
 
     def publish(self, topic: str, chance: Random, count: int) -> None:
-        """Publish ``count`` times, with each command, and consume some of it on channel ``c`` of the topic."""
+        """Publish ``count`` times, with each command, and consume some of the messages on channel ``c`` of the
+        topic."""
         peer, consumer = V2Client(self.broker.tcp), V2Client(self.broker.tcp)
         consumer.sub(topic, "c")
         ready = waiting = 0
@@ -111,7 +112,7 @@ class Story:
 
 
 def drain(node: Node, topic: str, channel: str) -> set[bytes]:
-    """The bodies of everything that a channel delivers, each once."""
+    """The bodies of all messages of a channel, each once."""
     got: list[Delivery] = []
     target = node.broker.topic(topic).channel(channel)
     client = node.subscribe(topic, channel, 100_000, got.append)
@@ -124,7 +125,7 @@ def drain(node: Node, topic: str, channel: str) -> set[bytes]:
 
 
 def check(folder: Path, story: Story, owed: dict[str, set[bytes]]) -> None:
-    """A broker starts over ``folder``, delivers what is owed and nothing that was not published, and goes on."""
+    """A broker starts on ``folder``, delivers all durable messages and none that was not published, and goes on."""
     node = Node(folder)
     for name in [*owed, *(name for name in node.broker.topics if name not in owed)]:
         topic = node.broker.topic(name)
@@ -142,12 +143,12 @@ def check(folder: Path, story: Story, owed: dict[str, set[bytes]]) -> None:
 
 
 def synced_ns(record: Record, instant: int) -> int:
-    """When the last round of syncs began that was complete at an instant; what was written before is durable."""
+    """The start of the last complete round of syncs at an instant; everything written before it is durable."""
     return max((each.began_ns for each in record.rounds if each.ended_ns < record.ends_ns(instant)), default=0)
 
 
 def lose_power(story: Story, record: Record, tmp_path: Path, *, acknowledges: bool) -> None:
-    """Check data paths of instants all over the record: with all, some, and nothing of what was not synced."""
+    """Check data paths of instants all over the record: with all, some, and none of the data that was not synced."""
     failures = []
     for case in range(CASES):
         chance = Random(SEED + case)
@@ -170,7 +171,7 @@ def lose_power(story: Story, record: Record, tmp_path: Path, *, acknowledges: bo
 
 
 def test_with_sync_every_1_no_acknowledged_message_is_lost(tmp_path: Path) -> None:
-    """Whenever the power fails, whatever else the disk has."""
+    """Whenever the power fails, and whatever else is on the disk."""
     story = Story(tmp_path, "--sync-every=1", "--sync-timeout=100ms")
     story.publish_at_once(3, 60, SEED)
     record = story.kill()
@@ -178,8 +179,8 @@ def test_with_sync_every_1_no_acknowledged_message_is_lost(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("every", [7, 2500])
-def test_with_another_value_what_was_written_before_the_last_sync_is_kept(every: int, tmp_path: Path) -> None:
-    """The rest may be lost. The broker starts with it, and delivers nothing that was not published."""
+def test_with_another_value_messages_before_the_last_sync_are_kept(every: int, tmp_path: Path) -> None:
+    """Later messages may be lost. The broker starts, and delivers only published messages."""
     story = Story(tmp_path, f"--sync-every={every}", "--sync-timeout=50ms")
     story.publish_at_once(3, 100, SEED)
     record = story.kill()

@@ -1,4 +1,4 @@
-"""What a broker knows, it knows again after it was ended and started; by SIGTERM and by kill -9 alike."""
+"""The state of a broker is the same after it ended and started, by SIGTERM and by kill -9."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_backlog_is_served_whole_and_in_order(how: str, node: Any) -> None:
 
 @either_end
 def test_finished_messages_stay_finished(how: str, node: Any) -> None:
-    """Every second one was; exactly the others come again, also after a second restart."""
+    """Every second one was finished; exactly the others are delivered, also after a second restart."""
     peer = node.connect()
     peer.sub("t", "c", 2500)
     peer.socket.setblocking(True)
@@ -63,7 +63,7 @@ def test_finished_messages_stay_finished(how: str, node: Any) -> None:
 
 @either_end
 def test_messages_in_flight_come_again_and_count_their_attempts(how: str, node: Any) -> None:
-    """Attempts go on where they were; a kill may forget the very last delivery, never more."""
+    """Attempts continue; a kill may lose at most the last delivery."""
     peer = node.connect()
     peer.sub("t", "c", 10)
     node.connect().mpub("t", [b"once", b"often"])
@@ -85,7 +85,7 @@ def test_messages_in_flight_come_again_and_count_their_attempts(how: str, node: 
 
 @either_end
 def test_a_deferred_message_stays_deferred_until_it_is_due(how: str, node: Any) -> None:
-    """Published with a delay, or requeued with one; not at once after the start, and not lost."""
+    """After a DPUB or a requeue with a delay; neither delivered right after the start, nor lost."""
     peer = node.connect()
     peer.sub("t", "c", 1)
     publisher = node.connect()
@@ -109,7 +109,7 @@ def test_a_deferred_message_stays_deferred_until_it_is_due(how: str, node: Any) 
 
 @either_end
 def test_deferred_publishes_sent_together_keep_their_delays(how: str, node: Any) -> None:
-    """After the start, those that are due arrive, and the others stay deferred."""
+    """After the start, due messages are delivered, and the others stay deferred."""
     peer = node.connect()
     peer.sub("t", "c", 0)
     delays = [(100 + at * 37 % 400) if at % 2 else 60_000 + at for at in range(200)]
@@ -125,8 +125,8 @@ def test_deferred_publishes_sent_together_keep_their_delays(how: str, node: Any)
 
 
 @either_end
-def test_what_is_deferred_is_counted_as_such_after_a_restart(how: str, node: Any) -> None:
-    """By a publish or by a requeue; none of it is in the queue."""
+def test_deferred_messages_count_as_deferred_after_a_restart(how: str, node: Any) -> None:
+    """By a publish or by a requeue; none of them counts as ready."""
     peer = node.connect()
     peer.sub("t", "c", 1)
     peer.dpub("t", 60_000, b"published")
@@ -140,8 +140,8 @@ def test_what_is_deferred_is_counted_as_such_after_a_restart(how: str, node: Any
 
 
 @either_end
-def test_what_fell_due_meanwhile_comes_at_once(how: str, node: Any) -> None:
-    """The clock does not stop with the broker."""
+def test_messages_that_became_due_meanwhile_come_at_once(how: str, node: Any) -> None:
+    """The time during which the broker does not run counts."""
     peer = node.connect()
     peer.sub("t", "c")
     peer.dpub("t", 200, b"x")
@@ -156,7 +156,7 @@ def test_what_fell_due_meanwhile_comes_at_once(how: str, node: Any) -> None:
 
 @either_end
 def test_topics_channels_and_pauses_are_remembered(how: str, node: Any) -> None:
-    """Also empty ones; ephemeral ones are not."""
+    """Empty ones too; ephemeral ones are gone."""
     node.post("/topic/create", topic="empty")
     node.post("/topic/create", topic="t")
     node.post("/channel/create", topic="t", channel="running")
@@ -187,7 +187,7 @@ def test_topics_channels_and_pauses_are_remembered(how: str, node: Any) -> None:
 
 
 @either_end
-def test_what_was_deleted_or_emptied_does_not_come_back(how: str, node: Any) -> None:
+def test_deleted_and_emptied_messages_do_not_come_back(how: str, node: Any) -> None:
     """A topic, a channel, a channel's messages, its in-flight ones, a topic's own messages."""
     peer = node.connect()
     for channel in ("gone", "emptied", "kept"):
@@ -217,7 +217,7 @@ def test_what_was_deleted_or_emptied_does_not_come_back(how: str, node: Any) -> 
 
 @either_end
 def test_an_id_is_never_used_twice(how: str, node: Any) -> None:
-    """Not after a restart, and not by a topic that was deleted and made again."""
+    """Neither after a restart nor by a topic that was deleted and created again."""
     ids: list[bytes] = []
 
     def publish_and_read() -> None:
@@ -240,7 +240,7 @@ def test_an_id_is_never_used_twice(how: str, node: Any) -> None:
 
 @either_end
 def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any) -> None:
-    """Eight megabytes, a third of them finished; what all channels have passed is removed from the disk."""
+    """Eight megabytes, a third of them finished; segments that all channels have finished are removed."""
     body = bytes(range(256)) * 16
     publisher = node.connect()
     node.connect().sub("t", "c")
@@ -259,7 +259,7 @@ def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any
     again.sub("t", "c", 2500)
     channel = node.channel("t", "c")
     depth = channel["depth"] + channel["in_flight_count"]
-    assert 2000 - 800 <= depth <= 2000 - 600  # at most RDY more were out, or their FINs not read yet
+    assert 2000 - 800 <= depth <= 2000 - 600  # at most RDY more were in flight, or their FINs not read yet
     got = [again.message() for _ in range(depth)]
     assert all(text.partition(b":")[2].partition(b":")[2] == body for _, _, text in got)
     labels = {text[: -len(body)] for _, _, text in got}
@@ -273,7 +273,7 @@ def test_a_log_of_many_segments_is_read_on_where_it_was_left(how: str, node: Any
 
 
 def test_a_topic_made_again_survives_damage_to_the_record_of_its_deletion(node: Any) -> None:
-    """Two topics of one name, as the journal has it, are no reason not to start: the later one is served whole."""
+    """The journal has two topics of one name; the broker starts, and the later topic is complete."""
     publisher = node.connect()
     publisher.pub("t", b"old")
     node.post("/channel/create", topic="t", channel="c")
@@ -294,7 +294,7 @@ def test_a_topic_made_again_survives_damage_to_the_record_of_its_deletion(node: 
 
 
 def test_a_topic_made_again_survives_damage_to_all_records_of_that(node: Any) -> None:
-    """With its deletion and its creation lost, the messages that were acknowledged since are still delivered."""
+    """With its deletion and its creation lost, messages acknowledged since are still delivered."""
     publisher = node.connect()
     publisher.pub("t", b"old")
     node.post("/topic/delete", topic="t")
@@ -313,7 +313,7 @@ def test_a_topic_made_again_survives_damage_to_all_records_of_that(node: Any) ->
 
 
 def test_two_brokers_do_not_share_a_data_path(node: Any, start: Start) -> None:
-    """The second says so and ends; the first goes on; and a killed one leaves no lock behind."""
+    """The second reports it and exits; the first goes on; and a killed one leaves no lock."""
     with pytest.raises(Exception, match="failed to lock data-path"):
         start(data_path=node.data_path)
     node.connect().pub("t", b"x")
@@ -323,7 +323,7 @@ def test_two_brokers_do_not_share_a_data_path(node: Any, start: Start) -> None:
 
 
 def test_a_broker_survives_being_killed_while_it_starts(node: Any, start: Start) -> None:
-    """Wherever in its start the kill comes."""
+    """At whatever point of its start."""
     peer = node.connect()
     peer.sub("t", "c")
     peer.mpub("t", [b"%d" % i for i in range(100)])

@@ -81,7 +81,7 @@ def asked_between(log: list[str], first: str, last: str) -> int:
     return sum("GET /lookup?topic=steady" in line for line in log[numbers[0] : numbers[-1]])
 
 
-def test_a_peer_with_very_many_topics_leaves_and_holds_up_nobody(big_peer: tuple[Any, socket.socket]) -> None:
+def test_the_removal_of_a_peer_with_many_topics_delays_no_client(big_peer: tuple[Any, socket.socket]) -> None:
     """Its registrations are removed in slices. Once missing from a response, it is missing from all later ones."""
     process, big = big_peer
     with Bystander(process) as bystander:
@@ -106,7 +106,7 @@ def test_a_topic_with_very_many_channels_is_left_in_pieces(big_peer: tuple[Any, 
 
 
 @pytest.mark.parametrize("path", ["/debug", "/nodes", "/metrics"])
-def test_a_long_answer_holds_up_nobody(big_peer: tuple[Any, socket.socket], path: str) -> None:
+def test_a_long_answer_delays_no_client(big_peer: tuple[Any, socket.socket], path: str) -> None:
     """Other requests are answered between its slices."""
     process, _ = big_peer
     with Bystander(process) as bystander:

@@ -36,7 +36,7 @@ def read(sock: socket.socket, count: int) -> bytes:
     return bytes(received)
 
 
-def test_stalled_and_deaf_clients_cost_little_and_disturb_nobody(
+def test_stalled_clients_cost_little_and_disturb_no_other(
     start: Callable[..., Any],
     receive_reply: Callable[[socket.socket], bytes],
     identify_command: Callable[..., bytes],
@@ -81,7 +81,7 @@ def test_a_client_that_drops_its_bytes_one_by_one_is_served(
         assert json.loads(process.answer("/channels?topic=t")[1]) == {"channels": ["c"]}
 
 
-def test_who_registers_very_much_at_once_is_served_between_the_others(world: Any) -> None:
+def test_a_client_with_many_registrations_takes_turns_with_others(world: Any) -> None:
     """A broker sends a thousand REGISTERs at once: some are executed, then other clients are served."""
     nsqd = world.nsqd()
     topics = [f"t{number}" for number in range(1000)]

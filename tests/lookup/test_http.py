@@ -72,7 +72,7 @@ def test_topics_and_channels_can_be_made_without_a_producer(world: Any) -> None:
     assert world.get("/lookup?topic=t") == {"channels": ["c#ephemeral"], "producers": []}
 
 
-def test_deleting_or_tombstoning_what_is_not_there_is_fine(world: Any) -> None:
+def test_deleting_or_tombstoning_an_unknown_topic_succeeds(world: Any) -> None:
     """Clean-up scripts may run twice; these two endpoints never check the name."""
     world.post("/topic/delete?topic=unknown$")
     world.post("/topic/tombstone?topic=unknown&node=a:1")

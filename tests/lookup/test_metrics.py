@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 
-def test_the_registry_tells_prometheus_what_it_holds(
+def test_the_registry_has_metrics_of_its_contents(
     start: Callable[..., Any],
     identify_command: Callable[..., bytes],
     receive_reply: Callable[..., bytes],
@@ -24,14 +24,14 @@ def test_the_registry_tells_prometheus_what_it_holds(
     text = body.decode()
     assert status == 200
     assert metrics_problems(text) == []
-    told = {
+    figures = {
         (sample.name, sample.labels.get("topic")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-    assert told["nsq_lookup_topics", None] == 2
-    assert told["nsq_lookup_channels", None] == 2
-    assert told["nsq_lookup_nodes", None] == 1
-    assert told["nsq_lookup_tombstones", None] == 0
-    assert (told["nsq_lookup_producers", "t"], told["nsq_lookup_producers", "u"]) == (1, 1)
-    assert told["process_resident_memory_bytes", None] > 1_000_000
+    assert figures["nsq_lookup_topics", None] == 2
+    assert figures["nsq_lookup_channels", None] == 2
+    assert figures["nsq_lookup_nodes", None] == 1
+    assert figures["nsq_lookup_tombstones", None] == 0
+    assert (figures["nsq_lookup_producers", "t"], figures["nsq_lookup_producers", "u"]) == (1, 1)
+    assert figures["process_resident_memory_bytes", None] > 1_000_000

@@ -232,7 +232,7 @@ def quoted(name: str) -> str:
     return name.replace("#", "%23")
 
 
-def test_any_history_leaves_what_the_simple_model_says(world_factory: Any) -> None:
+def test_any_history_agrees_with_the_model(world_factory: Any) -> None:
     """Nodes connect, register, disconnect and become silent; operators create, delete and tombstone. /lookup, /topics,
     /channels, /nodes and /debug are checked after every step."""
     machine = type("WithWorld", (Registrations,), {"world_factory": world_factory})

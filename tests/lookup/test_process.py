@@ -39,9 +39,9 @@ def test_it_starts_answers_and_stops(start: Start, number: int) -> None:
     process = start("--log-prefix", "[x] ")
     assert process.answer("/ping") == (200, b"OK")
     assert process.end(number) == 0
-    told = [line.partition("INFO: ")[2] for line in process.log if " INFO: 200 " not in line]
+    lines = [line.partition("INFO: ")[2] for line in process.log if " INFO: 200 " not in line]
     tcp, http = process.port("TCP"), process.port("HTTP")
-    assert told == [
+    assert lines == [
         version_text("nsqlookupd"),
         f"TCP: listening on 127.0.0.1:{tcp}",
         f"HTTP: listening on 127.0.0.1:{http}",
@@ -63,7 +63,7 @@ def test_nothing_outlives_the_process(start: Start) -> None:
     assert start().answer("/topics") == (200, b'{"topics":[]}')
 
 
-def test_silent_clients_do_not_hold_up_the_end(start: Start) -> None:
+def test_silent_clients_do_not_delay_the_end(start: Start) -> None:
     """Connections that sent nothing, on either port, and one within a command."""
     process = start()
     with contextlib.ExitStack() as stack:
@@ -138,7 +138,7 @@ def test_strangers_do_not_disturb_a_client(
     assert not [line for line in process.log if "Traceback" in line]
 
 
-def test_a_stranger_hears_what_was_wrong(start: Start, receive_reply: Callable[[socket.socket], bytes]) -> None:
+def test_a_refused_client_receives_the_reason(start: Start, receive_reply: Callable[[socket.socket], bytes]) -> None:
     """The reply arrives before the connection is closed, also if the client has shut down its side."""
     process = start()
     for said, reply in (
@@ -173,7 +173,7 @@ def test_the_log_may_be_closed(start: Start) -> None:
         assert process.terminate() == 0
 
 
-def test_version_is_told_on_stdout() -> None:
+def test_version_is_printed_on_stdout() -> None:
     """``nsqlookupd v1.3.0 (built w/...)``, which scripts parse."""
     ended = run("--version")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, version_text("nsqlookupd") + "\n", "")
@@ -190,7 +190,7 @@ def test_version_is_told_on_stdout() -> None:
         (["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:99999"], 1, "listen (127.0.0.1:99999) failed - "),
     ],
 )
-def test_what_stops_it_from_starting_is_said(flags: list[str], status: int, said: str) -> None:
+def test_a_failed_start_gives_its_reason(flags: list[str], status: int, said: str) -> None:
     """One reason on stderr and the reference's exit status."""
     ended = run(*flags)
     assert (ended.returncode, ended.stdout) == (status, "")
@@ -226,7 +226,7 @@ def test_it_imports_no_django() -> None:
     assert ended.stdout == "[]\n"
 
 
-def test_the_docs_list_the_settings_there_are() -> None:
+def test_the_docs_list_all_settings() -> None:
     """docs/settings-nsqlookupd.md has the table of the declarations; ``make docs`` updates it."""
     page = Path(__file__).parents[2] / "docs" / "settings-nsqlookupd.md"
     assert page.read_text().endswith("\n\n" + markdown(LookupSettings))

@@ -132,7 +132,7 @@ def test_an_error_after_identify_is_answered_too(talk: Talk, data: bytes, reply:
         (b"  V1IDENTIFY\n\x00\x00\x00\x05ab", b"E_BAD_BODY IDENTIFY failed to read body"),
     ],
 )
-def test_a_client_that_stops_within_identify_is_told(world: Any, sent: bytes, reply: bytes) -> None:
+def test_a_client_that_stops_within_identify_receives_an_error(world: Any, sent: bytes, reply: bytes) -> None:
     """An incomplete body is answered with an error."""
     connection = world.connect()
     assert connection.send(sent) == []
@@ -155,7 +155,7 @@ def test_identify_is_read_as_go_reads_it(world: Any) -> None:
     )
 
 
-def test_the_log_tells_what_each_client_did(world: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_a_line_for_each_action_of_a_client(world: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Connection, IDENTIFY, pings and every change of the database, in nsqlookupd's format, each once."""
     caplog.set_level(logging.INFO, logger="nsqlookup")
     nsqd = world.nsqd("t c", "t c")
@@ -204,7 +204,7 @@ def test_how_the_bytes_were_cut_does_not_matter(world_factory: Any, data: bytes,
     assert outcomes[0] == outcomes[1]
 
 
-def test_the_identify_answer_is_what_nsqd_expects(world: Any) -> None:
+def test_the_identify_answer_has_the_fields_that_nsqd_expects(world: Any) -> None:
     """The registry's address and ports, keys in alphabetical order."""
     (reply,) = world.connect().send(b"  V1" + GOOD)
     assert reply == IDENTITY

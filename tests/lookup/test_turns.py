@@ -39,7 +39,7 @@ def test_a_peer_that_left_is_nowhere_before_it_is_cleared_away(world: Any) -> No
     assert world.get("/topics") == {"topics": ["t"]}
 
 
-def test_what_is_made_anew_meanwhile_stays(world: Any) -> None:
+def test_new_registrations_stay_during_a_removal(world: Any) -> None:
     """Removing the old peer does not remove what a new one, or an operator, has created since."""
     leaving = world.nsqd("e#ephemeral", "f#ephemeral", "t x#ephemeral", broadcast_address="leaving")
     work = leaving.conversation.ended()
@@ -102,7 +102,7 @@ async def test_an_exception_of_work_reaches_its_waiters() -> None:
     assert await other == "other"  # type: ignore[misc]
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
+async def test_an_abandoned_answer_is_not_computed() -> None:
     turns, done = Turns(), list[str]()
     answer = turns.answer(counted(10_000_000, done, "x"))
     assert isinstance(answer, asyncio.Future)

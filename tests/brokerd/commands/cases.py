@@ -1,4 +1,4 @@
-"""A conversation as a value: what is sent, in which state, and what must come back."""
+"""A conversation as a value: the bytes sent, the state of the connection, and the expected frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def error(text: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True)
 class Case:
-    """``T`` alone in ``sent`` and ``frames`` stands for the name of a topic of the test's own."""
+    """``T`` in ``sent`` and ``frames`` is replaced with the name of a topic of this test."""
 
     name: str
     sent: bytes

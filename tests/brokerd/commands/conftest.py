@@ -1,4 +1,4 @@
-"""How a conversation is held with the broker that all of these tests share."""
+"""Runs conversations with a broker that all of these tests share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Send = Callable[[Any, bytes], None]
 
 @pytest.fixture(scope="package")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for the whole list: what one case does must not disturb the next."""
+    """One broker for all cases: no case may disturb the next."""
     server = Broker(tmp_path_factory.mktemp("commands")).launch()
     yield server
     server.stop()
@@ -38,12 +38,12 @@ def one_byte_at_a_time(peer: Any, data: bytes) -> None:
 
 @pytest.fixture(params=[whole, one_byte_at_a_time])
 def converse(request: pytest.FixtureRequest, shared: Broker, connect: Connect) -> Callable[[Case], None]:
-    """Hold the conversation, and again one byte at a time; fails the test unless it goes as the case says."""
+    """Run the conversation, then run it again one byte at a time; fails the test unless both go as the case says."""
     send: Send = request.param
 
     def hold(case: Case) -> None:
         if len(case.sent) > 100_000 and send is one_byte_at_a_time:
-            cut = len(case.sent) - 1000  # a megabyte byte by byte shows nothing that its ends do not
+            cut = len(case.sent) - 1000  # a megabyte sent byte by byte shows nothing more than its ends do
         else:
             cut = 0 if send is one_byte_at_a_time else len(case.sent)
         topic = f"t{next(NEXT_TOPIC)}".encode()
@@ -60,7 +60,7 @@ def converse(request: pytest.FixtureRequest, shared: Broker, connect: Connect) -
             peer.send(own(opening))
         assert [peer.frame() for _ in greeting] == greeting
         sent = own(case.sent)
-        # A refused client may find the connection gone before its last byte is out.
+        # A refused client may find the connection closed before its last byte is sent.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             peer.send(sent[:cut])
             send(peer, sent[cut:])

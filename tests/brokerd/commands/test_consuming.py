@@ -71,5 +71,5 @@ ANSWERS = [
 
 @pytest.mark.parametrize("case", [*RDY, *ANSWERS], ids=lambda case: case.name)
 def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable[[Case], None]) -> None:
-    """The frames, their order, and whether the connection stays; however the bytes are cut up on the way."""
+    """The frames, their order, and whether the connection stays open, however the bytes are split."""
     converse(case)

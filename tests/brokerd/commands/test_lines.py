@@ -60,12 +60,12 @@ NAMES = [
 
 @pytest.mark.parametrize("case", [*LINES, *NAMES], ids=lambda case: case.name)
 def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable[[Case], None]) -> None:
-    """The frames, their order, and whether the connection stays; however the bytes are cut up on the way."""
+    """The frames, their order, and whether the connection stays open, however the bytes are split."""
     converse(case)
 
 
 @pytest.mark.parametrize("magic", [b"  V1", b"  V3", b"GET ", b"\x00\x00\x00\x00"])
-def test_a_client_of_another_protocol_is_told(magic: bytes, shared: Broker, connect: Connect) -> None:
+def test_a_client_of_another_protocol_is_answered_with_an_error(magic: bytes, shared: Broker, connect: Connect) -> None:
     """Anything but the V2 magic is answered with E_BAD_PROTOCOL and the connection closed."""
     peer = connect(shared.tcp, magic=magic)
     assert peer.frame() == error(b"E_BAD_PROTOCOL")
@@ -73,8 +73,8 @@ def test_a_client_of_another_protocol_is_told(magic: bytes, shared: Broker, conn
         peer.frame()
 
 
-def test_a_client_that_leaves_before_the_magic_is_let_go(shared: Broker, connect: Connect) -> None:
-    """Fewer than four bytes and an end: no frame, and the broker goes on."""
+def test_a_client_that_leaves_before_the_magic_is_forgotten(shared: Broker, connect: Connect) -> None:
+    """After fewer than four bytes and the end of the stream, the broker sends no frame and goes on."""
     peer = connect(shared.tcp, magic=b"  V")
     peer.socket.shutdown(socket.SHUT_WR)
     with pytest.raises(EOFError):
@@ -83,7 +83,7 @@ def test_a_client_that_leaves_before_the_magic_is_let_go(shared: Broker, connect
 
 
 def test_the_magic_may_come_in_pieces(shared: Broker, connect: Connect) -> None:
-    """The four bytes, one by one, and a command behind them."""
+    """The four bytes come one by one, followed by a command."""
     peer = connect(shared.tcp, magic=b" ")
     peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for byte in b" V2PUB pieces\n" + sized(b"x"):

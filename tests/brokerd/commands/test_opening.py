@@ -140,12 +140,12 @@ SUB = [
 
 @pytest.mark.parametrize("case", [*IDENTIFY, *AUTH, *SUB], ids=lambda case: case.name)
 def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable[[Case], None]) -> None:
-    """The frames, their order, and whether the connection stays; however the bytes are cut up on the way."""
+    """The frames, their order, and whether the connection stays open, however the bytes are split."""
     converse(case)
 
 
 def test_a_channel_takes_no_more_consumers_than_allowed(start_broker: Callable[..., Any], connect: Connect) -> None:
-    """--max-channel-consumers=1: the second is refused until the first has left."""
+    """With --max-channel-consumers=1, the second consumer is refused until the first has left."""
     broker = start_broker("--max-channel-consumers=1")
     first = connect(broker)
     first.ok(b"SUB t c\n")

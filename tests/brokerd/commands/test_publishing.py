@@ -13,7 +13,7 @@ from tests.brokerd.commands.cases import Case, answered, i32, ok, refused, sized
 
 
 def publishing(command: bytes, parameters: bytes) -> list[Case]:
-    """PUB and DPUB read their message alike."""
+    """PUB and DPUB read their message in the same way."""
     line = b"%b T%b\n" % (command, parameters)
     bad = b"E_BAD_MESSAGE %b " % command
     name = command.decode()
@@ -102,5 +102,5 @@ MPUB = [
 
 @pytest.mark.parametrize("case", [*PUB, *DPUB, *MPUB], ids=lambda case: case.name)
 def test_a_command_is_answered_as_nsqd_answers_it(case: Case, converse: Callable[[Case], None]) -> None:
-    """The frames, their order, and whether the connection stays; however the bytes are cut up on the way."""
+    """The frames, their order, and whether the connection stays open, however the bytes are split."""
     converse(case)

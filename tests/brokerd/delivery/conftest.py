@@ -1,4 +1,4 @@
-"""What the tests of delivery share: a broker, a topic for each test, consumers and a publisher for it."""
+"""Fixtures of the tests of delivery: a broker, a topic for each test, consumers and a publisher."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Subscribe = Callable[..., Any]
 
 
 def test_a_finished_message_is_gone(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """A second FIN of it is refused, without losing the connection."""
+    """A second FIN of the message is refused, without closing the connection."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
@@ -37,7 +37,7 @@ def test_a_finished_message_is_gone(topic: str, subscribe: Subscribe, publisher:
 
 
 def test_finishing_out_of_order(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """Every second one, then the rest backwards; nothing is left and nothing comes again."""
+    """Every second message is finished, then the rest backwards; nothing is left and nothing is redelivered."""
     peer = subscribe(2500)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(500)]))
     ids = [peer.message()[0] for _ in range(500)]
@@ -52,7 +52,7 @@ def test_finishing_out_of_order(topic: str, subscribe: Subscribe, publisher: Any
 def test_only_the_owner_may_answer_for_a_message(
     command: bytes, rest: bytes, topic: str, subscribe: Subscribe, publisher: Any
 ) -> None:
-    """Another consumer of the channel is refused, and the owner still can."""
+    """Another consumer of the channel is refused, and the owner can still finish the message."""
     owner, other = subscribe(1), subscribe()
     publisher.ok(pub(topic, b"x"))
     message_id = owner.message()[0]
@@ -63,7 +63,7 @@ def test_only_the_owner_may_answer_for_a_message(
 
 
 def test_the_same_id_may_be_in_flight_on_two_channels(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """A FIN on one says nothing about the other."""
+    """A FIN on one channel does not affect the other."""
     first, second = subscribe(1, channel="a"), subscribe(1, channel="b")
     publisher.ok(pub(topic, b"x"))
     message_id = first.message()[0]
@@ -77,7 +77,7 @@ def test_the_same_id_may_be_in_flight_on_two_channels(topic: str, subscribe: Sub
 def test_a_requeued_message_comes_back_with_one_more_attempt(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """REQ 0 at once; same id, same timestamp, same body."""
+    """After REQ 0 it is redelivered at once, with the same id, timestamp and body."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"body"))
     _, first = peer.frame()
@@ -92,7 +92,8 @@ def test_a_requeued_message_comes_back_with_one_more_attempt(
 def test_a_delayed_requeue_comes_back_when_it_is_due(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Not before 300 ms, counted as deferred until then, and RDY has room for others meanwhile."""
+    """It is not redelivered before 300 ms, counts as deferred until then, and makes room for others within the RDY
+    count."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"late"))
     message_id, _, _ = peer.message()
@@ -110,7 +111,7 @@ def test_a_delayed_requeue_comes_back_when_it_is_due(
 
 
 def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """No error: --max-req-timeout is 2 s here. A delay that overflows to below zero counts as none."""
+    """There is no error: --max-req-timeout is 2 s here. A delay that overflows to below zero counts as 0."""
     peer = subscribe(2)
     publisher.ok(mpub(topic, [b"long", b"overflow"]))
     (long, _, _), (overflow, _, _) = peer.message(), peer.message()
@@ -122,7 +123,7 @@ def test_a_requeue_beyond_the_longest_delay_is_clamped(topic: str, subscribe: Su
 
 
 def test_requeues_come_back_in_the_order_of_their_times(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Whatever order they were asked for in."""
+    """The order of the requests does not matter."""
     peer = subscribe(10)
     publisher.ok(mpub(topic, [b"300", b"100", b"200"]))
     for _ in range(3):
@@ -134,7 +135,7 @@ def test_requeues_come_back_in_the_order_of_their_times(topic: str, subscribe: S
 def test_a_timed_out_message_returns_with_one_more_attempt(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """A consumer that goes quiet loses its message to the next one, and its FIN then comes too late."""
+    """A consumer that stops answering loses its message to the next one; its later FIN is refused."""
     slow = subscribe(1, msg_timeout=1000)
     publisher.ok(pub(topic, b"x"))
     message_id, attempts, _ = slow.message()
@@ -149,10 +150,10 @@ def test_a_timed_out_message_returns_with_one_more_attempt(
     assert slow.command(b"FIN %b\n" % message_id) == (ERROR, expected)
 
 
-def test_a_timed_out_message_nobody_took_is_not_in_flight(
+def test_a_timed_out_message_without_a_consumer_is_not_in_flight(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """It waits in the channel again; the FIN says so."""
+    """It is ready again, and a FIN of it is refused."""
     peer = subscribe(1, msg_timeout=1000)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
@@ -164,7 +165,7 @@ def test_a_timed_out_message_nobody_took_is_not_in_flight(
 
 
 def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Touched often, it stays out beyond its timeout of 1 s, but not beyond --max-msg-timeout, 3 s here."""
+    """TOUCH extends the message timeout of 1 s, up to --max-msg-timeout, which is 3 s here."""
     peer = subscribe(1, msg_timeout=1000)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
@@ -179,7 +180,7 @@ def test_touch_gives_a_message_more_time_up_to_a_limit(topic: str, subscribe: Su
 def test_the_first_identify_says_how_long_a_message_may_stay_out(
     topic: str, subscribe: Subscribe, publisher: Any, shared: Broker, connect: Connect
 ) -> None:
-    """A later one changes what /stats and the reply report, as in nsqd, and not the timeout of deliveries.
+    """A later one changes what /stats and the reply report, as in nsqd, but not the timeout of deliveries.
 
     The message of a consumer with the longer timeout was delivered first, and is redelivered last.
     """
@@ -197,7 +198,7 @@ def test_the_first_identify_says_how_long_a_message_may_stay_out(
 
 
 def test_attempts_are_counted_without_a_limit(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """However often a message is given back; the broker never gives it up."""
+    """However often a message is requeued, the broker never gives it up."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]
@@ -211,7 +212,7 @@ def test_attempts_are_counted_without_a_limit(topic: str, subscribe: Subscribe, 
 def test_a_run_of_answers_is_answered_one_by_one(
     command: bytes, rest: bytes, topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Of many in one write each that fails has its own error, in their order, and the others succeed."""
+    """Of many answers in one write, each that fails has its own error, in order, and the others succeed."""
     other, peer = subscribe(1), subscribe()
     publisher.ok(pub(topic, b"other"))
     others = other.message()[0]
@@ -236,7 +237,7 @@ def test_a_run_of_answers_is_answered_one_by_one(
 def test_requeued_and_touched_messages_are_finished_in_runs(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Thousands that were given back come again in their order, with one more attempt, and are gone once finished."""
+    """Thousands of requeued messages are redelivered in order, with one more attempt, and are gone once finished."""
     peer = subscribe(2500)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(2500)]))
     for attempt in range(1, 4):

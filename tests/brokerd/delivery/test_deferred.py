@@ -1,4 +1,4 @@
-"""DPUB: messages that wait for their time."""
+"""DPUB: messages with a delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Subscribe = Callable[..., Any]
 def test_a_deferred_publish_arrives_when_it_is_due(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Not before, and what was published after it does not wait for it."""
+    """It does not arrive earlier, and messages published after it do not wait for it."""
     peer = subscribe(10)
     sent = time.monotonic()
     publisher.ok(dpub(topic, 2000, b"later"))
@@ -34,7 +34,7 @@ def test_a_deferred_publish_arrives_when_it_is_due(
 def test_deferred_messages_arrive_on_every_channel_in_order_of_time(
     topic: str, subscribe: Subscribe, publisher: Any
 ) -> None:
-    """Later deadlines later, on each channel."""
+    """On each channel, messages with later due times arrive later."""
     peers = [subscribe(10, channel=name) for name in ("a", "b")]
     for delay in (400, 100, 250, 0):
         publisher.ok(dpub(topic, delay, b"%d" % delay))
@@ -45,7 +45,7 @@ def test_deferred_messages_arrive_on_every_channel_in_order_of_time(
 def test_deferred_publishes_sent_together_arrive_when_each_is_due(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """On every channel; after a pause of the topic, the delays begin when it ends."""
+    """They arrive so on every channel; after a pause of the topic, the delays begin when the pause ends."""
     peers = [subscribe(1000, channel=name) for name in ("a", "b")]
     delays = [200 + 7 * at % 300 for at in range(600)]
     burst = b"".join(dpub(topic, delay, b"%d %d" % (delay, at)) for at, delay in enumerate(delays))
@@ -72,7 +72,7 @@ def test_deferred_publishes_sent_together_arrive_when_each_is_due(
 def test_a_deferred_message_can_be_requeued_and_finished(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Once delivered it is like any other."""
+    """Once delivered, it behaves like any other message."""
     peer = subscribe(1)
     publisher.ok(dpub(topic, 50, b"x"))
     message_id, attempts, _ = peer.message()

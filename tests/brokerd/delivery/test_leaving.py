@@ -1,4 +1,4 @@
-"""CLS, and consumers that leave."""
+"""CLS, and consumers that disconnect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Subscribe = Callable[..., Any]
 
 
 def test_cls_stops_delivery_but_lets_answers_in(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """After CLOSE_WAIT nothing new comes; FIN and REQ of what is in flight still count."""
+    """After CLOSE_WAIT nothing more is delivered; FIN and REQ of messages in flight still count."""
     peer = subscribe(3)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(5)]))
     ids = [peer.message()[0] for _ in range(3)]
@@ -29,7 +29,7 @@ def test_cls_stops_delivery_but_lets_answers_in(topic: str, subscribe: Subscribe
 def test_a_leaving_consumers_messages_go_to_the_next_at_once(
     topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Broker
 ) -> None:
-    """Not after their timeout of a minute; with one more attempt."""
+    """They are redelivered at once with one more attempt, not after their timeout of a minute."""
     leaving = subscribe(10)
     publisher.ok(mpub(topic, [b"a", b"b", b"c"]))
     message_id = leaving.message()[0]
@@ -43,7 +43,7 @@ def test_a_leaving_consumers_messages_go_to_the_next_at_once(
 def test_a_consumer_refused_for_an_error_gives_its_messages_back(
     topic: str, subscribe: Subscribe, publisher: Any
 ) -> None:
-    """A fatal error is a way of leaving too."""
+    """A fatal error also requeues the messages in flight."""
     peer = subscribe(1)
     publisher.ok(pub(topic, b"x"))
     message_id = peer.message()[0]

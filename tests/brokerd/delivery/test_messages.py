@@ -1,4 +1,4 @@
-"""What a message carries, and which channels get it."""
+"""The fields of a message, and the channels that receive it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Subscribe = Callable[..., Any]
 def test_a_message_carries_its_time_its_first_attempt_and_an_id(
     topic: str, subscribe: Subscribe, publisher: Any
 ) -> None:
-    """Timestamp in nanoseconds of the publish, attempts 1, sixteen hex digits, the body untouched."""
+    """The publish time in nanoseconds, attempts 1, sixteen hex digits, and the unchanged body."""
     peer = subscribe(1)
     before = time.time_ns()
     publisher.ok(pub(topic, bytes(range(256))))
@@ -34,7 +34,7 @@ def test_a_message_carries_its_time_its_first_attempt_and_an_id(
 def test_a_batch_arrives_whole_and_in_order_with_ids_of_its_own(
     topic: str, subscribe: Subscribe, publisher: Any
 ) -> None:
-    """Sizes from a byte to a tenth of a megabyte."""
+    """The bodies have sizes from one byte to a tenth of a megabyte."""
     sent = [b"%d" % size + b"." * size for size in (0, 1, 100, 4096, 65536, 100_000)]
     peer = subscribe(100)
     publisher.ok(mpub(topic, sent))
@@ -45,14 +45,14 @@ def test_a_batch_arrives_whole_and_in_order_with_ids_of_its_own(
 
 
 def test_every_channel_gets_every_message(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Same id, same timestamp, same body."""
+    """With the same id, timestamp and body."""
     first, second = subscribe(10, channel="a"), subscribe(10, channel="b")
     publisher.ok(mpub(topic, [b"x", b"y"]))
     assert [first.frame(), first.frame()] == [second.frame(), second.frame()]
 
 
-def test_the_first_channel_gets_what_waited_in_the_topic(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Messages published before there was a channel go to the first one; a later channel starts empty."""
+def test_the_first_channel_receives_the_topics_backlog(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """The first channel receives messages that were published before it; a later channel starts empty."""
     publisher.ok(mpub(topic, [b"early", b"too"]))
     assert subscribe(10, channel="first").bodies(2) == [b"early", b"too"]
     second = subscribe(10, channel="second")
@@ -63,7 +63,7 @@ def test_the_first_channel_gets_what_waited_in_the_topic(topic: str, subscribe: 
 def test_two_publishers_share_a_topic(
     topic: str, subscribe: Subscribe, publisher: Any, connect: Connect, shared: Broker
 ) -> None:
-    """Nothing of either is lost or mixed up."""
+    """No message of either is lost or mixed up."""
     peer, other = subscribe(2500), connect(shared.tcp)
     for i in range(50):
         publisher.send(pub(topic, b"one %d" % i))
@@ -72,10 +72,8 @@ def test_two_publishers_share_a_topic(
     assert got == Counter(b"%b %d" % (name, i) for i in range(50) for name in (b"one", b"two", b"three"))
 
 
-def test_a_lone_message_is_sent_at_once_whatever_buffering_was_asked_for(
-    topic: str, subscribe: Subscribe, publisher: Any
-) -> None:
-    """nsqd may hold it for thirty seconds, or with -1 until something else is sent; here nothing waits for company."""
+def test_a_lone_message_is_sent_at_once_despite_buffering(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """nsqd may delay it by thirty seconds, or with -1 until something else is sent; this broker does not."""
     for i, timeout_ms in enumerate((-1, 30_000)):
         peer = subscribe(100, channel=f"c{i}", output_buffer_timeout=timeout_ms)
         publisher.ok(pub(topic, b"%d" % i))
@@ -83,7 +81,7 @@ def test_a_lone_message_is_sent_at_once_whatever_buffering_was_asked_for(
 
 
 def test_ids_are_not_repeated_in_another_topic(topic: str, subscribe: Subscribe, publisher: Any, connect: Any) -> None:
-    """nsqd's may be; here the topic is part of the id."""
+    """nsqd repeats ids across topics; here the topic is part of the id."""
     ids = []
     for name in (topic, topic + "-2"):
         peer = connect(publisher.socket.getpeername())

@@ -15,7 +15,7 @@ Subscribe = Callable[..., Any]
 
 
 def test_a_paused_channel_sends_nothing(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """Publishing goes on, another channel is served, and unpausing sends what waited."""
+    """Publishing goes on, another channel is served, and unpausing delivers the backlog."""
     peer, other = subscribe(10), subscribe(10, channel="other")
     board.post("/channel/pause", "c")
     publisher.ok(pub(topic, b"x"))
@@ -30,7 +30,7 @@ def test_a_paused_channel_sends_nothing(topic: str, subscribe: Subscribe, publis
 def test_a_paused_channel_still_takes_answers_and_times_out(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """In-flight messages go on living."""
+    """Messages in flight are finished, requeued and timed out as before."""
     peer = subscribe(2, msg_timeout=1000)
     publisher.ok(mpub(topic, [b"a", b"b"]))
     message_id = peer.message()[0]
@@ -45,7 +45,7 @@ def test_a_paused_channel_still_takes_answers_and_times_out(
 def test_a_paused_topic_hands_nothing_to_its_channels(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """What is published waits in the topic; what the channel had already is still served."""
+    """New messages wait in the topic; messages that the channel already has are delivered."""
     peer = subscribe()
     publisher.ok(pub(topic, b"before"))
     board.post("/topic/pause")
@@ -60,8 +60,11 @@ def test_a_paused_topic_hands_nothing_to_its_channels(
     assert board.topic_stats()["depth"] == 0
 
 
-def test_an_emptied_channel_forgets_what_is_out(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """Queue, in-flight and deferred; a FIN of what was in flight is refused, and new messages come."""
+def test_an_emptied_channel_drops_messages_in_flight(
+    topic: str, subscribe: Subscribe, publisher: Any, board: Board
+) -> None:
+    """Ready, in-flight and deferred messages are dropped; a FIN of one in flight is refused, and new ones are
+    delivered."""
     peer = subscribe(1)
     publisher.ok(mpub(topic, [b"a", b"b", b"c"]))
     publisher.ok(dpub(topic, 1500, b"d"))
@@ -78,7 +81,7 @@ def test_an_emptied_channel_forgets_what_is_out(topic: str, subscribe: Subscribe
 def test_an_emptied_topic_keeps_its_channels_messages(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Only what no channel has been given yet is dropped."""
+    """Only messages that no channel has received yet are dropped."""
     peer = subscribe()
     publisher.ok(pub(topic, b"kept"))
     board.post("/topic/pause")
@@ -94,7 +97,7 @@ def test_an_emptied_topic_keeps_its_channels_messages(
 def test_deleting_closes_the_consumers(
     path: str, topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """Without an error frame; what it held is gone, and the name can be used anew."""
+    """There is no error frame; the messages are gone, and the name can be used again."""
     peer = subscribe()
     publisher.ok(pub(topic, b"old"))
     board.post(path, "c" if "channel" in path else None)

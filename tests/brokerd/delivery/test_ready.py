@@ -1,4 +1,4 @@
-"""RDY: how many messages are out at a time, and who gets them."""
+"""RDY: how many messages are in flight at a time, and which consumer receives them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_nothing_is_sent_before_rdy(topic: str, subscribe: Subscribe, publisher:
     assert peer.bodies(1) == [b"x"]
 
 
-def test_rdy_bounds_what_is_in_flight(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
-    """Three at most are out at a time; each FIN makes room for one more."""
+def test_rdy_limits_the_messages_in_flight(topic: str, subscribe: Subscribe, publisher: Any, board: Board) -> None:
+    """At most three are in flight; each FIN makes room for one more."""
     peer = subscribe(3)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(10)]))
     ids = [peer.message()[0] for _ in range(3)]
@@ -35,8 +35,8 @@ def test_rdy_bounds_what_is_in_flight(topic: str, subscribe: Subscribe, publishe
     assert peer.is_silent()
 
 
-def test_rdy_may_be_lowered_below_what_is_in_flight(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Nothing more comes until enough is finished."""
+def test_rdy_may_be_lowered_below_the_number_in_flight(topic: str, subscribe: Subscribe, publisher: Any) -> None:
+    """Nothing is delivered until enough messages are finished."""
     peer = subscribe(5)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(10)]))
     ids = [peer.message()[0] for _ in range(5)]
@@ -48,7 +48,7 @@ def test_rdy_may_be_lowered_below_what_is_in_flight(topic: str, subscribe: Subsc
 
 
 def test_rdy_0_pauses_a_consumer(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Until it raises RDY again; another consumer is served meanwhile."""
+    """Nothing is delivered until it raises RDY again; another consumer is served meanwhile."""
     peer = subscribe(1)
     peer.send(b"RDY 0\n")
     peer.ok(pub(topic + "-barrier", b"x"))  # answered once RDY 0 has been read
@@ -58,7 +58,7 @@ def test_rdy_0_pauses_a_consumer(topic: str, subscribe: Subscribe, publisher: An
 
 
 def test_idle_consumers_are_served_in_turn(topic: str, subscribe: Subscribe, publisher: Any) -> None:
-    """Sixty messages, one by one, to three consumers with RDY 1: twenty each."""
+    """Of sixty messages published one by one, three consumers with RDY 1 receive twenty each."""
     peers = [subscribe(1) for _ in range(3)]
     served: Counter[int] = Counter()
     for i in range(60):
@@ -73,7 +73,7 @@ def test_idle_consumers_are_served_in_turn(topic: str, subscribe: Subscribe, pub
 def test_a_batch_is_shared_among_ready_consumers(
     topic: str, subscribe: Subscribe, publisher: Any, board: Board
 ) -> None:
-    """None of three consumers with RDY 100 takes all of 90 messages."""
+    """None of three consumers with RDY 100 receives all of 90 messages."""
     for _ in range(3):
         subscribe(100)
     publisher.ok(mpub(topic, [b"%d" % i for i in range(90)]))
