@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -51,10 +52,12 @@ class Consumer:
         *,
         nsqd_tcp_addresses: Sequence[str] = (),
         lookupd_http_addresses: Sequence[str] = (),
+        lookupd_tls: ssl.SSLContext | None = None,
         options: ConsumerOptions | None = None,
         give_up: Handler | None = None,
     ) -> None:
-        """``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
+        """``lookupd_tls`` is for nsqlookupds over HTTPS; by default the system's certificate authorities are trusted.
+        ``give_up`` is called with a message delivered more than ``max_attempts`` times, which is then finished.
 
         Raises BadTopic, BadChannel and, for an invalid or missing address, ValueError.
         """
@@ -77,6 +80,7 @@ class Consumer:
         self._options = options or ConsumerOptions()
         self._direct = list(dict.fromkeys(nsqd_tcp_addresses))
         self._lookup_addresses = list(dict.fromkeys(lookupd_http_addresses))
+        self._lookupd_tls = lookupd_tls
         self._lookup: Lookup | None = None
         self._give_up = give_up
         self._membership = Membership(
@@ -361,7 +365,10 @@ class Consumer:
 
     async def _discover(self, addresses: Sequence[str]) -> None:
         self._lookup = Lookup(
-            addresses, timeout=self._options.lookupd_poll_timeout, headers=self._options.lookupd_headers()
+            addresses,
+            timeout=self._options.lookupd_poll_timeout,
+            headers=self._options.lookupd_headers(),
+            tls=self._lookupd_tls,
         )
         await self._membership.discover(self._lookup, self.topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -66,12 +67,16 @@ class Lookup(HTTPClient):
         timeout: timedelta = DEFAULT_TIMEOUT,
         connect_timeout: timedelta | None = None,
         headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """``addresses`` are ``host:port`` or URLs. Raises ValueError for an invalid address, and if there is none."""
+        """``addresses`` are ``host:port`` or URLs. Raises ValueError for an invalid address, and if there is none.
+
+        ``tls`` is for HTTPS; by default the system's certificate authorities are trusted.
+        """
         if not addresses:
             raise ValueError("no nsqlookupd address")
         self._urls = list(dict.fromkeys(map(base_url, addresses)))
-        super().__init__(timeout, connect_timeout, headers)
+        super().__init__(timeout, connect_timeout, headers, tls)
 
     def add(self, address: str) -> None:
         """Query one more nsqlookupd from now on. Raises ValueError for an invalid address."""

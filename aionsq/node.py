@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 from typing import Literal
 
@@ -17,12 +18,20 @@ class Node(HTTPClient):
     """Client of the nsqd whose HTTP address is ``host:port``. Every method raises HTTPFailed."""
 
     def __init__(
-        self, address: str, *, timeout: timedelta = DEFAULT_TIMEOUT, connect_timeout: timedelta | None = None
+        self,
+        address: str,
+        *,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        connect_timeout: timedelta | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Raises ValueError for an address that is neither ``host:port`` nor a URL."""
+        """Raises ValueError for an address that is neither ``host:port`` nor a URL.
+
+        ``tls`` is for an nsqd that requires HTTPS; by default the system's certificate authorities are trusted.
+        """
         self.address = address
         self._url = base_url(address)
-        super().__init__(timeout, connect_timeout)
+        super().__init__(timeout, connect_timeout, tls=tls)
 
     async def ping(self) -> str:
         """Return ``OK`` if nsqd is healthy; otherwise raise HTTPFailed with the reason."""

@@ -23,7 +23,7 @@ class Backlog:
         """``channels`` returns the topics and channels that are consumed now."""
         self._sources = sources
         self._channels = channels
-        self._client = Client(timeout_s=TIMEOUT_S)
+        self.client = Client(tls=sources.tls, timeout_s=TIMEOUT_S)
         self._http_addresses: dict[str, str | None] = {}
         """HTTP address of each nsqd that was given by its TCP address; None if unknown."""
 
@@ -33,7 +33,7 @@ class Backlog:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._client.close()
+        await self.client.close()
 
     async def depth(self) -> int | None:
         """Return the number of messages waiting in the channels; None if no node answers."""
@@ -41,14 +41,16 @@ class Backlog:
         known = [depth for depth in depths if depth is not None]
         return sum(known) if known else None
 
-    async def _depth_of(self, topic: str, channel: str) -> int | None:
-        addresses: Iterable[str | None]
+    async def http_addresses(self, topic: str) -> list[str]:
+        """Return the HTTP addresses of the nodes that have the topic, as far as they are known."""
         if self._sources.lookupd_http_addresses:
-            addresses = nodes_of((await reads.lookups(self._client, self._sources.lookupd_http_addresses, topic)).found)
-        else:
-            addresses = await asyncio.gather(*map(self._http_address, self._sources.nsqd_tcp_addresses))
-        known = {address: address for address in addresses if address is not None}
-        stats = (await reads.stats(self._client, known, topic=topic, channel=channel)).found
+            return list(nodes_of((await reads.lookups(self.client, self._sources.lookupd_http_addresses, topic)).found))
+        addresses = await asyncio.gather(*map(self._http_address, self._sources.nsqd_tcp_addresses))
+        return [address for address in addresses if address is not None]
+
+    async def _depth_of(self, topic: str, channel: str) -> int | None:
+        known = {address: address for address in await self.http_addresses(topic)}
+        stats = (await reads.stats(self.client, known, topic=topic, channel=channel)).found
         found = [answer.channel(topic, channel) for answer in stats.values()]
         return sum(each.depth for each in found if each is not None) if stats else None
 
@@ -60,7 +62,7 @@ class Backlog:
         if tcp_address not in self._http_addresses:
             host, port = split_address(tcp_address)
             address = host_port(host, port + 1)
-            infos = (await reads.infos(self._client, [address])).found
+            infos = (await reads.infos(self.client, [address])).found
             if address not in infos:
                 return None  # nsqd may be starting
             self._http_addresses[tcp_address] = address if infos[address].tcp_port == port else None

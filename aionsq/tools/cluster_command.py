@@ -27,7 +27,7 @@ from nsqcluster.addresses import base_url
 from nsqcluster.survey import Failure
 from nsqdaemon.descriptors import occupy_standard_descriptors
 from nsqdaemon.moments import past_ns
-from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.node_http import NodeTLSSettings
 from nsqdaemon.settings import declarations
 from nsqwire.names import is_valid_name
 

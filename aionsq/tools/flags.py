@@ -10,13 +10,14 @@ from datetime import timedelta
 from typing import TypeVar
 
 from aionsq.addresses import split_address
+from aionsq.consumer import Consumer
 from aionsq.options import ConnectionOptions, ConsumerOptions, ProducerOptions
 from aionsq.options import with_texts as options_with_texts
 from nsqcluster import tls_context
 from nsqcluster.addresses import base_url
 from nsqcluster.errors import reason_of
 from nsqdaemon.logs import LOG_FORMATS, LogLevel
-from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import Settings, setting
 from nsqwire.version import NSQ_VERSION, product_version
 
@@ -61,7 +62,7 @@ class ProgressFlags(ToolFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerFlags(ProgressFlags):
+class ConsumerFlags(NodeTLSSettings, ProgressFlags):
     """Flags of the tools that consume."""
 
     nsqd_tcp_address: tuple[str, ...] = setting((), "nsqd to consume from, host:port.")
@@ -70,6 +71,14 @@ class ConsumerFlags(ProgressFlags):
     )
     max_in_flight: int = setting(200, "Most messages in flight.", min=1)
     consumer_opt: tuple[str, ...] = setting((), "Option of the client, as name,value; see docs/client.md.")
+
+
+def check_timeouts(flags: HTTPTimeouts) -> None:
+    """Raise ToolFailed, naming the flag, for a timeout that is not positive."""
+    try:
+        flags.check_timeouts()
+    except ValueError as error:
+        raise ToolFailed(str(error)) from None
 
 
 def node_tls(flags: NodeTLSSettings) -> ssl.SSLContext:
@@ -95,6 +104,19 @@ class Sources:
 
     nsqd_tcp_addresses: Sequence[str]
     lookupd_http_addresses: Sequence[str]
+    tls: ssl.SSLContext
+    """For HTTP requests to nodes and nsqlookupds."""
+
+    def consumer(self, topic: str, channel: str, options: ConsumerOptions) -> Consumer:
+        """Return a consumer of these addresses. Raises as Consumer."""
+        return Consumer(
+            topic,
+            channel,
+            nsqd_tcp_addresses=self.nsqd_tcp_addresses,
+            lookupd_http_addresses=self.lookupd_http_addresses,
+            lookupd_tls=self.tls,
+            options=options,
+        )
 
 
 def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
@@ -116,7 +138,7 @@ def sources(flags: ConsumerFlags, *, local: bool) -> Sources:
             base_url(address)
     except ValueError as error:
         raise ToolFailed(str(error)) from None
-    return Sources(nsqds, lookupds)
+    return Sources(nsqds, lookupds, node_tls(flags))
 
 
 def lookupds_of_environment(*, local: bool) -> tuple[str, ...]:

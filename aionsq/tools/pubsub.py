@@ -160,13 +160,7 @@ class PubSub:
 
     def consumer(self, topic: str, channel: str) -> Consumer:
         """A consumer for one client."""
-        return Consumer(
-            topic,
-            channel,
-            nsqd_tcp_addresses=self._where.nsqd_tcp_addresses,
-            lookupd_http_addresses=self._where.lookupd_http_addresses,
-            options=self._options,
-        )
+        return self._where.consumer(topic, channel, self._options)
 
     def answer(self, request: Request) -> Response:
         """Answer one request; never raises."""

@@ -14,13 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from aionsq.tools.flags import LOOKUPDS_VARIABLE, ToolFailed, ToolFlags, lookupds_of_environment, node_tls
+from aionsq.tools.flags import (
+    LOOKUPDS_VARIABLE,
+    ToolFailed,
+    ToolFlags,
+    check_timeouts,
+    lookupds_of_environment,
+    node_tls,
+)
 from aionsq.tools.process import Run, Tool
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.addresses import base_url
 from nsqcluster.discovery import nodes_of
 from nsqcluster.errors import detail_of
-from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import setting
 
 NAME = "nsq_stat"
@@ -32,7 +39,7 @@ HEADER_EVERY = 25
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatFlags(NodeTLSSettings, ToolFlags):
+class StatFlags(HTTPTimeouts, NodeTLSSettings, ToolFlags):
     """Flags of nsq_stat."""
 
     topic: str = setting("", "Topic of the channel.")
@@ -43,8 +50,6 @@ class StatFlags(NodeTLSSettings, ToolFlags):
     lookupd_http_address: tuple[str, ...] = setting(
         (), f"nsqlookupd that lists the nsqds, host:port (default: {LOOKUPDS_VARIABLE})."
     )
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms")
-    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request.", min="1ms")
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,7 @@ def _check(flags: StatFlags) -> None:
         raise ToolFailed("--topic and --channel are required")
     if flags.interval <= timedelta(0):
         raise ToolFailed("--interval should be positive")
+    check_timeouts(flags)
     if flags.count <= 0:
         raise ToolFailed("--count should be positive")
     if flags.nsqd_http_address and flags.lookupd_http_address:

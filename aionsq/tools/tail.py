@@ -1,7 +1,8 @@
 """``nsq tail``: print messages as they arrive.
 
-NSQ's nsq_tail, with its flags. Differences: every printed message is finished before the tool exits, and ``--n`` counts
-the messages of all topics. ``nsq tail`` without an address uses the registry's default address.
+NSQ's nsq_tail, with its flags. Differences: every printed message is finished before the tool exits, ``--n`` counts the
+messages of all topics, and ``--peek`` consumes nothing. ``nsq tail`` without an address uses the registry's default
+address.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import asyncio
 import logging
 import random
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from aionsq.consumer import Consumer
 from aionsq.message import Message
 from aionsq.tools.backlog import Backlog
-from aionsq.tools.flags import ConsumerFlags, ToolFailed, consumer_options, sources
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.peeking import ready_messages
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.settings import setting
@@ -44,7 +45,16 @@ class TailFlags(ConsumerFlags):
         shown="tail<6 digits>#ephemeral",
     )
     n: int = setting(0, "Exit after this many messages of all topics together; 0: never.", min=0)
+    peek: bool = setting(
+        False,
+        "Print the messages that wait in --channel, in the order of delivery, without consuming them, and exit. "
+        "Requires brokerd: Go's nsqd cannot do this.",
+    )
     print_topic: bool = setting(False, "Print the topic before each message.")
+
+
+def _line(topic: str, body: bytes, print_topic: bool) -> bytes:
+    return topic.encode() + b" | " + body if print_topic else body
 
 
 class Printer:
@@ -65,7 +75,7 @@ class Printer:
         if self._left == 0 or self.failure is not None:
             message.requeue(timedelta(0), backoff=False)
             return
-        line = topic.encode() + b" | " + message.body if self._print_topic else message.body
+        line = _line(topic, message.body, self._print_topic)
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write)
         self._unwritten.append((line + b"\n", message))
@@ -94,6 +104,8 @@ async def tail(flags: TailFlags, run: Run) -> int:
     if not flags.topic:
         raise ToolFailed("--topic required")
     where = sources(flags, local=run.is_subcommand)
+    if flags.peek:
+        return await peek(flags, where, run)
     options = consumer_options(flags, NAME)
     options = replace(options, max_in_flight=min(options.max_in_flight, flags.n or options.max_in_flight))
     printer = Printer(flags.n, flags.print_topic, run.stop)
@@ -101,16 +113,7 @@ async def tail(flags: TailFlags, run: Run) -> int:
         topics = list(dict.fromkeys(flags.topic))
         backlog = await stack.enter_async_context(Backlog(where, lambda: [(topic, flags.channel) for topic in topics]))
         await stack.enter_async_context(progress(flags.progress, lambda: printer.printed, backlog.depth, prints=True))
-        consumers = [
-            Consumer(
-                topic,
-                flags.channel,
-                nsqd_tcp_addresses=where.nsqd_tcp_addresses,
-                lookupd_http_addresses=where.lookupd_http_addresses,
-                options=options,
-            )
-            for topic in topics
-        ]
+        consumers = [where.consumer(topic, flags.channel, options) for topic in topics]
         runs = []
         for consumer in consumers:
             log.info("Adding consumer for topic: %s", consumer.topic)
@@ -120,6 +123,24 @@ async def tail(flags: TailFlags, run: Run) -> int:
     await asyncio.gather(*runs)
     if printer.failure is not None:
         raise printer.failure
+    return 0
+
+
+async def peek(flags: TailFlags, where: Sources, run: Run) -> int:
+    """Print the ready messages of the channel of each topic, up to the limit. Raises ToolFailed and OSError."""
+    left = flags.n or sys.maxsize
+    async with Backlog(where, list) as backlog:
+        for topic in dict.fromkeys(flags.topic):
+            addresses = await backlog.http_addresses(topic)
+            if not addresses:
+                raise ToolFailed(f"no node with topic {topic} answers over HTTP")
+            async with aclosing(ready_messages(backlog.client, addresses, topic, flags.channel)) as bodies:
+                async for body in bodies:
+                    if left == 0 or run.stop.is_set():
+                        break
+                    sys.stdout.buffer.write(_line(topic, body, flags.print_topic) + b"\n")
+                    left -= 1
+            sys.stdout.buffer.flush()
     return 0
 
 

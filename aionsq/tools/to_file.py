@@ -20,7 +20,6 @@ from functools import partial
 
 import re2
 
-from aionsq.consumer import Consumer
 from aionsq.errors import ClientError
 from aionsq.lookup import Lookup
 from aionsq.options import ConsumerOptions
@@ -29,10 +28,11 @@ from aionsq.tools.archive_file import InUse
 from aionsq.tools.archiver import Archiver
 from aionsq.tools.backlog import Backlog
 from aionsq.tools.file_names import DEFAULT_DATETIME, DEFAULT_FORMAT, FileNames
-from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, consumer_options, sources
+from aionsq.tools.flags import ConsumerFlags, Sources, ToolFailed, check_timeouts, consumer_options, sources
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.progress import progress
 from nsqdaemon.logs import LogLevel
+from nsqdaemon.node_http import HTTPTimeouts
 from nsqdaemon.settings import setting
 from nsqwire.errors import NSQError
 
@@ -46,7 +46,7 @@ _QUIET.log_errors = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToFileFlags(ConsumerFlags):
+class ToFileFlags(HTTPTimeouts, ConsumerFlags):
     """Flags of nsq_to_file."""
 
     topic: tuple[str, ...] = setting((), "Topic to archive; may be given several times.")
@@ -76,8 +76,6 @@ class ToFileFlags(ConsumerFlags):
     rotate_size: int = setting(0, "Start another file after this many bytes, before compression; 0: never.", min=0)
     rotate_interval: timedelta = setting("0s", "Start another file after this time; 0: never.", min="0s")
     sync_interval: timedelta = setting("30s", "Longest time until a message is synced to disk and finished.")
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting to nsqlookupd.")
-    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to nsqlookupd.")
     log_level: LogLevel = setting("info", "Lowest severity to log: debug, info, warn, error or fatal.")
 
 
@@ -142,13 +140,7 @@ class Archivers:
             return
         flags = self._flags
         try:
-            consumer = Consumer(
-                topic,
-                flags.channel,
-                nsqd_tcp_addresses=self._where.nsqd_tcp_addresses,
-                lookupd_http_addresses=self._where.lookupd_http_addresses,
-                options=self._options,
-            )
+            consumer = self._where.consumer(topic, flags.channel, self._options)
             names = FileNames(
                 flags.filename_format,
                 flags.datetime_format,
@@ -195,6 +187,7 @@ async def _discover(flags: ToFileFlags, where: Sources, archivers: Archivers) ->
         where.lookupd_http_addresses,
         timeout=flags.http_client_request_timeout,
         connect_timeout=flags.http_client_connect_timeout,
+        tls=where.tls,
     ) as lookup:
         while True:
             answer = await lookup.topics()
@@ -251,10 +244,7 @@ def _checked(flags: ToFileFlags, run: Run) -> Sources:
     """Check the flags as nsq_to_file does, in its order, and return the addresses. Raises ToolFailed."""
     if not flags.channel:
         raise ToolFailed("--channel is required")
-    if flags.http_client_connect_timeout <= timedelta(0):
-        raise ToolFailed("--http-client-connect-timeout should be positive")
-    if flags.http_client_request_timeout <= timedelta(0):
-        raise ToolFailed("--http-client-request-timeout should be positive")
+    check_timeouts(flags)
     where = sources(flags, local=run.is_subcommand)
     if not 1 <= flags.gzip_level <= 9:
         raise ToolFailed(f"invalid --gzip-level value ({flags.gzip_level}), should be 1-9")

@@ -21,13 +21,13 @@ import aiohttp
 from yarl import URL
 
 from aionsq.connection import reason_of
-from aionsq.consumer import Consumer
 from aionsq.message import Message
 from aionsq.tools.delivery import DeliveryFlags, consume, delivery_options, mode_setting, warn_of_few
-from aionsq.tools.flags import ToolFailed, sources
+from aionsq.tools.flags import ToolFailed, check_timeouts, sources
 from aionsq.tools.hostpool import pool_of
 from aionsq.tools.process import Run, Tool
 from aionsq.tools.timings import AddressTimings
+from nsqdaemon.node_http import HTTPTimeouts
 from nsqdaemon.settings import setting
 from nsqwire.version import NSQ_VERSION
 
@@ -41,7 +41,7 @@ CONTENT_TYPE: Final = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToHTTPFlags(DeliveryFlags):
+class ToHTTPFlags(HTTPTimeouts, DeliveryFlags):
     """Flags of nsq_to_http."""
 
     topic: str = setting("", "Topic to consume.")
@@ -53,8 +53,7 @@ class ToHTTPFlags(DeliveryFlags):
     mode: str = mode_setting((EVERY_ADDRESS,))
     n: int = setting(100, "Most simultaneous requests.", min=1)
     sample: float = setting(1.0, "Fraction of the messages to send, 0 to 1; the others are finished without sending.")
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout for connecting.", min="1ms")
-    http_client_request_timeout: timedelta = setting("20s", "Timeout of a request, including redirects.", min="1ms")
+    http_client_request_timeout: timedelta = setting("20s", "Timeout of a request, including redirects.")
 
 
 class NotTaken(Exception):
@@ -241,7 +240,8 @@ def check(flags: ToHTTPFlags) -> None:
 
 
 def check_addresses(flags: ToHTTPFlags) -> None:
-    """Raise ToolFailed for missing addresses, GET addresses without exactly one ``%s``, and a fraction out of range."""
+    """Raise ToolFailed for missing addresses, GET addresses without exactly one ``%s``, and a fraction or timeout
+    out of range."""
     if not flags.get and not flags.post:
         raise ToolFailed("--get or --post required")
     if flags.get and flags.post:
@@ -250,6 +250,7 @@ def check_addresses(flags: ToHTTPFlags) -> None:
         raise ToolFailed("invalid GET address - must be a printf string")
     if not 0.0 <= flags.sample <= 1.0:
         raise ToolFailed("ERROR: --sample must be between 0.0 and 1.0")
+    check_timeouts(flags)
 
 
 async def to_http(flags: ToHTTPFlags, run: Run) -> int:
@@ -262,13 +263,7 @@ async def to_http(flags: ToHTTPFlags, run: Run) -> int:
     warn_of_few(flags, run)
     async with Sender(flags) as sender:
         deliveries = Deliveries(flags, sender, AddressTimings(flags.status_every, flags.get or flags.post, run.note))
-        consumer = Consumer(
-            flags.topic,
-            flags.channel,
-            nsqd_tcp_addresses=where.nsqd_tcp_addresses,
-            lookupd_http_addresses=where.lookupd_http_addresses,
-            options=options,
-        )
+        consumer = where.consumer(flags.topic, flags.channel, options)
         await consume(
             *(flags, run, where, [consumer]),
             work=lambda each: each.run(deliveries.handle, concurrency=flags.n),

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from aionsq.consumer import Consumer
 from aionsq.errors import ConnectFailed
 from aionsq.message import Message
 from aionsq.options import ProducerOptions
@@ -205,16 +204,7 @@ async def to_nsq(flags: ToNSQFlags, run: Run) -> int:
     timings = AddressTimings(flags.status_every, flags.destination_nsqd_tcp_address, run.note)
     async with Destinations(flags, producer_options(flags.producer_opt, NAME), timings) as destinations:
         relay = Relay(flags, destinations)
-        consumers = [
-            Consumer(
-                topic,
-                flags.channel,
-                nsqd_tcp_addresses=where.nsqd_tcp_addresses,
-                lookupd_http_addresses=where.lookupd_http_addresses,
-                options=options,
-            )
-            for topic in topics
-        ]
+        consumers = [where.consumer(topic, flags.channel, options) for topic in topics]
         await consume(
             *(flags, run, where, consumers),
             work=lambda each: each.run(partial(relay.handle, flags.destination_topic or each.topic)),

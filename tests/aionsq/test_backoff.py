@@ -84,7 +84,7 @@ def test_only_the_test_message_decides_a_test(outcome, level):
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
-def test_what_a_test_message_leads_to(level):
+def test_results_of_a_test_message(level):
     """A success lowers the level, a failure raises it, a neutral requeue keeps it; a given-up message has no effect."""
     finished, failed, requeued, given_up = (at_level(level) for _ in range(4))
     assert finished.answered(FINISHED, finished.trial) == (100 * MS * 2 ** (level - 1) if level > 1 else None)

@@ -55,7 +55,7 @@ async def test_many_threads_share_one_producer_and_one_connection(broker):
     assert message_count(broker, "orders") == 400
 
 
-async def test_errors_reach_the_caller_and_harm_nobody_else(broker):
+async def test_errors_reach_only_their_caller(broker):
     """The exceptions are those of the asyncio producer."""
     with BlockingProducer(broker.tcp_address) as producer:
         with pytest.raises(BadTopic):

@@ -92,7 +92,7 @@ def test_an_nsqd_that_names_no_message_timeout_has_the_usual_one():
     assert ready.negotiated.msg_timeout_ms == 60_000
 
 
-def test_identify_tells_what_was_chosen_in_milliseconds():
+def test_identify_sends_the_options_in_milliseconds():
     """Times are integers of milliseconds, and msg_timeout is sent only if it was set."""
     fields = ConsumerOptions(heartbeat_interval=timedelta(seconds=5), sample_rate=10).identify_fields()
     assert (fields["heartbeat_interval"], fields["sample_rate"]) == (5000, 10)
@@ -115,7 +115,7 @@ def test_an_nsqd_is_forgotten_only_after_several_polls_without_it():
     assert discovery.forgettable() == []
 
 
-def test_pauses_grow_to_the_maximum_and_start_anew_after_a_lasting_connection():
+def test_pauses_grow_to_the_maximum_and_restart_after_a_lasting_connection():
     """The first attempt is made at once."""
     pauses = Reconnect(timedelta(seconds=2))
     delays = [pauses.next_delay() for _ in range(12)]
@@ -173,7 +173,7 @@ def test_an_option_can_be_given_as_text(name, text, field, value):
         ("read_timeout", "10s", "invalid heartbeat_interval"),
     ],
 )
-def test_an_unusable_option_says_what_is_wrong_with_it(name, text, says):
+def test_an_invalid_option_is_reported_with_the_reason(name, text, says):
     """One sentence, naming the option."""
     with pytest.raises(ValueError, match=says):
         with_text(ConsumerOptions(), name, text)
@@ -187,7 +187,7 @@ def test_options_out_of_range_are_refused_when_made():
         ProducerOptions(publish_timeout=timedelta(0))
 
 
-def test_options_are_looked_at_together():
+def test_options_are_checked_together():
     """Options that are valid only together may be in any order; of a repeated option, the last counts."""
     texts = [("read_timeout", "10s"), ("max_attempts", "1"), ("heartbeat_interval", "5s"), ("max-attempts", "2")]
     options = with_texts(ConsumerOptions(), texts)
@@ -214,7 +214,7 @@ def test_a_producer_can_do_without_heartbeats():
     assert options.identify_fields()["heartbeat_interval"] == -1
 
 
-def test_the_secret_goes_to_nsqlookupd_unless_told_otherwise():
+def test_the_secret_goes_to_nsqlookupd_by_default():
     """As a bearer token, if there is a secret."""
     assert ConsumerOptions().lookupd_headers() == {}
     assert ConsumerOptions(auth_secret="s").lookupd_headers() == {"Authorization": "Bearer s"}

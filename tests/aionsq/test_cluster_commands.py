@@ -103,7 +103,7 @@ def go_fleet() -> Iterator[GoCluster]:
         each.stop()
 
 
-async def test_what_there_is_is_listed_for_people_and_for_scripts(fleet: Fleet) -> None:
+async def test_topics_channels_and_nodes_are_listed_for_people_and_for_scripts(fleet: Fleet) -> None:
     """Tables have headings and thousands separators; --json has the platform's rows, with sums and nodes' shares."""
     await fleet.nsq("topics", "create", "idle")
     topics = await fleet.nsq("topics")
@@ -145,7 +145,7 @@ async def test_pausing_and_letting_go_happens_on_every_node(fleet: Fleet) -> Non
     assert [(await fleet.stats(broker))["orders"]["paused"] for broker in range(2)] == [False, False]
 
 
-async def test_making_a_channel_tells_registries_and_nodes(fleet: Fleet) -> None:
+async def test_a_channel_is_created_at_registries_and_nodes(fleet: Fleet) -> None:
     """The topic's nodes have it at once; a topic without nodes is created in the registry only."""
     made = await fleet.nsq("channels", "create", "orders", "audit", "--json")
     (action,) = made.document["actions"]
@@ -269,7 +269,7 @@ async def test_a_tombstone_takes_a_topic_off_one_node(fleet: Fleet) -> None:
     assert "no such node: elsewhere:1" in unknown.errors
 
 
-async def test_a_slip_of_the_pen_is_answered_with_what_was_meant(fleet: Fleet) -> None:
+async def test_a_misspelt_name_is_answered_with_the_nearest(fleet: Fleet) -> None:
     """The error suggests the nearest name, or lists the existing ones; an invalid name is explained."""
     misspelt = await fleet.nsq("topics", "delete", "order", "--yes")
     assert misspelt.errors == "nsq topics: no node or nsqlookupd has topic order; did you mean 'orders'?\n"

@@ -132,7 +132,7 @@ async def auth_server(permissions: bytes):
     return await asyncio.start_server(answer, "127.0.0.1", 0)
 
 
-async def test_a_secret_opens_what_it_is_for_and_nothing_else(start_server):
+async def test_a_secret_permits_its_topics_only(start_server):
     """Messages are accepted with the secret; without it, with a wrong one, or for another topic, there is an error."""
     async with await auth_server(b'"publish", "subscribe"') as server:
         port = server.sockets[0].getsockname()[1]

@@ -309,7 +309,7 @@ async def test_max_in_flight_changes_at_run_time(nsqd):
     assert peer.lines("RDY") == ["RDY 5", "RDY 0", "RDY 100"]
 
 
-async def test_stopping_finishes_what_is_in_flight(nsqd):
+async def test_stopping_waits_for_messages_in_flight(nsqd):
     """CLS, the outstanding answers, then the connection closes."""
     started, release = asyncio.Event(), asyncio.Event()
 
@@ -334,7 +334,7 @@ async def test_stopping_finishes_what_is_in_flight(nsqd):
     assert peer.lines("CLS", "FIN") == ["CLS", f"FIN {first.decode()}", f"FIN {second.decode()}"]
 
 
-async def test_a_stop_that_runs_out_of_grace_returns_what_was_not_answered(nsqd):
+async def test_a_stop_after_its_grace_period_requeues_unanswered_messages(nsqd):
     """Messages that no handler had taken are requeued."""
 
     async def handler(message):
@@ -478,7 +478,7 @@ async def test_one_unreachable_nsqd_does_not_keep_the_others_from_working(nsqd, 
         assert consumer.connections == [nsqd.address]
 
 
-async def test_a_refused_subscription_is_told_at_the_start(nsqd):
+async def test_a_refused_subscription_is_an_error_at_the_start(nsqd):
     """For example by the consumer limit of a channel, or for lack of permission."""
     nsqd.on["SUB"] = lambda peer, command: peer.frame(ERROR, b"E_SUB_FAILED SUB failed consumers exceed limit of 1")
     with pytest.raises(ConnectFailed, match="exceed limit of 1"):

@@ -125,7 +125,7 @@ async def test_a_broker_restart_loses_nothing(broker, registry):
     assert seen == expected
 
 
-async def test_lookup_and_node_tell_what_is_there(broker, registry):
+async def test_lookup_and_node_return_topics_channels_and_stats(broker, registry):
     """Topics, channels, nodes, statistics; and the verbs change them."""
     async with Lookup([registry.http_address]) as lookup, Node(broker.http_address) as node:
 

@@ -100,7 +100,7 @@ def _frame(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("tls", "deflate"), [(True, False), (False, True), (True, True)])
-async def test_a_publish_goes_through_the_layers_that_were_asked_for(certificate, tls, deflate):
+async def test_a_publish_goes_through_the_requested_layers(certificate, tls, deflate):
     """The message arrives unchanged, and is smaller on the wire if compressed."""
     nsqd = LayeredNsqd(certificate)
     async with await asyncio.start_server(nsqd.serve, "127.0.0.1", 0) as server:
@@ -112,7 +112,7 @@ async def test_a_publish_goes_through_the_layers_that_were_asked_for(certificate
     assert (len(nsqd.raw) < 1000) == deflate
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(certificate):
+async def test_a_certificate_of_an_unknown_authority_is_refused(certificate):
     """Nothing is published to such a server, unless verification was switched off."""
     nsqd = LayeredNsqd(certificate)
     async with await asyncio.start_server(nsqd.serve, "127.0.0.1", 0) as server, asyncio.timeout(DEADLINE_S):
@@ -124,7 +124,7 @@ async def test_a_certificate_nobody_vouches_for_is_refused(certificate):
     assert len(nsqd.published) == 1
 
 
-async def test_a_certificate_file_that_is_missing_is_told(certificate, nsqd):
+async def test_a_missing_certificate_file_is_named(certificate, nsqd):
     """The error is a failed connection that mentions TLS."""
     nsqd.identify_answer["tls_v1"] = True
     with pytest.raises(ConnectFailed, match="TLS: no such file"):

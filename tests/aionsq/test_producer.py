@@ -127,7 +127,7 @@ async def test_a_topic_that_may_not_be_written_fails_every_publish_of_it(nsqd):
         (lambda p: p.dpub("t", timedelta(hours=2), b"x"), Invalid, "not within"),
     ],
 )
-async def test_what_nsqd_would_refuse_fails_alone_and_is_not_sent(nsqd, publish, error, says):
+async def test_an_invalid_publish_fails_alone_and_is_not_sent(nsqd, publish, error, says):
     """nsqd would close the connection, and the publishes after it would be lost."""
     async with Producer(nsqd.address, ProducerOptions(max_msg_size=1000, max_body_size=2000)) as producer:
         before, bad, after = producer.pub("t", b"before"), publish(producer), producer.pub("t", b"after")
@@ -239,7 +239,7 @@ async def test_waiting_publishes_are_bounded(unused_address):
         await waiting
 
 
-async def test_closing_waits_for_what_is_under_way(nsqd):
+async def test_closing_waits_for_outstanding_publishes(nsqd):
     """Leaving the block without awaiting each publish loses none."""
     async with Producer(nsqd.address) as producer:
         publishes = [producer.pub("t", b"x") for _ in range(100)]
@@ -257,13 +257,13 @@ async def test_heartbeats_are_answered_and_no_publish_takes_them_for_its_answer(
         await nsqd.until(lambda: peer.lines("NOP"))
 
 
-async def test_an_unreachable_nsqd_is_told_at_the_start(unused_address):
+async def test_an_unreachable_nsqd_is_an_error_at_the_start(unused_address):
     """With its address and the reason."""
     with pytest.raises(ConnectFailed, match=f"{unused_address}: connection refused"):
         await Producer(unused_address).start()
 
 
-async def test_a_server_that_is_no_nsqd_is_told_at_the_start(nsqd):
+async def test_a_server_other_than_nsqd_is_an_error_at_the_start(nsqd):
     """For example an HTTP server: nsqd's two ports are easily confused."""
     nsqd.on["IDENTIFY"] = lambda peer, command: peer.raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(ConnectFailed, match="HTTP"):

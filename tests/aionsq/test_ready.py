@@ -36,7 +36,7 @@ def test_a_second_nsqd_takes_its_share_only_after_the_first_gave_it_up():
 
 
 @pytest.mark.parametrize(("before", "after"), [(200, 5), (5, 200), (200, 0), (0, 3), (7, 1)])
-def test_a_new_maximum_holds_at_once_for_every_nsqd(before, after):
+def test_a_new_maximum_applies_at_once_to_every_nsqd(before, after):
     """Lowering takes effect everywhere, with several connections too."""
     ready = Distribution(before)
     ready.joined("a", 2500, 0.0)
@@ -45,7 +45,7 @@ def test_a_new_maximum_holds_at_once_for_every_nsqd(before, after):
     assert ready.total == after
 
 
-def test_what_a_lost_nsqd_held_goes_to_the_others():
+def test_the_rdy_of_a_lost_nsqd_goes_to_the_others():
     """Capacity does not vanish with a connection."""
     ready = Distribution(10)
     ready.joined("a", 2500, 0.0)

@@ -81,7 +81,7 @@ async def test_an_nsqlookupd_is_added_and_taken_away(start_nsqd, start_lookup):
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_consumer_stops_though_it_has_just_heard_of_an_nsqlookupd(start_nsqd, start_lookup, turns):
+async def test_a_consumer_stops_right_after_an_nsqlookupd_was_added(start_nsqd, start_lookup, turns):
     """In any iteration of the event loop."""
     nsqd, first, second = await start_nsqd(), await start_lookup(), await start_lookup()
     consumer = Consumer("t", "c", nsqd_tcp_addresses=[nsqd.address], options=ConsumerOptions(max_in_flight=4))

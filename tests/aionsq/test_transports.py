@@ -89,7 +89,7 @@ async def test_with_failover_the_first_nsqd_that_works_gets_all(start_nsqd):
     assert len(second.peers[0].lines("PUB")) == 10
 
 
-async def test_an_nsqd_that_owes_answers_is_passed_over_while_another_works(start_nsqd):
+async def test_an_nsqd_with_overdue_answers_is_avoided_while_another_works(start_nsqd):
     """For example a stopped process that is still connected."""
     silent, works = await start_nsqd(), await start_nsqd()
     silent.on["PUB"] = lambda peer, command: None
@@ -106,7 +106,7 @@ async def test_an_nsqd_that_owes_answers_is_passed_over_while_another_works(star
     await asyncio.gather(*lost, return_exceptions=True)
 
 
-async def test_with_resend_what_a_lost_nsqd_left_unanswered_goes_to_another(start_nsqd):
+async def test_with_resend_unanswered_publishes_of_a_lost_nsqd_go_to_another(start_nsqd):
     """At once, without waiting for its return."""
     first, second = await start_nsqd(), await start_nsqd()
     first.on["PUB"] = lambda peer, command: None

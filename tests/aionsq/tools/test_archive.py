@@ -197,7 +197,7 @@ def test_a_file_that_two_processes_want(writing):
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("work", ["out", "work"])
-def test_what_a_killed_process_left_is_made_whole_at_the_start(writing, compressed, work):
+def test_files_of_a_killed_process_are_repaired_at_the_start(writing, compressed, work):
     """The partial write is removed, whatever the date; files in a work folder are moved. A live writer's file stays."""
     each = writing(gzip=compressed, work=work, rotate_size=10_000)
     each.write(b"whole")

@@ -32,11 +32,16 @@ EVERY = (*CONSUMERS, "nsq_stat", "stat", "pub", "nsq_to_file", "nsq_to_http", "n
         (["nsq_stat", "--topic=t", "--channel=c"], 1, "--nsqd-http-address or --lookupd-http-address required"),
         (["stat", "--topic=t", "--channel=c", "--interval=0s"], 1, "--interval should be positive"),
         (["stat", "--topic=t", "--channel=c", "--count=0"], 1, "--count should be positive"),
+        (
+            ["stat", "--topic=t", "--channel=c", "--http-client-connect-timeout=0s"],
+            1,
+            "--http-client-connect-timeout should be positive",
+        ),
         (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=http://x:1"], 1, "should not contain scheme"),
         (["stat", "--topic=t", "--channel=c", "--nsqd-http-address=127.0.0.1:1"], 1, "nobody answers"),
     ],
 )
-async def test_what_cannot_work_is_told_on_standard_error(start_tool, argv, status, says):
+async def test_invalid_options_are_reported_on_standard_error(start_tool, argv, status, says):
     """As one readable line without a traceback, and with an exit status."""
     tool = await start_tool(*argv, env={"NSQLOOKUPD_HTTP_ADDRESSES": ""})
     ended = await tool.end(b"x\n")
@@ -63,7 +68,7 @@ async def test_every_tool_explains_its_flags(start_tool, name):
 
 
 @pytest.mark.parametrize("name", EVERY)
-async def test_every_tool_tells_its_version(start_tool, name):
+async def test_every_tool_prints_its_version(start_tool, name):
     """NSQ's version, under NSQ's name of the tool, without any other flag."""
     ended = await (await start_tool(name, "--version")).end()
     named = {"tail": "nsq_tail", "stat": "nsq_stat", "pub": "to_nsq"}.get(name, name)
@@ -72,7 +77,7 @@ async def test_every_tool_tells_its_version(start_tool, name):
 
 
 @pytest.mark.parametrize("name", CONSUMERS)
-async def test_a_registry_that_does_not_answer_is_told_and_asked_again(start_tool, start_server, unused_address, name):
+async def test_a_registry_that_does_not_answer_is_logged_and_retried(start_tool, start_server, unused_address, name):
     """It may be started later than the tool."""
     flags = ("--topic=t", f"--lookupd-http-address={unused_address}", "--consumer-opt=lookupd_poll_interval,100ms")
     tool = await start_tool(name, *flags)

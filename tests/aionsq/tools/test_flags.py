@@ -92,7 +92,7 @@ def refusal(capfd, monkeypatch):
         ),
     ],
 )
-def test_flags_that_do_not_go_together_are_told_in_the_reference_s_words(refusal, name, flags, says):
+def test_incompatible_flags_are_reported_as_by_the_reference(refusal, name, flags, says):
     """One line on standard error, status 1."""
     assert refusal(name, flags) == (1, f"{name}: {says}\n")
 
@@ -110,7 +110,7 @@ def test_flags_that_do_not_go_together_are_told_in_the_reference_s_words(refusal
         ("nsq_to_nsq", ["--bogus"], "flag provided but not defined: -bogus"),
     ],
 )
-def test_a_flag_that_cannot_be_read_is_told(refusal, name, flags, says):
+def test_an_unreadable_flag_is_reported(refusal, name, flags, says):
     """Status 2, with the flag and the reason."""
     status, said = refusal(name, flags)
     assert status == 2

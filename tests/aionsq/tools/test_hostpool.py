@@ -15,7 +15,7 @@ from aionsq.tools.hostpool import MODES, EpsilonGreedy, HostPool, RoundRobin, po
 ADDRESSES = ("a", "b", "c")
 
 
-def test_round_robin_asks_each_in_turn_whatever_happened():
+def test_round_robin_takes_each_host_in_turn():
     """Failures change nothing."""
     pool = RoundRobin(ADDRESSES)
     picked = []
@@ -49,7 +49,7 @@ def test_when_all_are_dead_all_are_tried_again_from_the_first():
     assert [pool.pick(1.0) for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_the_greedy_one_prefers_who_answers_soon():
+def test_epsilon_greedy_prefers_fast_hosts():
     """In proportion to 1 / response time, once each was measured."""
     dice = random.Random(4)
     pool = EpsilonGreedy(ADDRESSES, dice.random)
@@ -65,7 +65,7 @@ def test_the_greedy_one_prefers_who_answers_soon():
     assert picked["b"] / picked["c"] == pytest.approx(2, rel=0.1)
 
 
-def test_the_greedy_one_forgets_what_is_older_than_five_minutes_and_weighs_what_is_newer_more():
+def test_epsilon_greedy_weights_recent_times_and_forgets_those_of_five_minutes_ago():
     """A host that was slow and is fast now is found again."""
     draws = iter([0.99] + [0.99, 0.5] * 2)  # no exploration, then the middle
     pool = EpsilonGreedy(("slow", "fast"), lambda: next(draws))
@@ -80,7 +80,7 @@ def test_the_greedy_one_forgets_what_is_older_than_five_minutes_and_weighs_what_
     assert pool.pick(590.0) == "slow"
 
 
-def test_the_greedy_one_explores_less_and_less():
+def test_epsilon_greedy_explores_less_and_less():
     """ε falls from 0.3 by a tenth with each exploration, to 0.01."""
     pool = EpsilonGreedy(ADDRESSES, lambda: 0.0)
     seen = []

@@ -68,14 +68,14 @@ def test_whitelisted_fields_keep_the_digits_they_were_written_with():
     [b"", b"x", b"[1]", b'"s"', b"1", b"{", b'{"a"}', b'{"a":}', b'{"a":1,}', b'{"a":1}x', b'{"a":NaN}', b"\xff{}"]
     + [b'{"a":' + b"[" * 100_000, b"{1:2}", b'{"a":1 "b":2}', b'{"a":Infinity}'],
 )
-def test_what_is_no_json_object_is_told(body):
+def test_a_body_that_is_no_json_object_is_logged(body):
     """With the reference's text, and never with another error."""
     with pytest.raises(NotJSON, match="Unable to decode json: "):
         JSONFilter("f").apply(body)
 
 
 @given(document=st.dictionaries(st.text(), JSON, max_size=5), keep=st.lists(st.text(), max_size=3))
-def test_a_whitelisted_object_is_what_json_says_it_is(document, keep):
+def test_a_whitelisted_object_equals_the_parsed_one(document, keep):
     """Any object, however it was written."""
     names = [*keep, *list(document)[:2]]
     for indent in (None, 2):
@@ -88,7 +88,7 @@ def test_a_whitelisted_object_is_what_json_says_it_is(document, keep):
 
 
 @given(st.binary())
-def test_any_bytes_are_passed_on_filtered_or_told(body):
+def test_any_bytes_are_passed_on_filtered_or_logged(body):
     """No input breaks it."""
     try:
         JSONFilter("f", "1", ["f"]).apply(body)

@@ -35,7 +35,7 @@ async def test_pub_reads_a_file_and_takes_messages_from_the_command_line(broker,
         assert (await tool.end()).err == "nsq pub: 3 messages stored in t\n"
 
 
-async def test_pub_publishes_what_was_typed_without_waiting_for_more(broker, start_tool):
+async def test_pub_publishes_typed_lines_at_once(broker, start_tool):
     """Each line is published at once; Ctrl-C prints the number of stored messages, without a traceback."""
     tool = await start_tool("pub", "--topic", "t", "--nsqd-tcp-address", broker.tcp_address)
     tool.process.stdin.write(b"first\n")
@@ -82,7 +82,7 @@ async def test_every_address_gets_every_record(broker, start_server, start_tool)
             assert (await node.stats("t")).topics[0].message_count == 3
 
 
-async def test_a_rate_is_kept_and_told(broker, start_tool):
+async def test_a_rate_is_kept_and_logged(broker, start_tool):
     """After a burst of one second's records."""
     began_at = time.monotonic()
     tool = await start_tool("to_nsq", "--topic=t", "--rate=50", "--nsqd-tcp-address", broker.tcp_address)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import signal
+import ssl
 import time
 
 import httpx
@@ -163,7 +164,7 @@ async def test_stats_name_the_clients_and_go_on_when_one_has_left(served, broker
         ("/", 404, "404 page not found\n"),
     ],
 )
-async def test_a_request_that_makes_no_sense_is_told(served, target, status, text):
+async def test_an_invalid_request_is_refused_with_a_reason(served, target, status, text):
     """With the reference's text and status, and the server continues."""
     _, address = served
     async with httpx.AsyncClient(base_url=f"http://{address}") as client:
@@ -204,7 +205,7 @@ async def test_an_nsqd_that_comes_back_is_found_again(served, broker):
     writer.close()
 
 
-async def test_an_address_that_is_taken_is_told(served, start_tool):
+async def test_an_address_in_use_is_reported(served, start_tool):
     """In one line, with status 1."""
     _, address = served
     flags = (f"--http-address={address}", "--nsqd-tcp-address=127.0.0.1:1")
@@ -212,10 +213,10 @@ async def test_an_address_that_is_taken_is_told(served, start_tool):
     assert (ended.status, ended.err) == (1, f"nsq_pubsub: listen ({address}) failed - Address already in use\n")
 
 
-async def test_a_client_hears_a_heartbeat_when_nothing_else_comes(broker, monkeypatch):
+async def test_an_idle_client_receives_a_heartbeat_line(broker, monkeypatch):
     """A line of JSON with the time; here more often than every 30 s."""
     monkeypatch.setattr("aionsq.tools.pubsub.HEARTBEAT_SECONDS", 0.05)
-    answers = PubSub(Sources([broker.tcp_address], []), ConsumerOptions())
+    answers = PubSub(Sources([broker.tcp_address], [], ssl.create_default_context()), ConsumerOptions())
     server = HTTPServer(answers.answer)
     async with await asyncio.get_running_loop().create_server(server.protocol, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]

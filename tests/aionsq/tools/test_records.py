@@ -12,7 +12,7 @@ from aionsq.tools.records import Records, Throttle, batches
 
 
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200)), delimiter=st.binary(min_size=1, max_size=1))
-def test_records_are_what_stands_between_delimiters_however_they_arrive(data, cuts, delimiter):
+def test_records_are_separated_by_delimiters_however_they_arrive(data, cuts, delimiter):
     """Empty records are skipped, and the last one needs no delimiter."""
     at = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     records = Records(delimiter)

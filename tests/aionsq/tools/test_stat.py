@@ -66,7 +66,7 @@ async def test_stat_finds_the_nodes_by_the_registry_and_repeats_its_header(broke
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
-async def test_stat_ends_quietly_when_told_to(broker, channel, start_tool, number):
+async def test_stat_ends_quietly_on_a_signal(broker, channel, start_tool, number):
     """With status 0."""
     where = f"--nsqd-http-address={broker.http_address}"
     tool = await start_tool("nsq_stat", "--topic=t", "--channel=c", "--interval=50ms", where)

@@ -8,9 +8,10 @@ import signal
 from pathlib import Path
 
 from aionsq import Node, Producer
+from tests.platform.go_nsq import GoCluster
 
 
-async def test_tail_counts_over_all_topics_and_answers_what_it_printed(broker, registry, start_tool, channel_of):
+async def test_tail_counts_over_all_topics_and_finishes_printed_messages(broker, registry, start_tool, channel_of):
     """Four of six messages; the other two are requeued, and none stays in flight."""
     async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
         for topic in ("a", "b"):
@@ -84,3 +85,58 @@ async def test_tail_to_a_full_disk_says_so(broker, start_tool):
         tool = await start_tool("tail", "--topic=t", "--nsqd-tcp-address", broker.tcp_address, stdout=full)
         ended = await tool.end()
     assert (ended.status, ended.err) == (1, "nsq tail: no space left on device\n")
+
+
+async def test_peek_prints_the_backlog_and_consumes_nothing(broker, registry, start_tool, channel_of):
+    """All messages that wait, in order; afterwards the channel is as before, and no channel was created."""
+    where = f"--lookupd-http-address={registry.http_address}"
+    async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
+        for topic in ("a", "b"):
+            await node.topic("create", topic)
+            await node.channel("create", topic, "c")
+            await producer.mpub(topic, [b"%s%d" % (topic.encode(), number) for number in range(130)])
+            assert (await channel_of(broker, topic, "c"))["depth"] == 130
+        tool = await start_tool("tail", "--peek", "--topic=a", "--topic=b", "--channel=c", "--print-topic", where)
+        ended = await tool.end()
+        expected = [b"%s | %s%d" % (topic, topic, number) for topic in (b"a", b"b") for number in range(130)]
+        assert (ended.status, ended.err, ended.out.splitlines()) == (0, "", expected)
+        limited = await start_tool("tail", "--peek", "--topic=a", "--channel=c", "--n=3", where)
+        assert (await limited.end()).out == b"a0\na1\na2\n"
+        for topic in ("a", "b"):
+            channel = await channel_of(broker, topic, "c")
+            assert (channel["depth"], channel["in_flight_count"], channel["message_count"]) == (130, 0, 130)
+            assert [each.channel_name for each in (await node.stats(topic)).topics[0].channels] == ["c"]
+
+
+async def test_peek_names_what_it_cannot_show(broker, registry, start_tool, channel_of):
+    """A channel that does not exist ends it with status 1; a body beyond 64 KiB is cut, and stderr says so."""
+    where = f"--lookupd-http-address={registry.http_address}"
+    async with Node(broker.http_address) as node, Producer(broker.tcp_address) as producer:
+        await node.topic("create", "a")
+        await node.channel("create", "a", "c")
+        await producer.pub("a", b"x" * 70_000)
+        await channel_of(broker, "a", "c")
+        missing = await (await start_tool("nsq_tail", "--peek", "--topic=a", where)).end()
+        assert (missing.status, missing.out) == (1, b"")
+        assert re.search(r"no node has channel tail\d{6}#ephemeral of topic a: name one with --channel", missing.err)
+        cut = await (await start_tool("nsq_tail", "--peek", "--topic=a", "--channel=c", where)).end()
+        assert (cut.status, cut.out) == (0, b"x" * 65_536 + b"\n")
+        assert "has 70000 bytes, the first 65536 are shown" in cut.err
+
+
+async def test_peek_on_gos_nsqd_is_one_line_and_status_1(start_tool):
+    """It has no such request; nothing is printed and nothing is consumed."""
+    cluster = GoCluster()
+    try:
+        cluster.nodes[0].channel("orders", "billing", depth=5)
+        tool = await start_tool(
+            *("tail", "--peek", "--topic=orders", "--channel=billing"),
+            f"--lookupd-http-address={cluster.registry.address}",
+        )
+        ended = await tool.end()
+    finally:
+        for upstream in cluster.everything:
+            upstream.stop()
+    assert (ended.status, ended.out) == (1, b"")
+    [line] = ended.err.splitlines()
+    assert "cannot show messages without consuming them: brokerd can, Go's nsqd cannot" in line

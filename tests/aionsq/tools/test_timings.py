@@ -5,7 +5,7 @@ from __future__ import annotations
 from aionsq.tools.timings import AddressTimings, Timings, line
 
 
-def test_a_line_tells_percentiles_and_the_mean():
+def test_a_line_contains_percentiles_and_the_mean():
     """In the reference's format and units."""
     seconds = [number / 1000 for number in range(1, 251)]
     assert line("[x]:", seconds) == "[x]: finished 250 - 99th: 249.00ms - 95th: 239.00ms - avg: 125.50ms"

@@ -287,7 +287,7 @@ async def test_a_terminal_shows_how_far_it_is(broker, registry, out):
         (["--topic=t", "--nsqd-tcp-address=127.0.0.1:1", "--output-dir=/dev/null/x"], 1, "Not a directory"),
     ],
 )
-async def test_what_cannot_work_is_told_and_ends_it(start_tool, tmp_path, flags, status, says):
+async def test_invalid_options_are_reported_and_end_it(start_tool, tmp_path, flags, status, says):
     """In NSQ's order and with NSQ's texts; also in cases in which NSQ's own tool keeps running idle."""
     tool = await start_tool("nsq_to_file", f"--output-dir={tmp_path}", *flags, env={"NSQLOOKUPD_HTTP_ADDRESSES": ""})
     ended = await tool.end()

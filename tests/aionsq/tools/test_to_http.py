@@ -140,7 +140,7 @@ async def test_a_message_that_was_refused_comes_back_until_it_is_taken(server, d
     assert ", attempt 7" in err
 
 
-async def test_what_is_in_flight_is_finished_at_an_interrupt(server, deliver, channel_of, broker, interrupted):
+async def test_messages_in_flight_are_finished_at_an_interrupt(server, deliver, channel_of, broker, interrupted):
     """Outstanding requests are completed; messages not yet sent are requeued at once."""
     server.delay_s = 1.0
     tool = await deliver([b"%d" % number for number in range(10)], f"--post={server.url}", "--n=4")
@@ -163,7 +163,7 @@ async def test_a_dead_address_is_passed_over(server, deliver, settled, unused_ad
     assert err.count("connection refused; trying another address") == len(err.splitlines()) == 1
 
 
-async def test_a_dead_address_is_told_once_and_when_it_is_back(start_web, deliver, settled, interrupted):
+async def test_a_dead_address_is_logged_once_and_when_it_is_back(start_web, deliver, settled, interrupted):
     """With a single address, messages are requeued until it answers; the log has one line."""
     server = await start_web()
     port = int(server.url.rpartition(":")[2])
@@ -228,7 +228,7 @@ async def test_a_sample_is_sent_and_the_rest_is_finished(server, deliver, settle
     assert 350 < len(server.bodies) < 650
 
 
-async def test_status_lines_tell_how_long_it_took(start_web, deliver, settled, interrupted):
+async def test_status_lines_contain_the_time_taken(start_web, deliver, settled, interrupted):
     """Per address and in total, with a warning if --status-every is small."""
     servers = [await start_web() for _ in range(2)]
     tool = await deliver(
@@ -237,8 +237,10 @@ async def test_status_lines_tell_how_long_it_took(start_web, deliver, settled, i
     await settled("t", "nsq_to_http")
     lines = (await interrupted(tool)).splitlines()
     assert lines[0] == "nsq_to_http: Warning: use of status-every < 100 provides low quality percentile data"
-    told = [line.split(" finished 20 - 99th: ")[0].removeprefix("nsq_to_http: ") for line in lines[1:]]
-    assert sorted(told) == sorted([f"[{servers[0].url}/]:", f"[{servers[1].url}/]:", "[aggregate]:", "[aggregate]:"])
+    prefixes = [line.split(" finished 20 - 99th: ")[0].removeprefix("nsq_to_http: ") for line in lines[1:]]
+    assert sorted(prefixes) == sorted(
+        [f"[{servers[0].url}/]:", f"[{servers[1].url}/]:", "[aggregate]:", "[aggregate]:"]
+    )
 
 
 async def test_an_answer_that_is_not_http_is_none(deliver, server, settled, interrupted):

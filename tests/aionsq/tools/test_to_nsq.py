@@ -131,7 +131,7 @@ async def test_json_is_filtered_and_cut(destination, relay, settled):
     assert await count_in(destination, "t") == 2
 
 
-async def test_what_is_no_json_is_not_lost(destination, relay, channel_of, broker, interrupted):
+async def test_messages_without_json_are_not_lost(destination, relay, channel_of, broker, interrupted):
     """It is requeued, with the reference's text; so is a message without the field whose value is required."""
     tool = await relay(
         [b"no json"],
@@ -149,7 +149,9 @@ async def test_what_is_no_json_is_not_lost(destination, relay, channel_of, broke
 
 
 @pytest.mark.parametrize(("choice", "passed"), [("pass", [b"no json"]), ("drop", [])])
-async def test_what_is_no_json_may_be_passed_on_or_dropped(destination, relay, settled, choice, passed, interrupted):
+async def test_messages_without_json_may_be_passed_on_or_dropped(
+    destination, relay, settled, choice, passed, interrupted
+):
     """--non-json; each is logged."""
     tool = await relay(
         [b"no json"],
