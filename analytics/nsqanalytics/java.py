@@ -101,7 +101,7 @@ def _checked(origin: str, executable: Path) -> Java:
         raise JavaNotFound(f"{executable} -version ends with status {answer.returncode}")
     found = re.search(rb'version "(?:1\.)?(\d+)', answer.stdout)
     if found is None:
-        raise JavaNotFound(f"{executable} -version does not tell its version")
+        raise JavaNotFound(f"{executable} -version prints no version")
     version = int(found[1])
     if version < MINIMUM_VERSION:
         raise JavaNotFound(f"{executable} is Java {version}")

@@ -22,7 +22,7 @@ from nsqanalytics.job_parameters import (
     Span,
     ThroughputParameters,
 )
-from nsqanalytics.parameters import BadParameter, Given, described, parse
+from nsqanalytics.parameters import BadParameter, FormField, Given, described, parse
 from nsqanalytics.places import ArchiveMissing, Place
 from nsqanalytics.progress import Progress
 from nsqanalytics.results import conforming, replace_result, replace_table
@@ -58,7 +58,7 @@ class Job:
         """Return the parameters as an instance of ``parameters``. Raises BadParameter."""
         return parse(self.parameters, given)
 
-    def form(self) -> dict[str, dict[str, Any]]:
+    def form(self) -> dict[str, FormField]:
         """Return a description of the parameters as JSON, for a form."""
         return described(self.parameters)
 

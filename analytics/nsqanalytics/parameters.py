@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from nsqwire.durations import format_duration, nanoseconds, parse_duration
 
@@ -49,7 +49,22 @@ the first one, and as long a comparison before that."""
 Given = Mapping[str, str | int | float | None]
 """Values of parameters by name, as given on a command line or in JSON."""
 
-_FORM_TYPES: dict[Kind, str] = {
+FormType = Literal["string", "integer", "number", "datetime"]
+
+
+class FormField(TypedDict):
+    """A parameter as JSON, for a form. ``default`` is null if there is none."""
+
+    type: FormType
+    title: str
+    description: str
+    default: str | int | float | None
+    choices: NotRequired[list[str]]
+    minimum: NotRequired[float]
+    maximum: NotRequired[float]
+
+
+_FORM_TYPES: dict[Kind, FormType] = {
     "choice": "string",
     "duration": "string",
     "time": "datetime",
@@ -79,9 +94,9 @@ def summary(parameter: Parameter) -> str:
     return f"{parameter.description} From {parameter.minimum:g} to {parameter.maximum:g}."
 
 
-def described(parameters: type) -> dict[str, dict[str, Any]]:
+def described(parameters: type) -> dict[str, FormField]:
     """Return the declarations as JSON, for a form: ``{"window": {"type": "string", "title": …, "choices": […]}}``."""
-    form: dict[str, dict[str, Any]] = {}
+    form: dict[str, FormField] = {}
     for name, parameter in declared(parameters).items():
         form[name] = {
             "type": _FORM_TYPES[parameter.kind],

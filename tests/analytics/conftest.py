@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests, and brokers whose raw latencies are known."""
+"""One Spark session for all of these tests, and brokers whose latencies are known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "2",
-    # To compile a plan takes longer than these tests' rows. The runner's and the cluster's tests do compile theirs.
+    # Compiling a plan takes longer than running it on these rows. The tests of the runner and the cluster do compile
+    # theirs.
     "spark.sql.codegen.wholeStage": "false",
 }
 
@@ -39,14 +40,14 @@ def only_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def spark(only_spark: SparkSession) -> Iterator[SparkSession]:
-    """The one session of all tests in this process; what a test cached goes with it."""
+    """The one session of all tests in this process; cached data of a test is dropped with it."""
     yield only_spark
     only_spark.catalog.clearCache()
 
 
 @dataclass
 class Broker:
-    """One node's counters, kept as brokerd keeps them, and every latency they ever counted."""
+    """One node's counters, as brokerd has them, and every latency that they counted."""
 
     node: str
     started_at: datetime
@@ -89,12 +90,12 @@ class Broker:
         return Sample(taken_at=at, node=self.node, boot_id=boot_id, started_at=self.started_at, topic=topic)
 
     def latencies(self, topic: str, channel: str, since: datetime, until: datetime) -> list[int]:
-        """Those finished in (since, until], as the samples at both ends see them."""
+        """Latencies of the messages finished in (since, until], according to the samples at both ends."""
         return [latency for at, latency in self.raw[topic, channel] if since < at <= until]
 
 
 def exact_percentile(latencies: Iterable[int], permille: int) -> int:
-    """The sample of rank ceil(q · n): the definition every figure is held to."""
+    """The sample of rank ceil(q · n), by definition the percentile."""
     ordered = sorted(latencies)
     return ordered[max(0, math.ceil(len(ordered) * permille / 1000) - 1)]
 
@@ -120,13 +121,13 @@ def write(archive: Path) -> Callable[[list[Sample]], None]:
 
 @pytest.fixture
 def lognormal() -> Callable[[random.Random, float], int]:
-    """Draws a latency in ns around a median in ms, with a tail that reaches a hundred times as far."""
+    """Draws a latency in ns around a median in ms, with a tail up to a hundred times as long."""
     return lambda rng, median_ms: int(median_ms * 1e6 * rng.lognormvariate(0, 1.2))
 
 
 @pytest.fixture
 def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[str, object]]]:
-    """The latency report over what is in the archive, as rows in order, times aware."""
+    """Rows of the latency report over the whole archive, in order, with aware times."""
     from nsqanalytics.computation import activity
     from nsqanalytics.jobs import read_samples
     from nsqanalytics.transforms.latency import latency
@@ -143,7 +144,7 @@ def latency_rows(spark: SparkSession, archive: Path) -> Callable[..., list[dict[
 
 @pytest.fixture
 def midnight() -> datetime:
-    """When these archives begin."""
+    """The beginning of these archives."""
     return MIDNIGHT
 
 

@@ -1,4 +1,4 @@
-"""Random archives of small clusters, made by a seed, with what goes wrong in real ones.
+"""Random archives of small clusters, made from a seed, with the irregularities of real ones.
 
 Restarts, gaps, silent hours, readings there twice, late and shuffled ones, topics and channels deleted and created
 again, a collector's clock set back, two collectors, times on a window's boundary, counts up to 10^17, Go nodes, and
@@ -39,7 +39,7 @@ class Figures:
         return self.zeros + self.buckets.total()
 
     def work(self, rng: random.Random, amount: int) -> None:
-        """Some messages come, and some of those there are get finished."""
+        """Publish some messages, and finish some of the waiting ones."""
         if self.channel is None:
             self.message_count += amount
             self.message_bytes += amount * rng.randrange(1, 100)
@@ -58,7 +58,7 @@ class Figures:
 
 
 class Node:
-    """One broker, as it truly is: counters since its boot, its age, and whether it is ours."""
+    """One broker's true state: counters since its start, its age, and whether it is a Go node."""
 
     def __init__(self, rng: random.Random, name: str, now: datetime) -> None:
         self.rng, self.name = rng, name
@@ -83,7 +83,7 @@ class Node:
             self.figures[topic, channel] = Figures(topic, channel)
 
     def delete_something(self) -> None:
-        """A channel, or a topic with all it has; it is created again at once, or later."""
+        """Delete a channel, or a topic with everything in it; it is created again at once, or later."""
         topic, channel = self.rng.choice(sorted(self.figures, key=str)) if self.figures else (self.topics[0], None)
         for key in [key for key in self.figures if key[0] == topic and channel in (None, key[1])]:
             del self.figures[key]
@@ -133,7 +133,7 @@ class Node:
 
 
 def hostile_archive(seed: int, began: datetime) -> list[Sample]:
-    """The samples, in the order in which they were written: not that of time."""
+    """The samples in the order of writing, which is not that of time."""
     rng = random.Random(seed)
     samples = [sample for n in range(rng.randrange(1, 3)) for sample in _samples_of(rng, f"{seed}.{n}", began)]
     samples += rng.sample(samples, rng.choice((0, len(samples) // 4)))

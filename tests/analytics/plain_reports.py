@@ -1,4 +1,4 @@
-"""The reports in plain Python, one reading after another: what Spark's are held to. Shares no code with analytics.
+"""The reports in plain Python, one reading after another, as a reference for Spark's. Shares no code with analytics.
 
 It takes an archive in which counters start again only with a new boot, and in which no node is silent for an hour.
 """
@@ -29,7 +29,7 @@ def floor(moment: datetime, window: timedelta) -> datetime:
 
 @dataclass
 class Part:
-    """What one node did for one topic and channel within one window."""
+    """The figures of one node for one topic and channel within one window."""
 
     sums: Counter[str] = field(default_factory=Counter)
     buckets: Counter[int] = field(default_factory=Counter)
@@ -77,7 +77,7 @@ def series(sample: Sample) -> tuple[str, str, str, str]:
 
 
 def carried(reading: Sample, base: Sample | None, sampled_before: datetime | None, start: datetime) -> int:
-    """Of what was finished since the reading before, how many messages may be older than the window."""
+    """Number of the messages finished since the reading before that may be older than the window."""
     began = [base.taken_at] if base else [at for at in (reading.started_at, sampled_before) if at is not None]
     if not began or max(began) >= start:
         return 0
@@ -90,7 +90,7 @@ def just_started(reading: Sample, start: datetime) -> bool:
 
 
 def took_part(part: Part, reading: Sample, last: Sample | None) -> None:
-    """The gauges, each held since the reading before it, for a minute at most."""
+    """The gauges, each valid since the reading before it, for a minute at most."""
     held_s = min((reading.taken_at - last.taken_at).total_seconds(), 60.0) if last else 0.0
     part.observed_s += held_s
     part.depth_area += held_s * reading.depth
@@ -116,14 +116,14 @@ def changed(part: Part, reading: Sample, base: Sample | None) -> None:
 
 
 def buckets(reading: Sample) -> Counter[int]:
-    """Bucket -> count; what is counted as zero is bucket -1."""
+    """Bucket -> count; the bucket of zero is -1."""
     found = Counter({-1: reading.hist_zero_count or 0})
     found.update({(reading.hist_offset or 0) + n: count for n, count in enumerate(reading.hist_counts or ())})
     return found
 
 
 def rows(found: Parts, minimum_count: int = 1000) -> dict[tuple[datetime, str, str], dict[str, Any]]:
-    """Window, topic and channel -> every figure of latency and throughput, over the nodes."""
+    """Window, topic and channel -> every figure of latency and throughput, over all nodes."""
     over: dict[tuple[datetime, str, str], list[Part]] = defaultdict(list)
     for (start, _, topic, channel), part in found.items():
         over[start, topic, channel].append(part)

@@ -1,4 +1,4 @@
-"""ACTIVITY by Spark against ACTIVITY by hand, over random archives."""
+"""ACTIVITY by Spark compared with ACTIVITY in plain Python, over random archives."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def by_spark(spark: Any, folder: Path, window: timedelta) -> dict[RowKey, dict[s
 
     found = {}
     for row in activity(spark.read.schema(spark_schema()).parquet(str(folder)), window).collect():
-        told = row.asDict(recursive=True)
-        start = told.pop("window_start").astimezone(UTC)
-        histogram = told.pop("histogram")
-        told["buckets"] = None
+        fields = row.asDict(recursive=True)
+        start = fields.pop("window_start").astimezone(UTC)
+        histogram = fields.pop("histogram")
+        fields["buckets"] = None
         if histogram is not None:
             counts = {histogram["offset"] + n: count for n, count in enumerate(histogram["counts"])}
-            told["buckets"] = {bucket: n for bucket, n in ({ZERO: histogram["zero"]} | counts).items() if n}
-        told["last_at"] = told["last_at"].astimezone(UTC)
-        if told["carried_since"] is not None:
-            told["carried_since"] = told["carried_since"].astimezone(UTC)
-        found[start, told.pop("node"), told.pop("topic"), told.pop("channel")] = told
+            fields["buckets"] = {bucket: n for bucket, n in ({ZERO: histogram["zero"]} | counts).items() if n}
+        fields["last_at"] = fields["last_at"].astimezone(UTC)
+        if fields["carried_since"] is not None:
+            fields["carried_since"] = fields["carried_since"].astimezone(UTC)
+        found[start, fields.pop("node"), fields.pop("topic"), fields.pop("channel")] = fields
     return found
 
 
 def by_hand(samples: list[Sample], window: timedelta) -> dict[RowKey, dict[str, Any]]:
-    return {key: told(key, row) for key, row in walk(samples, window).items()}
+    return {key: expected_row(key, row) for key, row in walk(samples, window).items()}
 
 
-def told(key: RowKey, row: Row) -> dict[str, Any]:
+def expected_row(key: RowKey, row: Row) -> dict[str, Any]:
     figures: dict[str, Any] = {name: row.sums[name] for name in SUMS}
     if not key[3]:
         figures["out_count"] = None
@@ -60,13 +60,13 @@ def told(key: RowKey, row: Row) -> dict[str, Any]:
 
 @pytest.mark.timeout(900)
 def test_activity_equals_an_independent_computation_on_200_random_archives(spark, tmp_path, midnight):
-    """Every figure of every row, exactly. The seeds are those of the archives: hostile_archive(seed, …) makes one."""
+    """Every figure of every row, exactly. A failure names its seed: hostile_archive(seed, …) makes the archive."""
     rows = 0
     for first in range(0, ARCHIVES, AT_ONCE):
         made = {seed: hostile_archive(seed, midnight + seed * APART) for seed in range(first, first + AT_ONCE)}
         folder = tmp_path / f"from-{first}"
         folder.mkdir()
-        for part in range(FILES):  # Spark finds each series' readings in several, in no order
+        for part in range(FILES):  # Spark finds each series' readings in several files, unordered
             samples = [sample for of_one in made.values() for sample in of_one[part::FILES]]
             pq.write_table(with_folders(as_table(samples)), folder / f"{part}.parquet")
         for window in WINDOWS[first // AT_ONCE % len(WINDOWS)]:
@@ -82,13 +82,13 @@ def test_activity_equals_an_independent_computation_on_200_random_archives(spark
 
 
 def with_folders(table: pa.Table) -> pa.Table:
-    """The rows with the columns that the folders of an archive give them."""
+    """The rows with the columns that are folders in an archive."""
     at = table["taken_at"]
     return table.append_column("date", at.cast(pa.date32())).append_column("hour", pc.hour(at).cast(pa.int32()))
 
 
 def differs(found: dict[RowKey, dict[str, Any]], expected: dict[RowKey, dict[str, Any]], key: RowKey) -> bool:
-    """Exactly, except that message-seconds beyond 2^53 have no more digits than that."""
+    """Compare exactly, except for message-seconds beyond 2^53, which have no more digits."""
     here, there = found.get(key), expected.get(key)
     if here is None or there is None:
         return True

@@ -1,4 +1,4 @@
-"""The archive as its readers find it."""
+"""The archive's files, as readers find them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def a_sample(taken_at: datetime = AT, **fields: object) -> Sample:
 
 
 def test_samples_are_filed_by_the_utc_hour_they_were_taken_in(archive: Path):
-    """A batch across midnight becomes two files, in the folders of both days; another zone changes nothing."""
+    """A batch across midnight becomes two files, in the folders of both days, whatever the time zone."""
     east = timezone(timedelta(hours=9))
     ArchiveWriter(str(archive)).write([a_sample(), a_sample((AT + timedelta(seconds=5)).astimezone(east))])
 
@@ -65,7 +65,7 @@ def test_a_row_reads_back_as_it_was_written(archive: Path):
     ],
 )
 def test_a_sample_that_does_not_fit_is_refused_by_name(archive: Path, fields: dict[str, object], complaint: str):
-    """Nothing of its batch is written."""
+    """No row of its batch is written."""
     good = a_sample()
 
     with pytest.raises(ValueError, match=complaint):
@@ -81,7 +81,7 @@ def test_an_empty_batch_writes_no_file(archive: Path):
 
 
 def test_leftovers_of_a_killed_writer_are_swept_but_not_those_of_one_at_work(archive: Path):
-    """A file that nobody has written to for a quarter of an hour has no writer any more."""
+    """A file that was not written to for a quarter of an hour has no writer any more."""
     ArchiveWriter(str(archive))
     old, new = archive / "samples/_writing/old.parquet", archive / "samples/_writing/new.parquet"
     for leftover in (old, new):
@@ -118,7 +118,7 @@ def wait_for_a_file(archive: Path) -> None:
 
 
 def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
-    """kill -9, several times over: every file in the archive has all the rows of its batch."""
+    """After repeated kill -9, every file in the archive has all the rows of its batch."""
     root = Path(__file__).parents[2]
     for delay in DELAYS_S:
         process = subprocess.Popen(
@@ -130,7 +130,7 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
         process.stdout.readline()
         if delay == DELAYS_S[-1]:  # one of them has written something, however slow the machine
             wait_for_a_file(archive)
-        time.sleep(delay)  # where in its work it dies is the point
+        time.sleep(delay)  # the test is about being killed at any point
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
@@ -141,8 +141,8 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_files(archive: Path):
 
 
 @pytest.mark.spark
-def test_spark_reads_what_is_whole_and_nothing_else(spark, archive: Path):
-    """Half a file in the folder that writers use is no part of the archive."""
+def test_spark_reads_complete_files_only(spark, archive: Path):
+    """An incomplete file in the writers' folder is no part of the archive."""
     from nsqanalytics.jobs import read_samples
 
     ArchiveWriter(str(archive)).write([a_sample(), a_sample(channel="c", hist_counts=[1], hist_offset=400)])

@@ -1,4 +1,4 @@
-"""An archive and results in a bucket, of a server that speaks S3: all that is done there without Spark."""
+"""An archive and results in a bucket of an S3 server: all operations without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def run(job: str, archive: str, now: datetime, **given: str) -> list[dict[str, Any]]:
-    """The rows of a maintenance job's result, which is in the bucket as well."""
+    """The rows of a maintenance job's result, which is in the bucket too."""
     place = Place(archive, f"{archive}/results/{job}")
     JOBS[job].run(None, place, JOBS[job].checked(given), now, Progress(io.StringIO()))
     result = Folder(place.output)
@@ -50,7 +50,7 @@ def run(job: str, archive: str, now: datetime, **given: str) -> list[dict[str, A
 
 
 def test_samples_in_a_bucket_are_compacted_and_dropped_when_they_are_old(bucket):
-    """Small files become one an hour, which holds all of them; a second run's result replaces the first's."""
+    """Small files are merged into one an hour, with all samples; a second run's result replaces the first's."""
     for minute in range(0, 120, 20):
         at = BEGAN + timedelta(minutes=minute)
         sample = Sample(taken_at=at, node="n", boot_id="b", started_at=BEGAN, topic="t", depth=minute)

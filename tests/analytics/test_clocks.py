@@ -1,4 +1,4 @@
-"""Reports over readings whose collector's clock was wrong."""
+"""Reports over readings of a collector with a wrong clock."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 @pytest.fixture
 def set_back(make_broker, midnight):
-    """Samples of an hour, of which a random third is missing; at its half, the collector's clock is set back."""
+    """Samples of an hour, of which a random third is missing; after half of it, the collector's clock is set back."""
 
     def samples(*topics: str, has_uptime: bool, by: timedelta = 5 * MINUTE) -> tuple[list[Sample], int]:
-        """Also how many messages were finished in all."""
+        """Also the total number of finished messages."""
         rng, broker = random.Random(7), make_broker()
         found: list[Sample] = []
         for step in range(1, 361):
@@ -30,9 +30,9 @@ def set_back(make_broker, midnight):
                     broker.finish(topic, "c", 2_000_000, at)
             if rng.random() < 0.33 and step < 360:
                 continue
-            told = at - (by if step > 180 else timedelta(0))
+            taken_at = at - (by if step > 180 else timedelta(0))
             uptime_ns = (at - midnight) // timedelta(microseconds=1) * 1000 if has_uptime else None
-            found += [replace(row, taken_at=told, uptime_ns=uptime_ns) for row in broker.sample(at)]
+            found += [replace(row, taken_at=taken_at, uptime_ns=uptime_ns) for row in broker.sample(at)]
         return found, sum(histogram.count for histogram in broker.histograms.values())
 
     return samples
@@ -43,7 +43,7 @@ def set_back(make_broker, midnight):
 def test_a_clock_set_back_with_readings_missing_counts_each_message_once(
     set_back, write, latency_rows, has_uptime, topics
 ):
-    """With uptimes and without, of one channel and of several; nothing is uncertain where something tells."""
+    """With uptimes and without, of one channel and of several; no count is uncertain if another reading confirms it."""
     samples, finished = set_back(*topics, has_uptime=has_uptime)
     write(samples)
 
@@ -56,11 +56,11 @@ def test_a_clock_set_back_with_readings_missing_counts_each_message_once(
 
 
 def test_a_channel_created_again_while_a_clock_is_wrong_counts_from_zero(make_broker, write, latency_rows, midnight):
-    """With uptimes both are told apart, even if no other reading confirms either."""
+    """With uptimes the two cases differ, even if no other reading confirms either."""
     broker = make_broker()
-    told: list[tuple[int, datetime]] = [(minute, midnight + minute * MINUTE) for minute in range(1, 7)]
-    told[3] = (4, midnight + 2 * MINUTE + SECOND)
-    for minute, taken_at in told:
+    readings: list[tuple[int, datetime]] = [(minute, midnight + minute * MINUTE) for minute in range(1, 7)]
+    readings[3] = (4, midnight + 2 * MINUTE + SECOND)
+    for minute, taken_at in readings:
         if minute == 6:
             broker.delete("t", "c")
         for _ in range(10):
@@ -79,8 +79,8 @@ def test_two_collectors_whose_clocks_disagree_count_nothing_twice(make_broker, w
     for step in range(1, 121):
         at = midnight + 10 * step * SECOND
         broker.finish("t", "c", 2_000_000, at)
-        told = at + (5 * MINUTE if step % 3 == 0 else timedelta(0))
-        write([replace(row, taken_at=told, uptime_ns=10 * step * 10**9) for row in broker.sample(at)])
+        taken_at = at + (5 * MINUTE if step % 3 == 0 else timedelta(0))
+        write([replace(row, taken_at=taken_at, uptime_ns=10 * step * 10**9) for row in broker.sample(at)])
 
     rows = latency_rows(60 * MINUTE)
 

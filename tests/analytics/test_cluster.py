@@ -1,4 +1,4 @@
-"""A standalone cluster out of the pip distribution: the same answer as on this machine, though a worker dies."""
+"""A standalone cluster from the pip distribution: the same rows as with a local master, although a worker dies."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class Cluster:
 
 @dataclass
 class Daemons:
-    """Starts Spark's own masters and workers, on loopback and on ports of their own choice."""
+    """Starts Spark's own masters and workers, on loopback and free ports."""
 
     folder: Path
     environment: dict[str, str]
     started: list[subprocess.Popen[bytes]]
 
     def start(self, name: str, expected: str, *arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-        """The process, and what it has logged that matches ``expected``."""
+        """Start a process; returns it with the log text that matches ``expected``."""
         log = self.folder / f"{name}.log"
         with log.open("wb") as out:
             program = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-class")
@@ -76,7 +76,7 @@ class Daemons:
         return process, found[0]
 
     def master(self) -> str:
-        """The address of a new one."""
+        """Start a master; returns its address."""
         class_ = "org.apache.spark.deploy.master.Master"
         return self.start("master", r"spark://127\.0\.0\.1:\d+", class_, "--port", "0")[1]
 
@@ -88,7 +88,7 @@ class Daemons:
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:
-    """They are gone after the test."""
+    """They are stopped after the test."""
     import pyspark
 
     (tmp_path / "conf").mkdir()
@@ -119,7 +119,7 @@ def cluster(daemons: Daemons) -> Cluster:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_master_without_workers_is_told_of_within_a_minute(daemons, archive, write, make_broker, midnight):
+def test_a_master_without_workers_is_reported_within_a_minute(daemons, archive, write, make_broker, midnight):
     """Spark alone waits for ever."""
     broker = make_broker()
     broker.finish("t", "c", 1_000_000, midnight)
@@ -144,10 +144,10 @@ def test_a_master_without_workers_is_told_of_within_a_minute(daemons, archive, w
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_cluster_that_loses_a_worker_says_what_this_machine_says(
+def test_a_cluster_that_loses_a_worker_gives_the_rows_of_a_local_master(
     spark, cluster, archive, write, make_broker, midnight
 ):
-    """The worker is killed while its tasks run; the run goes on and its rows are those of local[*]."""
+    """The worker is killed while its tasks run; the run goes on, and its rows are those of local[*]."""
     rng, brokers = random.Random(11), [make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151")]
     for step in range(1, 25):
         at = midnight + timedelta(minutes=15 * step, seconds=-10)

@@ -1,4 +1,4 @@
-"""Reports by a Spark Connect server: no JVM on this side, and the same rows."""
+"""Reports on a Spark Connect server: no local JVM, and the same rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Spark Connect server on this machine, out of the pip distribution."""
+    """The address of a Spark Connect server on this machine, from the pip distribution."""
     import pyspark
 
     home, tmp_path = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
@@ -77,14 +77,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def analytics(remote: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``python -m nsqanalytics`` with neither Java nor a master in reach but the server's."""
+    """``python -m nsqanalytics`` without Java, and with no other master than the server's."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_REMOTE": remote, "JAVA_HOME": "/nowhere"}
     command = [sys.executable, "-m", "nsqanalytics", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
 
 
-def test_a_server_says_what_this_machine_says(spark, server, archive, write, make_broker, midnight):
-    """The report's rows, in their place as a whole, and SQL over the views."""
+def test_a_connect_server_gives_the_rows_of_a_local_master(spark, server, archive, write, make_broker, midnight):
+    """The rows of the report, and of SQL over the views."""
     rng, broker = random.Random(5), make_broker()
     for step in range(1, 13):
         at = midnight + timedelta(minutes=15 * step, seconds=-10)
@@ -110,7 +110,7 @@ def test_a_server_says_what_this_machine_says(spark, server, archive, write, mak
 
 
 def test_a_report_of_four_hundred_windows(spark, server, archive, write, make_broker, midnight):
-    """A server and this machine both make it, and agree: each window asks for its own last readings' histograms."""
+    """A server and a local master give the same rows: each window needs the histograms of its own last readings."""
     broker, windows = make_broker(started_at=midnight), 400
     samples = []
     for number in range(windows):
@@ -140,7 +140,7 @@ def test_a_report_of_four_hundred_windows(spark, server, archive, write, make_br
     ],
 )
 def test_a_server_that_is_not_there_is_one_line(archive, write, make_broker, midnight, remote, complaint):
-    """Without a wait; and so is an address that is none."""
+    """Without a delay; so is an invalid address."""
     broker = make_broker()
     broker.finish("t", "c", 1_000_000, midnight)
     write(broker.sample(midnight))

@@ -1,4 +1,4 @@
-"""Reports whose period begins or ends within a window, against the same reports in plain Python."""
+"""Reports whose period begins or ends within a window, compared with reports in plain Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Channel:
         self.sample = replace(self.sample, **(zero | fields))
 
     def next(self, at: datetime, busy: int = 1) -> Sample:
-        """Its reading at ``at``, some messages later."""
+        """Its reading at ``at``, after some more messages."""
         rng, last = self.rng, self.sample
         finished = rng.randrange(6) * busy
         for _ in range(finished):
@@ -77,7 +77,7 @@ class Channel:
 
 
 def two_days() -> list[Sample]:
-    """Two nodes of two channels, read every four minutes or so, with a restart and gaps."""
+    """Two nodes with two channels, read about every four minutes, with a restart and gaps."""
     rng = random.Random(12)
     samples: list[Sample] = []
     for node in ("10.0.0.1:4151", "10.0.0.2:4151"):
@@ -99,7 +99,7 @@ NO_HISTOGRAM: dict[str, Any] = {"finish_count": None, "hist_zero_count": None, "
 
 @pytest.fixture
 def run(spark: SparkSession, tmp_path: Path) -> Callable[[Path], Report]:
-    """Runs a job on an archive, in this process; returns its result and the rows of it, times aware."""
+    """Runs a job on an archive, in this process; returns its result and rows, with aware times."""
 
     def on(archive: Path) -> Report:
         def run(name: str, **given: str) -> tuple[Result, list[dict[str, Any]]]:
@@ -121,11 +121,12 @@ def as_row(result: Result, cells: list[Any]) -> dict[str, Any]:
     return row | {name: datetime.fromtimestamp(row[name] / 1000, UTC) for name in times}
 
 
-# -- what was seen
+# -- earlier defects
 
 
 def steady(archive: Path, *, since: datetime, until: datetime, burst_at: datetime) -> None:
-    """A message a second, finished within 10 ms; ten minutes of slow ones, a hundred a second, at ``burst_at``."""
+    """A message per second, finished within 10 ms; and at ``burst_at`` ten minutes with a hundred slow ones per
+    second."""
     channel = Histogram()
     samples = []
     for step in range(int((until - since) / MINUTES)):
@@ -152,7 +153,7 @@ def steady(archive: Path, *, since: datetime, until: datetime, burst_at: datetim
 
 
 def test_a_burst_after_the_end_of_the_earlier_period_is_not_compared_with(run, archive):
-    """The same message a second in both: nothing changed, whatever happened between them."""
+    """Both periods have the same message per second: there is no change, whatever happened between them."""
     until = BEGAN + 11 * HOURS + 37 * MINUTES
     steady(archive, since=BEGAN + 7 * HOURS, until=until, burst_at=until - 2 * HOURS + MINUTES)
 
@@ -174,7 +175,7 @@ def test_a_burst_after_the_end_of_the_earlier_period_is_not_compared_with(run, a
 @pytest.mark.parametrize("rolled_up", [False, True])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_report_ends_where_its_period_ends(run, archive, window, rolled_up):
-    """Until 11:37, the burst of 11:40 is not counted; its last window says that it ends there."""
+    """With a period until 11:37, the burst of 11:40 is not counted, and the last window ends at 11:37."""
     until = BEGAN + 11 * HOURS + 37 * MINUTES
     steady(archive, since=BEGAN + 9 * HOURS, until=BEGAN + 13 * HOURS, burst_at=until + 3 * MINUTES)
     report = run(archive)
@@ -197,7 +198,7 @@ def test_a_comparison_of_periods_that_overlap_is_refused_by_name():
 
 
 def test_an_hour_whose_samples_are_gone_counts_as_a_whole_or_not_at_all(archive):
-    """Its rollup cannot be divided: a period that begins or ends within it is the whole hours inside."""
+    """Its rollup cannot be divided: a period that begins or ends within it counts only whole hours."""
     ArchiveWriter(str(archive)).write([Sample(taken_at=BEGAN + 5 * HOURS, node="n", boot_id="01", topic="t")])
     for hour in ("02", "03"):
         rollup = archive / f"rollups/hourly/date=2026-03-14/hour={hour}/{'-'.join(['0' * 16] * 3)}.parquet"
@@ -217,7 +218,7 @@ def test_an_hour_whose_samples_are_gone_counts_as_a_whole_or_not_at_all(archive)
 
 
 class Archive:
-    """Where it is, and what it holds: too much for hypothesis to write out."""
+    """A path and its contents, which are too long for hypothesis to print."""
 
     def __init__(self, folder: Path, samples: list[Sample]) -> None:
         self.folder = folder
@@ -240,7 +241,7 @@ def an_archive(tmp_path_factory: pytest.TempPathFactory, only_spark: SparkSessio
 SPARINGLY = settings(
     max_examples=8,
     deadline=None,
-    # Each example is a Spark job or three: one that fails is shown as it is.
+    # Each example takes up to three Spark jobs, so failing ones are not shrunk.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -253,7 +254,7 @@ MOMENTS = st.one_of(
 
 @st.composite
 def spans(draw: st.DrawFn) -> tuple[datetime, datetime]:
-    """Periods of a second and more that begin and end on an hour, between two windows, or anywhere."""
+    """Periods of a second or more that begin and end on an hour, between two windows, or anywhere."""
     first, second = sorted((draw(MOMENTS), draw(MOMENTS)))
     return first, max(second, first + SECONDS)
 
@@ -281,7 +282,7 @@ def as_parameters(since: datetime, until: datetime) -> dict[str, str]:
 @settings(SPARINGLY)
 @given(span=spans(), window=st.sampled_from(sorted(WINDOWS)), name=st.sampled_from(REPORTS))
 def test_every_window_of_every_report_is_that_of_the_readings_in_its_period(run, an_archive, span, window, name):
-    """However the period lies: figures as an independent computation has them, from samples and from rollups alike."""
+    """For any period, the figures equal those of an independent computation, from samples and from rollups."""
     since, until = span
     own = parts(an_archive.samples, since, until, WINDOWS[window])
 
@@ -301,12 +302,12 @@ def test_every_window_of_every_report_is_that_of_the_readings_in_its_period(run,
 
 
 def as_ms(*moments: datetime) -> list[int]:
-    """Results are read in whole milliseconds."""
+    """Convert to whole milliseconds, as results are read."""
     return [(moment - BEGAN) // timedelta(milliseconds=1) + int(BEGAN.timestamp()) * 1000 for moment in moments]
 
 
 def check_objectives(found: list[dict[str, Any]], own: Parts, since: datetime, until: datetime) -> None:
-    """Each window holds or misses and weighs its messages; days and the period add windows up."""
+    """Each window meets or misses the target, weighted by its messages; days and the period are sums of windows."""
     expected: dict[tuple[str, datetime, str, str], list[tuple[float, float, int]]] = {}
     for (start, _, channel), row in rows(own, minimum_count=1).items():
         waiting = max(row["in_count"], (row["out_count"] or 0) + row["depth_last"])
@@ -337,7 +338,7 @@ def check_objectives(found: list[dict[str, Any]], own: Parts, since: datetime, u
 @settings(SPARINGLY, max_examples=3)
 @given(span=spans())
 def test_capacity_and_comparison_are_of_their_periods(run, an_archive, span):
-    """As many messages as the period has; the busiest hour is a whole one; both periods are as long."""
+    """Messages are those of the period; the busiest hour is a whole one; both periods have the same length."""
     since, until = span
     hours = {key: row for key, row in rows(parts(an_archive.samples, since, until, HOURS)).items() if key[2]}
 

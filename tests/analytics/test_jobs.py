@@ -1,4 +1,4 @@
-"""Throughput, objectives, capacity and compare, on archives small enough to reckon by hand."""
+"""Throughput, objectives, capacity and compare, on archives small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOURS = timedelta(hours=1)
 
 @pytest.fixture
 def activity_rows(spark, archive, midnight) -> Callable[[timedelta], DataFrame]:
-    """ACTIVITY of everything in the archive, by window."""
+    """ACTIVITY of the whole archive, by window."""
     from nsqanalytics.computation import activity
 
     def rows(window: timedelta) -> DataFrame:
@@ -35,7 +35,7 @@ def activity_rows(spark, archive, midnight) -> Callable[[timedelta], DataFrame]:
 
 @pytest.fixture
 def reading(midnight) -> Callable[..., Sample]:
-    """One channel's counters, as a broker that started at midnight gives them."""
+    """One channel's counters, of a broker that started at midnight."""
 
     def make(at: datetime, **fields: Any) -> Sample:
         values: dict[str, Any] = {"hist_zero_count": fields.get("finish_count", 0), "hist_offset": 0, "hist_counts": []}
@@ -50,7 +50,7 @@ def as_dicts(rows: DataFrame) -> list[dict[str, Any]]:
 
 
 def test_rates_depth_and_the_time_to_drain(activity_rows, write, reading, midnight):
-    """Ten messages in and twenty out a second, from a depth of 1,000: 100 s to go after 50."""
+    """Ten messages in and twenty out per second, from a depth of 1,000: after 50 s, 100 s are left."""
     from nsqanalytics.transforms.throughput import throughput
 
     write(
@@ -74,14 +74,14 @@ def test_rates_depth_and_the_time_to_drain(activity_rows, write, reading, midnig
     assert (row["out_rate"], row["depth_max"], row["depth_last"]) == (20.0, 1000, 500)
     assert row["depth_area"] == 10 * (900 + 800 + 700 + 600 + 500)
     assert row["depth_mean"] == 700.0
-    assert row["drain_s"] is None  # the 1,000 it began with are counted in: 30 in, 20 out a second
+    assert row["drain_s"] is None  # the first 1,000 are included: 30 in, 20 out per second
     assert row["requeue_percent"] == pytest.approx(100 * 20 / 1025)
     assert row["timeout_percent"] == pytest.approx(100 * 5 / 1025)
     assert row["oldest_max_ms"] == 5000.0
 
 
 def test_a_backlog_that_shrinks_has_a_time_to_drain(activity_rows, write, reading, midnight):
-    """The second window: 10 a second in, 20 out, 400 left: 40 s. Nothing waiting: 0 s."""
+    """In the second window: 10 per second in, 20 out, 400 left: 40 s. Without a backlog: 0 s."""
     from nsqanalytics.transforms.throughput import throughput
 
     write(
@@ -103,7 +103,7 @@ def test_a_backlog_that_shrinks_has_a_time_to_drain(activity_rows, write, readin
 
 
 def test_rates_of_two_nodes_add_up_and_a_topic_has_its_own_row(activity_rows, write, reading, midnight):
-    """Two nodes of a topic of one channel, each taking 5 a second."""
+    """Two nodes with one channel of the topic, each taking 5 per second."""
     from nsqanalytics.transforms.throughput import throughput
 
     write(
@@ -134,7 +134,7 @@ def test_rates_of_two_nodes_add_up_and_a_topic_has_its_own_row(activity_rows, wr
 
 
 def test_a_go_node_has_rates_too(activity_rows, write, midnight):
-    """It has no histogram: what left the channel is what came in less what is still there."""
+    """Without a histogram, the finished messages are those that came in less those still there."""
     from nsqanalytics.transforms.throughput import throughput
 
     write(
@@ -161,12 +161,13 @@ def test_a_go_node_has_rates_too(activity_rows, write, midnight):
 
 @pytest.fixture
 def a_month(midnight) -> Span:
-    """A period that holds all of these archives."""
+    """A period that contains all of these archives."""
     return Span(midnight, midnight + timedelta(days=30))
 
 
 def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, reading, midnight, a_month):
-    """Twenty windows of as many messages, two of them miss, where one in ten may: the budget is burnt exactly twice."""
+    """Twenty windows with equally many messages, two of which miss; one in ten may: the budget is used exactly
+    twice."""
     from nsqanalytics.transforms.objectives import objectives
 
     depths = [5] * 20
@@ -203,7 +204,8 @@ def test_objectives_count_messages_budget_and_the_worst(activity_rows, write, re
 
 
 def test_a_slow_message_at_night_burns_as_much_as_one_message_may(activity_rows, write, make_broker, midnight, a_month):
-    """Eleven hours of one slow message and one of a thousand quick ones: eleven messages missed, of 1,011."""
+    """Eleven hours with one slow message and one with a thousand fast ones: eleven of 1,011 messages missed the
+    target."""
     from nsqanalytics.transforms.objectives import objectives
 
     broker = make_broker()
@@ -224,8 +226,8 @@ def test_a_slow_message_at_night_burns_as_much_as_one_message_may(activity_rows,
         assert row["windows_held_percent"] == pytest.approx(100 / 12)
 
 
-def test_a_backlog_that_nobody_consumes_weighs_what_waits_in_it(activity_rows, write, reading, midnight, a_month):
-    """Nothing comes in and nothing goes out of 20,000 messages for three windows: they miss, three times."""
+def test_an_unconsumed_backlog_is_weighted_by_its_messages(activity_rows, write, reading, midnight, a_month):
+    """Nobody consumes 20,000 messages for three windows: they miss the target three times."""
     from nsqanalytics.transforms.objectives import objectives
 
     write([reading(midnight + (5 * n + 1) * MINUTES, depth=20_000, message_count=20_000) for n in range(3)])
@@ -247,7 +249,7 @@ def test_a_backlog_that_nobody_consumes_weighs_what_waits_in_it(activity_rows, w
 def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(
     activity_rows, write, reading, midnight, a_month
 ):
-    """Rates rise by 24 a second and day; two consumers finish all; the last hour is the busiest."""
+    """Rates rise by 24 per second and day; two consumers finish all; the last hour is the busiest."""
     from nsqanalytics.transforms.capacity import capacity
 
     samples, count = [], 0
@@ -273,7 +275,8 @@ def test_capacity_finds_growth_the_busiest_hour_and_the_consumers_for_it(
 def test_a_burst_in_the_part_of_an_hour_that_a_report_has_is_not_the_busiest_hour(
     activity_rows, write, reading, midnight
 ):
-    """The period ends a minute into its third hour: the busiest is the second, but for a channel of that minute."""
+    """The period ends a minute into its third hour: the busiest is the second, except for a channel that exists only in
+    that minute."""
     from nsqanalytics.transforms.capacity import capacity
 
     end = midnight + 2 * HOURS + MINUTES
@@ -303,8 +306,9 @@ def compared(activity_rows, midnight) -> Callable[[], list[dict[str, Any]]]:
     return rows
 
 
-def test_compare_puts_what_changed_for_most_messages_first(compared, write, reading, midnight):
-    """One channel doubled, one stayed, one is new and has half again as many messages as the doubled one had more."""
+def test_compare_sorts_by_the_number_of_affected_messages(compared, write, reading, midnight):
+    """One channel doubled, one stayed the same, and a new one has half again as many messages as the doubled one
+    gained."""
     samples = []
     for step in range(720):
         at = midnight + 10 * step * SECONDS
@@ -327,7 +331,7 @@ def test_compare_puts_what_changed_for_most_messages_first(compared, write, read
 
 
 def test_compare_puts_a_busy_channel_before_an_idle_one_that_changed_more(compared, write, make_broker, midnight):
-    """Three messages that are a thousand times slower stay behind ten thousand that are a fifth slower."""
+    """Ten thousand messages that are a fifth slower come before three that are a thousand times slower."""
     broker = make_broker()
     for hour, (busy_ms, idle_ms) in enumerate(((10, 1), (12, 1000))):
         for _ in range(10_000):
@@ -344,7 +348,7 @@ def test_compare_puts_a_busy_channel_before_an_idle_one_that_changed_more(compar
 
 
 def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, midnight):
-    """Of 100,000 messages, ten came back where none did: a change for ten."""
+    """Of 100,000 messages, ten were requeued, and none before: a change for ten."""
     write(
         [
             reading(midnight + MINUTES),
@@ -360,7 +364,7 @@ def test_requeues_weigh_the_messages_that_came_back(compared, write, reading, mi
 
 @pytest.mark.parametrize("name", ["throughput", "objectives", "capacity", "compare"])
 def test_each_job_writes_the_columns_it_promises(spark, archive, write, make_broker, midnight, tmp_path, name):
-    """Names, types and units in the result are those of the registry, and so of the API."""
+    """Names, types and units of the result are the declared ones, and so the API's."""
     import io
 
     from nsqanalytics.jobs import JOBS

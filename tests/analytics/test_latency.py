@@ -1,4 +1,4 @@
-"""The latency report, held to latencies that are known one by one."""
+"""The latency report, compared with known latencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ PERMILLES = {"p50_ms": 500, "p90_ms": 900, "p95_ms": 950, "p99_ms": 990, "p999_m
 def test_percentiles_agree_with_the_raw_latencies_of_a_cluster_that_had_a_bad_day(
     make_broker, write, latency_rows, midnight, lognormal, percentile
 ):
-    """One of two nodes restarted half-way, samples missing, repeated, late: figures within 1.1 %, counts equal."""
+    """One of two nodes restarted half-way, samples are missing, repeated or late: figures within 1.1 %, counts
+    equal."""
     rng = random.Random(20260314)
     fast, slow = make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151", started_at=midnight + 2 * SECONDS)
     channels = [("orders", "billing"), ("orders", "mail"), ("clicks", "count")]
@@ -34,7 +35,7 @@ def test_percentiles_agree_with_the_raw_latencies_of_a_cluster_that_had_a_bad_da
                     finished_at = at - rng.random() * 9.9 * SECONDS
                     broker.finish(topic, channel, lognormal(rng, median_ms), finished_at)
         missing = 100 <= step < 118 or rng.random() < 0.05
-        # The restart, the first and the last reading are kept: what no reading saw is in no archive.
+        # The readings at the restart, the first and the last are kept: the archive has nothing else of these times.
         if not missing or step in (1, 135, 270):
             sampled.append(at)
             batches += [fast.sample(at), slow.sample(at)]
@@ -78,7 +79,7 @@ def test_percentiles_agree_with_the_raw_latencies_of_a_cluster_that_had_a_bad_da
 def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
     make_broker, write, latency_rows, midnight, percentile
 ):
-    """Nine fast nodes do not hide a saturated one."""
+    """Nine fast nodes do not hide a slow one."""
     rng = random.Random(1)
     brokers = [make_broker(f"10.0.0.{n}:4151") for n in range(10)]
     for broker in brokers:
@@ -96,8 +97,8 @@ def test_a_percentile_is_of_all_messages_and_not_the_mean_of_the_nodes(
     assert row["error_percent"] == 1.09 > 100 * RELATIVE_ERROR  # rounded up, because it is a bound
 
 
-def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):
-    """Empty, all at once, nothing but zeros, the highest bucket there is, counts of a year at full speed."""
+def test_percentiles_of_any_histogram_equal_those_of_a_broker(spark):
+    """An empty one, one value, only zeros, the highest bucket, counts of a year at full speed."""
     from nsqanalytics.transforms.histograms import HISTOGRAM
     from nsqanalytics.transforms.latency import with_percentiles
 
@@ -113,9 +114,9 @@ def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):
         [(n, (h["zero_count"], h["offset"], h["counts"])) for n, h in enumerate(dense)], f"n int, histogram {HISTOGRAM}"
     )
 
-    told = sorted(with_percentiles(rows, 1).collect(), key=lambda row: row["n"])
+    answers = sorted(with_percentiles(rows, 1).collect(), key=lambda row: row["n"])
 
-    for histogram, row in zip(histograms, told, strict=True):
+    for histogram, row in zip(histograms, answers, strict=True):
         expected = histogram.quantiles([permille / 1000 for permille in PERMILLES.values()])
         assert row["count"] == histogram.count
         assert [row[name] for name in PERMILLES] == [
@@ -123,14 +124,12 @@ def test_percentiles_of_any_histogram_are_those_that_a_broker_would_tell(spark):
         ]
         assert (row["max_ms"] is None) == (not histogram.count)
         if histogram.counts:
-            # A bound is told exactly, and not as the whole nanosecond below it.
+            # A bound is given exactly, not as the whole nanosecond below it.
             assert row["max_ms"] == pytest.approx(UPPER_BOUNDS[max(histogram.counts)] / 1e6, rel=1e-3)
 
 
-def test_the_past_of_a_broker_nobody_watched_is_not_put_into_the_first_window(
-    make_broker, write, latency_rows, midnight
-):
-    """Collecting from a broker that has run for days: its counts so far are named, and placed nowhere."""
+def test_counts_from_before_the_first_reading_belong_to_no_window(make_broker, write, latency_rows, midnight):
+    """The counts of a broker that ran for days before the first reading are reported, but belong to no window."""
     broker = make_broker(started_at=midnight - timedelta(days=3))
     for _ in range(5000):
         broker.finish("t", "c", 900_000_000, midnight - timedelta(days=1))
@@ -145,8 +144,8 @@ def test_the_past_of_a_broker_nobody_watched_is_not_put_into_the_first_window(
     assert row["p99_ms"] == pytest.approx(2, rel=0.011)
 
 
-def test_what_begins_while_the_node_is_watched_counts_from_zero(make_broker, write, latency_rows, midnight):
-    """A new channel, and a restarted broker, lose nothing that they finished before their first reading."""
+def test_new_channels_of_a_watched_node_count_from_zero(make_broker, write, latency_rows, midnight):
+    """New channels and restarted brokers lose no message that they finished before their first reading."""
     broker = make_broker(started_at=midnight - timedelta(days=3))
     broker.finish("t", "old", 1_000_000, midnight)
     write(broker.sample(midnight + 10 * SECONDS))
@@ -165,7 +164,7 @@ def test_what_begins_while_the_node_is_watched_counts_from_zero(make_broker, wri
 
 
 def test_a_channel_deleted_and_created_again_counts_from_zero(make_broker, write, latency_rows, midnight):
-    """Its counters start again within the same boot."""
+    """Its counters start again without a restart."""
     broker = make_broker()
     for step in range(1, 7):
         if step == 4:
@@ -180,9 +179,9 @@ def test_a_channel_deleted_and_created_again_counts_from_zero(make_broker, write
 
 
 def test_a_clock_set_back_counts_nothing_twice(make_broker, write, latency_rows, midnight):
-    """The reading that seems the third and was the second is ignored: the total stays that of the broker."""
+    """The third reading by its time was the second and is ignored: the total equals the broker's."""
     broker = make_broker()
-    for minute in (1, 12, 8, 17):  # by the collector's clock, in the order of truth
+    for minute in (1, 12, 8, 17):  # by the collector's clock, in true order
         for _ in range(10):
             broker.finish("t", "c", 5_000_000, midnight)
         write(broker.sample(midnight + minute * MINUTES))
@@ -194,7 +193,7 @@ def test_a_clock_set_back_counts_nothing_twice(make_broker, write, latency_rows,
 
 
 def test_two_collectors_count_nothing_twice(make_broker, write, latency_rows, midnight):
-    """Their clocks disagree and their readings interleave; the total stays that of the broker."""
+    """Their clocks disagree and their readings interleave; the total equals the broker's."""
     broker = make_broker()
     for step in range(1, 131):
         for _ in range(10):
@@ -211,7 +210,7 @@ def test_two_collectors_count_nothing_twice(make_broker, write, latency_rows, mi
 def test_messages_finished_during_an_outage_of_the_collector_are_kept_and_marked(
     make_broker, write, latency_rows, midnight
 ):
-    """They stand in the window of the next reading, and carried_count says how many may be older than it."""
+    """They are in the window of the next reading, and carried_count says how many may be older than it."""
     broker = make_broker()
     broker.finish("t", "c", 1_000_000, midnight + SECONDS)
     write(broker.sample(midnight + 10 * SECONDS))
@@ -230,7 +229,7 @@ def test_messages_finished_during_an_outage_of_the_collector_are_kept_and_marked
 
 
 def test_go_nodes_are_reported_as_left_out(make_broker, write, latency_rows, midnight):
-    """Their percentiles cannot be merged: they change no figure, and a channel only they have shows no figure."""
+    """Their percentiles cannot be merged: they change no figure, and a channel that only they have shows none."""
     ours = make_broker("10.0.0.1:4151")
     for _ in range(10):
         ours.finish("t", "c", 1_000_000, midnight + SECONDS)
@@ -273,7 +272,7 @@ def test_p999_is_withheld_until_there_are_enough_messages(make_broker, write, la
 
 
 def test_a_channel_that_finished_nothing_has_a_row_without_figures(make_broker, write, latency_rows, midnight):
-    """Watched and idle is something else than not watched: the second has no row."""
+    """A channel without readings has no row."""
     broker = make_broker()
     broker.finish("t", "c", 400, midnight + SECONDS)
     write(broker.sample(midnight + 10 * SECONDS))

@@ -1,4 +1,4 @@
-"""What a job may be told, and what it answers to what it may not."""
+"""Parameters of jobs: permitted values, and errors for others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_unknown_job_is_answered_with_those_there_are():
 
 
 def test_a_form_can_be_drawn_from_a_jobs_parameters():
-    """Every parameter has a title, a sentence and a default that the job itself accepts."""
+    """Every parameter has a title, a description, and a default that the job accepts."""
     form = LATENCY.form()
 
     assert form["window"]["choices"] == ["5m", "1h", "1d"]

@@ -1,4 +1,4 @@
-"""Calm series, whose windows are added up one by one, against the same readings put in order one by one."""
+"""Regular series, whose windows are summed without ordering them, compared with the same readings in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reading(rng: random.Random, last: Sample, at: object) -> Sample:
 
 @pytest.fixture
 def a_morning(midnight) -> list[Sample]:
-    """Seven hours of two nodes and a Go node: gaps, an hour without anyone, a restart, a third of it there twice."""
+    """Seven hours of two nodes and a Go node: gaps, an hour without readings, a restart, a third of it twice."""
     rng = random.Random(4)
     rows: list[Sample] = []
     for node in ("10.0.0.1:4151", "10.0.0.2:4151", "go:4151"):
@@ -51,10 +51,8 @@ def a_morning(midnight) -> list[Sample]:
 
 
 @pytest.mark.parametrize("window", [5 * MINUTES, 60 * MINUTES])
-def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_to(
-    spark, write, archive, a_morning, midnight, window
-):
-    """Every figure of every window of every series is the same, to the last bit of its areas' sums of whole numbers."""
+def test_windows_summed_unordered_equal_those_of_ordered_readings(spark, write, archive, a_morning, midnight, window):
+    """Every figure of every window of every series is equal, and sums of whole numbers are exact."""
     from pyspark.sql import functions as F
 
     from nsqanalytics.transforms import readings
@@ -78,7 +76,8 @@ def test_windows_added_up_one_by_one_come_to_what_their_readings_in_order_come_t
 
 
 def test_only_series_that_fell_or_disagree_with_themselves_are_put_in_order(spark, write, archive, a_morning, midnight):
-    """A channel made anew within a window, one made anew between two, and a reading told twice in two ways."""
+    """A channel created again within a window, one created again between two, and a reading with two different
+    values."""
     from nsqanalytics.transforms import readings
 
     last = max(

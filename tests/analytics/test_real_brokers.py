@@ -1,4 +1,4 @@
-"""The report on real brokers: what they measured, what the archive kept, and what really happened, agree."""
+"""The report on real brokers: their figures, the archive and the test's own measurements agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATED_ERROR = 0.011
 
 
 class Broker:
-    """A ``python -m brokerd`` with one consumer of ``orders/billing``, who notes when it finished what.
+    """A ``python -m brokerd`` with one consumer of ``orders/billing`` that records the time of each FIN.
 
     A latency is known from both sides: not before its FIN was sent, and not after the broker answered what came behind.
     """
@@ -59,7 +59,7 @@ class Broker:
         self._socket.sendall(b"  V2")
 
     def restart(self) -> None:
-        """A clean stop and a new start: counters begin anew, what was in flight comes back."""
+        """A clean stop and a start: counters begin at zero, messages in flight are redelivered."""
         self.stop()
         self._start()
 
@@ -115,7 +115,7 @@ class Broker:
 
 
 def finish_over_time(broker: Broker, messages: list[Message], delays_s: Iterable[float]) -> None:
-    """FIN one message after each delay, which counts from now."""
+    """FIN one message after each delay from now on."""
     began = time.monotonic()
     for message, delay in zip(messages, sorted(delays_s), strict=True):
         time.sleep(max(0.0, began + delay - time.monotonic()))
@@ -125,7 +125,7 @@ def finish_over_time(broker: Broker, messages: list[Message], delays_s: Iterable
 def test_percentiles_of_two_brokers_one_restarted_half_way_are_the_true_ones(
     tmp_path: Path, write: Callable[[list[Sample]], None], latency_rows: Callable[..., list[dict[str, Any]]]
 ) -> None:
-    """Log-normal latencies; every percentile within 1.1 % of what was really seen, and no message missing."""
+    """Log-normal latencies; every percentile is within 1.1 % of the measured one, and no message is missing."""
     rng = random.Random(8)
     brokers = [Broker(tmp_path / name) for name in ("a", "b")]
     held = []

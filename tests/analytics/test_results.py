@@ -1,4 +1,4 @@
-"""Results read page by page: filters, orders and charts over all their rows, however many there are."""
+"""Results read page by page: filters, orders and charts over all their rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def long(tmp_path: Path) -> Result:
 
 
 def test_the_rows_beyond_the_first_ten_thousand_are_a_page_like_any_other(long):
-    """The newest windows of a long result are found by channel and time, with how many there are."""
+    """The newest windows of a long result are found by channel and time, with their number."""
     since = window(4990)["window_start"]
     newest = Selection(topic="orders", channel="mail", since=since)
 
@@ -76,7 +76,7 @@ def test_the_rows_beyond_the_first_ten_thousand_are_a_page_like_any_other(long):
 
 
 def test_a_page_is_sorted_over_all_rows_with_empty_ones_last_and_names_as_people_count(long):
-    """Equal rows keep the order of the result; a filter and an order go together."""
+    """Equal rows keep the order of the result; a filter and an order can be combined."""
     [highest, *_] = long.page(0, 3, sort="-count", columns=["count", "channel"])
     assert highest == [4999, "node-2"]
     assert [row[0] for row in long.page(0, 15_000, sort="channel", columns=["channel"])] == (
@@ -89,8 +89,8 @@ def test_a_page_is_sorted_over_all_rows_with_empty_ones_last_and_names_as_people
         assert found == known + [None] * (5000 - len(known))
 
 
-def test_words_are_looked_for_in_the_rows_texts(tmp_path):
-    """Each word in any column and case; a row without a channel is a topic's own and can be asked for."""
+def test_words_are_searched_in_the_rows_texts(tmp_path):
+    """Each word in any column and case; a row without a channel belongs to the topic and can be selected."""
     result = a_result(
         tmp_path / "result",
         THROUGHPUT,
@@ -126,7 +126,7 @@ def test_a_column_that_is_not_there_is_refused_by_name(long, asked, complaint):
 
 
 def test_a_chart_shows_every_window_up_to_its_number_of_points(long):
-    """With fewer windows than points, each is a point; the last is the newest."""
+    """With fewer windows than points, each window is a point; the last is the newest."""
     found = series(long, Selection(topic="orders", channel="mail"), ["count", "p99_ms"], most=5000)
 
     assert (found.step_ms, found.window_count, len(found.points)) == (300_000, 5000, 5000)
@@ -134,7 +134,8 @@ def test_a_chart_shows_every_window_up_to_its_number_of_points(long):
 
 
 def test_a_chart_of_many_windows_loses_none_of_them(long):
-    """Counts add up to the result's, a percentile is the highest among its windows, the last point holds the newest."""
+    """Counts add up to the result's, a percentile is the highest among its windows, the last point includes the
+    newest."""
     channel = Selection(topic="orders", channel="mail")
     rows = long.page(0, 15_000, channel, columns=["window_start", "count", "p99_ms"])
 
@@ -149,8 +150,8 @@ def test_a_chart_of_many_windows_loses_none_of_them(long):
     assert found.points[-1][0] <= unix_ms(4999) < found.points[-1][0] + found.step_ms
 
 
-def test_rates_over_several_windows_are_weighed_by_the_time_somebody_looked(tmp_path):
-    """Ten a second over a minute and forty over three minutes are 32.5; a window without a rate has no say."""
+def test_rates_over_several_windows_are_weighted_by_covered_time(tmp_path):
+    """Ten per second over a minute and forty over three minutes are 32.5; a window without a rate does not count."""
     rows = [
         window(0, topic="t", channel="c", in_rate=10.0, observed_s=60.0, depth_last=5),
         window(1, topic="t", channel="c", in_rate=40.0, observed_s=180.0, depth_last=7),
@@ -167,7 +168,7 @@ def test_rates_over_several_windows_are_weighed_by_the_time_somebody_looked(tmp_
 @settings(deadline=None, max_examples=40)
 @given(st.sets(st.integers(0, 100_000), min_size=1, max_size=300), st.integers(1, 40))
 def test_a_chart_has_at_most_the_points_asked_for_and_every_message(tmp_path_factory, windows: set[int], most: int):
-    """However the windows lie."""
+    """Wherever the windows lie."""
     folder = tmp_path_factory.mktemp("results") / "result"
     rows = [window(n, topic="t", channel="c", count=n) for n in sorted(windows)]
 
@@ -206,7 +207,7 @@ def test_a_calendar_adds_up_all_topics_and_channels_of_a_day(tmp_path):
 
 
 def test_csv_names_the_units_in_its_heading(long):
-    """A unit that the name already ends in is not said twice."""
+    """A unit that the name already ends with is not repeated."""
     heading = next(csv.reader(long.csv()))
 
     assert heading[:5] == ["window_start", "topic", "channel", "count (messages)", "p50_ms"]
@@ -217,8 +218,8 @@ def test_texts_compare_as_people_count():
     assert sorted(["node-10", "Node-2", "node-1"], key=natural_key) == ["node-1", "Node-2", "node-10"]
 
 
-def test_what_killed_runs_left_beside_a_result_is_removed_once_it_is_replaced(tmp_path: Path):
-    """Two hours after the last write; what another run may be writing stays, and so does everything else."""
+def test_leftovers_of_killed_runs_are_removed_with_the_next_result(tmp_path: Path):
+    """Two hours after the last write; files that another run may be writing stay, and so does everything else."""
     left, replaced, busy, other = (
         tmp_path / name
         for name in ("result.0badcafe.writing", "result.0badcafe.writing.old", "result.0badf00d.writing", "result.2")

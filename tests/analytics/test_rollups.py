@@ -1,4 +1,4 @@
-"""Rollups, compaction and retention: whatever is late, repeated or rewritten, a report says the same."""
+"""Rollups, compaction and retention: reports stay the same, even with late, repeated or rewritten readings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nsqanalytics.progress import Progress
 from nsqanalytics.results import Result
 from nsqanalytics.rollups import Rollups
 
-# Some are many Spark jobs: enough for a machine that has much else to do.
+# Some take many Spark jobs: the limit suits a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 MINUTES = timedelta(minutes=1)
@@ -30,7 +30,7 @@ HOURS = timedelta(hours=1)
 
 @pytest.fixture
 def a_day(make_broker, midnight, lognormal):
-    """Twenty-six hours of two nodes as batches, with a restart, an outage and a channel made anew."""
+    """Twenty-six hours of two nodes as batches, with a restart, an outage and a channel created again."""
     rng = random.Random(7)
     brokers = [make_broker("10.0.0.1:4151"), make_broker("10.0.0.2:4151")]
     batches = []
@@ -50,7 +50,7 @@ def a_day(make_broker, midnight, lognormal):
 
 @pytest.fixture
 def collect_hours(make_broker, midnight, archive):
-    """Writes a broker's readings of the first hours, four in each."""
+    """Writes a broker's readings of the first hours, four in each hour."""
 
     def collect(hours: int) -> None:
         broker = make_broker(started_at=midnight)
@@ -78,8 +78,9 @@ def run(spark, tmp_path, midnight):
 
 
 @pytest.mark.spark
-def test_late_data_and_a_rollup_in_steps_come_to_what_one_run_over_all_comes_to(run, a_day, archive, tmp_path):
-    """Batches arrive in any order, rolled up in between; hours and days equal those of a full run, and the raw ones."""
+def test_late_data_rolled_up_in_steps_equals_one_run_over_all(run, a_day, archive, tmp_path):
+    """Batches arrive in any order, with rollups in between; hours and days equal those of one run over all, and of raw
+    readings."""
     batches, finished = a_day
     full = tmp_path / "full"
     ArchiveWriter(str(full)).write([sample for batch in batches for sample in batch])
@@ -113,9 +114,9 @@ def test_late_data_and_a_rollup_in_steps_come_to_what_one_run_over_all_comes_to(
 def test_a_node_that_was_silent_for_hours_reads_the_same_rolled_up_and_not(
     run, make_broker, midnight, lognormal, archive
 ):
-    """Rolled up hour by hour as they end, all at once from samples, in windows of five minutes: the same messages."""
+    """Rolled up after each hour, all at once from samples, in windows of five minutes: the counts are equal."""
     rng = random.Random(11)
-    # Within the five minutes of their first reading, which is then placed whatever the window.
+    # Started within five minutes of the first reading, so their first messages are in its window in all cases.
     started_at = midnight + 11 * MINUTES
     steady, silent = make_broker("10.0.0.1:4151", started_at), make_broker("10.0.0.2:4151", started_at)
     for step in range(1, 8 * 4 + 1):
@@ -137,7 +138,7 @@ def test_a_node_that_was_silent_for_hours_reads_the_same_rolled_up_and_not(
     named = [name.name for name in JOBS["latency"].figures]
     count, unplaced = named.index("count"), named.index("unplaced_count")
     assert sum(row[count] + row[unplaced] for row in raw if row[2] == steady.node) == 5 * 32
-    # What it finished up to its first reading after the silence is known, and not when.
+    # The messages finished up to its first reading after the silence are known, but not their times.
     [back] = [row for row in raw if row[2] == silent.node and row[unplaced]]
     assert (back[0], back[unplaced], back[count]) == ((midnight + 5 * HOURS).timestamp() * 1000, 5 * 22, 5 * 2)
     for figure in (count, unplaced):
@@ -149,7 +150,7 @@ def test_a_node_that_was_silent_for_hours_reads_the_same_rolled_up_and_not(
 
 
 def test_compaction_makes_one_file_and_changes_no_row(archive, a_day, midnight):
-    """Small files are there until no report can be reading them, then they go; a second run does nothing."""
+    """Small files stay until no report can be reading them, and are then removed; a second run does nothing."""
     batches, _ = a_day
     writer = ArchiveWriter(str(archive))
     for batch in batches[:16]:
@@ -189,7 +190,7 @@ def test_compaction_makes_one_file_and_changes_no_row(archive, a_day, midnight):
 def test_a_maintenance_job_run_again_replaces_its_result_and_leaves_nothing_beside_it(
     archive, a_day, midnight, tmp_path
 ):
-    """The second run has nothing to compact, and says so in the place of the first's rows."""
+    """The second run has nothing to compact, and its result replaces the first's rows."""
     batches, _ = a_day
     for batch in batches[:16]:
         ArchiveWriter(str(archive)).write(batch)
@@ -206,8 +207,8 @@ def test_a_maintenance_job_run_again_replaces_its_result_and_leaves_nothing_besi
     assert [path.name for path in (tmp_path / "reports").iterdir()] == ["1"]
 
 
-def test_retention_removes_what_is_older_and_nothing_else(archive, a_day, midnight):
-    """Four hours there, one kept: three go."""
+def test_retention_removes_only_older_readings(archive, a_day, midnight):
+    """Of four hours, one is kept: three are removed."""
     batches, _ = a_day
     for batch in batches[:30]:
         ArchiveWriter(str(archive)).write(batch)
@@ -231,8 +232,9 @@ def test_an_archive_given_as_a_uri_is_the_same_archive(run, a_day, archive):
 
 
 @pytest.mark.spark
-def test_a_day_carries_only_what_may_have_been_finished_before_its_first_hour(run, make_broker, midnight, archive):
-    """A reading each quarter of an hour: each hour's first one carries messages, but only midnight's into the day."""
+def test_a_day_carries_only_messages_possibly_finished_before_its_first_hour(run, make_broker, midnight, archive):
+    """A reading every quarter of an hour: each hour's first one carries messages, but only midnight's carries them into
+    the day."""
     broker = make_broker(started_at=midnight - 24 * HOURS)
     for step in range(-2, 4 * 3):
         at = midnight + 15 * step * MINUTES + timedelta(seconds=30)
@@ -253,7 +255,7 @@ def test_a_day_carries_only_what_may_have_been_finished_before_its_first_hour(ru
 
 @pytest.mark.spark
 def test_a_rollup_opens_no_file_that_compaction_has_replaced(run, collect_hours, archive, midnight):
-    """What was replaced is unreadable by now, and neither read nor set aside."""
+    """Replaced files are unreadable in this test, and neither read nor set aside."""
     collect_hours(2)
     replaced = list((archive / "samples").glob("date=*/hour=*/*.parquet"))
     done = list(compact(str(archive), MINUTES, midnight + 3 * HOURS))
@@ -266,7 +268,7 @@ def test_a_rollup_opens_no_file_that_compaction_has_replaced(run, collect_hours,
     assert [row[1] for row in made] == ["rolled up", "rolled up"]
 
 
-def test_a_job_is_sized_by_what_it_reads_and_not_by_the_whole_archive(collect_hours, archive, midnight):
+def test_a_job_is_sized_by_the_files_it_reads(collect_hours, archive, midnight):
     """Of 30 hours: a rollup of the last one reads that and the two before it; a short report reads its period."""
     collect_hours(30)
     place = Place(str(archive), "")

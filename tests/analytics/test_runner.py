@@ -1,4 +1,4 @@
-"""``python -m nsqanalytics run``, as whoever starts it sees it."""
+"""``python -m nsqanalytics run`` as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 
 from nsqanalytics.results import Result
 
-# Each starts a JVM of its own: enough for a machine that has much else to do.
+# Each starts a JVM of its own: the limit suits a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def analytics(archive: Path, tmp_path: Path) -> Callable[..., Ran]:
 
 @pytest.fixture
 def an_hour(make_broker, write, midnight):
-    """An archive of one node's first hour, a reading in each five minutes: ``fill(channels)``."""
+    """An archive of one node's first hour, with a reading every five minutes: ``fill(channels)``."""
 
     def fill(channels: int = 1) -> None:
         from datetime import timedelta
@@ -92,10 +92,8 @@ UNTIL = "until=2026-03-14T01:00Z"
         ("a-home", "contains notes.txt, which is not part of a result"),
     ],
 )
-def test_a_result_never_replaces_what_is_not_a_result(
-    analytics, an_hour, archive: Path, tmp_path: Path, output, complaint
-):
-    """The run fails before it begins, and every file is still there."""
+def test_a_result_replaces_only_a_result(analytics, an_hour, archive: Path, tmp_path: Path, output, complaint):
+    """The run fails before it begins, and no file is removed."""
     an_hour()
     (tmp_path / "linked").symlink_to(archive)
     (tmp_path / "a-file").write_text("text")
@@ -112,7 +110,7 @@ def test_a_result_never_replaces_what_is_not_a_result(
 
 
 def test_a_path_that_is_not_text_is_named_all_the_same(analytics, an_hour, tmp_path: Path):
-    """One line and status 1, although no JSON can contain such a byte."""
+    """One line and status 1, although JSON cannot contain such a byte."""
     an_hour()
     name = os.fsencode(tmp_path) + b"/file\xff"
     Path(os.fsdecode(name)).write_text("text")
@@ -138,7 +136,7 @@ def test_a_path_that_is_not_text_is_named_all_the_same(analytics, an_hour, tmp_p
     ],
 )
 def test_a_wrong_request_is_one_line_and_status_2(analytics, job: str, argument: str, complaint: str):
-    """No JVM is started for it."""
+    """No JVM is started."""
     assert analytics(argument, job=job) == (2, [], f"analytics: {complaint}\n")
 
 
@@ -148,7 +146,7 @@ def test_a_parameter_given_twice_is_refused(analytics):
 
 
 def test_the_list_shows_choices_and_ranges():
-    """So that nobody has to guess a value to learn which there are."""
+    """So nobody has to guess a value to learn the permitted ones."""
     command = [sys.executable, "-m", "nsqanalytics", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -183,8 +181,8 @@ def test_an_archive_that_is_not_there_is_one_line_and_status_1(analytics, archiv
     )
 
 
-def test_a_master_that_nobody_answers_for_is_named_at_once(analytics, an_hour):
-    """Spark alone would try for a minute, and then say less."""
+def test_an_unreachable_master_is_named_at_once(analytics, an_hour):
+    """Spark alone would try for a minute, and then give less information."""
     an_hour()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
@@ -217,7 +215,7 @@ def test_a_master_that_is_none_is_refused_before_java_is_started(analytics, an_h
 
 @pytest.mark.spark
 def test_a_port_of_another_program_is_not_taken_for_a_master(analytics, an_hour):
-    """It takes connections and answers nothing; Spark alone says after a minute that a context is stopped."""
+    """The port accepts connections and answers nothing; Spark alone reports a stopped context after a minute."""
     an_hour()
     with socket.create_server(("127.0.0.1", 0)) as other:
         master = f"spark://127.0.0.1:{other.getsockname()[1]}"
@@ -228,8 +226,8 @@ def test_a_port_of_another_program_is_not_taken_for_a_master(analytics, an_hour)
 
 
 @pytest.mark.spark
-def test_a_java_process_that_is_killed_is_told_in_words(archive, an_hour, tmp_path: Path):
-    """As the kernel does on a machine without memory; "Connection refused" would be all that Python sees of it."""
+def test_a_killed_java_process_is_reported_in_words(archive, an_hour, tmp_path: Path):
+    """The kernel kills it so on a machine without memory; Python alone would report "Connection refused"."""
     an_hour(channels=30)
     output = tmp_path / "reports" / "1"
     command = [*(sys.executable, "-m", "nsqanalytics", "run", "latency", "--archive", str(archive))]
@@ -253,7 +251,7 @@ def test_a_java_process_that_is_killed_is_told_in_words(archive, an_hour, tmp_pa
 
 @pytest.mark.spark
 def test_a_bucket_without_sparks_library_for_it_names_the_library(analytics, an_hour, monkeypatch):
-    """The archive can be listed, and Spark cannot read it."""
+    """The archive can be listed, but Spark cannot read it."""
     an_hour()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -280,7 +278,7 @@ def test_a_bucket_without_sparks_library_for_it_names_the_library(analytics, an_
 
 @pytest.mark.spark
 def test_a_run_without_any_java_installed_and_a_rerun_that_replaces_it(analytics, an_hour, tmp_path: Path):
-    """Only the wheel's Java is in reach; progress goes up to the end; the second run's result is the only one."""
+    """Only the wheel's Java can be found; progress reaches the end; the second run's result is the only one."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for place in ("/usr/bin", "/bin"):
@@ -314,7 +312,7 @@ def test_a_run_without_any_java_installed_and_a_rerun_that_replaces_it(analytics
 
 @pytest.mark.spark
 def test_a_damaged_archive_file_is_named(analytics, an_hour, archive: Path, tmp_path: Path):
-    """The sentence says which file; no result is left."""
+    """The error names the file; no result is left."""
     an_hour()
     damaged = sorted((archive / "samples").glob("date=*/hour=*/*"))[3]
     damaged.write_bytes(b"PAR1" + b"\0" * 200 + b"PAR1")
@@ -329,7 +327,7 @@ def test_a_damaged_archive_file_is_named(analytics, an_hour, archive: Path, tmp_
 
 @pytest.mark.spark
 def test_a_disk_that_takes_no_more_is_said_in_words(analytics, an_hour, tmp_path: Path):
-    """The limit on a file's size stands in for a full disk: the write is refused in the same place."""
+    """A limit on file sizes stands in for a full disk: the same write is refused."""
     an_hour(channels=300)
 
     status, events, _ = analytics(UNTIL, "window=5m", limit_file_size=40_000)

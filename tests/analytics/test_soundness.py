@@ -1,4 +1,4 @@
-"""Archives that no collector of this version writes: read right, or refused with the file's name."""
+"""Archives that no collector of this version writes are read correctly, or refused with the file's name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def files(archive: Path, write, make_broker, midnight) -> list[Path]:
 
 
 def rewritten(file: Path, **columns: Any) -> None:
-    """The file with columns replaced: by values, or, for None, removed."""
+    """The file with columns replaced by values, or removed if the value is None."""
     table = pq.ParquetFile(file).read()
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
@@ -41,7 +41,7 @@ def rewritten(file: Path, **columns: Any) -> None:
 
 
 def test_an_archive_without_the_column_finish_count_is_read_right(files, latency_rows):
-    """As version 1 wrote it: totals are those of the histograms, whether a file of it is old or all are."""
+    """Version 1 wrote such files: totals are those of the histograms, whether some or all files are old."""
     rewritten(files[0], finish_count=None)
     assert [row["count"] for row in latency_rows(60 * MINUTE)] == [20]
     rewritten(files[1], finish_count=None)
@@ -63,7 +63,7 @@ def test_an_archive_without_the_column_finish_count_is_read_right(files, latency
     ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_a_reading_that_is_not_sound_ends_the_report_with_its_file_s_name(files, latency_rows, columns, complaint):
-    """And not with a figure that looks like one."""
+    """The report does not end with a plausible wrong figure."""
     rewritten(files[1], **columns)
     with pytest.raises(Exception, match="not sound") as raised:
         latency_rows(60 * MINUTE)
@@ -75,7 +75,7 @@ def test_a_reading_that_is_not_sound_ends_the_report_with_its_file_s_name(files,
 
 
 def test_a_file_in_the_folder_of_another_hour_ends_the_report_with_its_name(files, archive, latency_rows):
-    """Reports look for readings in the folders of their hours: they would miss it."""
+    """Reports look for readings in the folders of their hours, and would miss it."""
     elsewhere = archive / "samples/date=2026-03-14/hour=05"
     elsewhere.mkdir()
     files[1].rename(elsewhere / files[1].name)
@@ -86,7 +86,7 @@ def test_a_file_in_the_folder_of_another_hour_ends_the_report_with_its_name(file
 
 
 def test_counts_up_to_ten_to_the_eighteenth_are_exact(files, latency_rows):
-    """So are their percentiles."""
+    """Their percentiles are exact too."""
     rewritten(files[0], hist_counts=[None, [0]], hist_offset=[None, 700], finish_count=[None, 0])
     few, many = 10**17, 9 * 10**17
     rewritten(

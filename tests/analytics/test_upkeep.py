@@ -1,4 +1,5 @@
-"""Maintenance of an archive that a collector writes to: it ends, costs what is new, and stops at no damaged file."""
+"""Maintenance of an archive while a collector writes: it ends, reads only what is new, and continues after damaged
+files."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ HOURS = timedelta(hours=1)
 
 @pytest.fixture
 def run(spark, tmp_path, midnight):
-    """Runs a job on an archive in this process, as of ``until``; returns its rows as dicts."""
+    """Runs a job on an archive in this process, with ``until`` as its time; returns its rows as dicts."""
 
     def run(name: str, archive: Path, until, **parameters: str):
         output = tmp_path / f"result-{random.randrange(1 << 30)}"
@@ -53,9 +54,9 @@ def run(spark, tmp_path, midnight):
 
 @pytest.fixture
 def collect(make_broker, midnight, archive, lognormal):
-    """Writes what a collector reads of one broker every ``step`` up to a time; returns the broker."""
+    """Writes the readings of one broker every ``step`` up to a time; returns the broker."""
     rng = random.Random(3)
-    # Within the five minutes of its first reading, which is then placed whatever the window.
+    # Started within five minutes of the first reading, so their first messages are in its window in all cases.
     broker = make_broker(started_at=midnight + 6 * MINUTES)
     read = [midnight - timedelta(seconds=5)]
 
@@ -79,19 +80,19 @@ def files_of(archive: Path, hour: int) -> list[Path]:
 
 
 def aged(archive: Path, to) -> None:
-    """Give all files the time at which a simulated clock wrote them."""
+    """Give all files the time at which the simulated clock wrote them."""
     for path in (archive / "samples").rglob("*.parquet"):
         os.utime(path, (to.timestamp(), to.timestamp()))
 
 
 def replayed(samples, at):
-    """The same figures as another reading, taken at ``at``."""
+    """Another reading with the same figures, taken at ``at``."""
     return [replace(sample, taken_at=at) for sample in samples]
 
 
 @pytest.mark.spark
 def test_a_rollup_ends_while_a_collector_writes_and_makes_each_hour_once(run, collect, archive, midnight):
-    """A file comes in the running hour every twenty milliseconds, for as long as the rollup takes."""
+    """The running hour gets a file every twenty milliseconds, for as long as the rollup takes."""
     broker = collect(midnight + 3 * HOURS + 10 * MINUTES)
     over = threading.Event()
 
@@ -117,8 +118,8 @@ def test_a_rollup_ends_while_a_collector_writes_and_makes_each_hour_once(run, co
 
 
 @pytest.mark.spark
-def test_a_rolled_up_hour_is_never_made_again_for_what_comes_after_it(run, collect, archive, midnight):
-    """A channel is deleted and created again just before the last reading of an hour: that counts in the next hour.
+def test_later_readings_do_not_make_a_rollup_stale(run, collect, archive, midnight):
+    """A channel is deleted and created again just before the last reading of an hour: it counts in the next hour.
 
     The sums are the same rolled up hour by hour, from samples at once, and in windows of five minutes.
     """
@@ -151,7 +152,7 @@ def test_a_rolled_up_hour_is_never_made_again_for_what_comes_after_it(run, colle
 
 @pytest.mark.spark
 def test_compaction_and_its_sweep_make_no_rollup_stale(run, collect, archive, midnight):
-    """Nor does a second compaction, of an hour to which a file came late; the late file itself does, once."""
+    """Neither does a second compaction, of an hour with a late file; the late file itself does, once."""
     broker = collect(midnight + 4 * HOURS)
     now = midnight + 6 * HOURS
     run("rollup", archive, now)
@@ -181,7 +182,8 @@ def test_compaction_and_its_sweep_make_no_rollup_stale(run, collect, archive, mi
 
 @pytest.mark.spark
 def test_rollups_outlive_their_samples(run, collect, archive, midnight):
-    """Retention removes the samples of two hours of five: reports by the hour stay the same, and no rollup is made."""
+    """Retention removes the samples of two of five hours: reports by the hour stay the same, and no rollup is
+    computed."""
     collect(midnight + 5 * HOURS)
     now = midnight + 5 * HOURS
     run("rollup", archive, now)
@@ -195,8 +197,8 @@ def test_rollups_outlive_their_samples(run, collect, archive, midnight):
 
 
 @pytest.mark.spark
-def test_a_rollup_removes_what_a_killed_one_left(spark, collect, archive, midnight, tmp_path):
-    """Two hours after it was last written to; what another run may be writing stays."""
+def test_a_rollup_removes_leftovers_of_a_killed_one(spark, collect, archive, midnight, tmp_path):
+    """Two hours after its last write; files that another run may be writing stay."""
     collect(midnight + 2 * HOURS)
     left, busy = (archive / f"rollups/hourly/_writing-{name}/date=2026-03-14" for name in ("left", "busy"))
     for folder, ago in ((left, 3 * HOURS), (busy, HOURS)):
@@ -214,7 +216,7 @@ def test_a_rollup_removes_what_a_killed_one_left(spark, collect, archive, midnig
 
 
 def damage(archive: Path) -> None:
-    """Three damaged files in the hour of one o'clock, one in that of two, and strangers in both."""
+    """Three damaged files in the hour of one o'clock, one in that of two, and foreign files in both."""
     one, two = (archive / f"samples/date=2026-03-14/hour=0{hour}" for hour in (1, 2))
     sound = files_of(archive, 1)[0].read_bytes()
     (one / "0100-empty.parquet").touch()
@@ -246,8 +248,8 @@ def test_compaction_sets_damaged_files_aside_and_goes_on(archive, collect, midni
     done = list(compact(str(archive), HOURS, midnight + 6 * HOURS))
 
     assert [row[0].hour for row in done if row[1] == "compacted"] == [0, 1, 2, 3]
-    told = [row[1].split(": ")[1] for row in done if row[1].startswith("damaged, set aside: ")]
-    assert sorted(told) == sorted(DAMAGED)
+    reported = [row[1].split(": ")[1] for row in done if row[1].startswith("damaged, set aside: ")]
+    assert sorted(reported) == sorted(DAMAGED)
     assert {path.name for path in (archive / "samples/_damaged").rglob("*.parquet")} == DAMAGED
     assert (archive / "samples/_damaged/date=2026-03-14/hour=01/0100-empty.parquet").exists()
     assert {path.name for path in files_of(archive, 1)} >= {"README", "0600-half.parquet.tmp"}
@@ -256,7 +258,7 @@ def test_compaction_sets_damaged_files_aside_and_goes_on(archive, collect, midni
 
 @pytest.mark.spark
 def test_rollups_and_reports_go_on_without_damaged_files(run, collect, archive, midnight):
-    """What they say is what they said before the damage was there."""
+    """Their rows are the same as before the damage."""
     collect(midnight + 4 * HOURS)
     until = midnight + 4 * HOURS
     sound = run("latency", archive, until)
@@ -265,14 +267,14 @@ def test_rollups_and_reports_go_on_without_damaged_files(run, collect, archive, 
     done = run("rollup", archive, until)
 
     assert [row["action"] for row in done].count("rolled up") == 4
-    told = {row["action"].split(": ")[1] for row in done if row["action"].startswith("damaged")}
-    assert told >= DAMAGED - {"0400-page.parquet"}  # Spark reads none of the page that is damaged
+    reported = {row["action"].split(": ")[1] for row in done if row["action"].startswith("damaged")}
+    assert reported >= DAMAGED - {"0400-page.parquet"}  # Spark does not read the damaged page
     assert run("latency", archive, until) == sound
     assert run("rollup", archive, until) == []
 
 
 def test_a_rollup_with_nothing_to_do_starts_no_spark(archive, collect, midnight, tmp_path):
-    """Asked to use a master that is not there, it succeeds: it does not look for it."""
+    """It succeeds although the given master does not exist."""
     collect(midnight + 30 * MINUTES)
     command = [
         sys.executable,
@@ -322,7 +324,7 @@ def strewn(archive: Path) -> dict[str, bytes]:
 
 
 def test_maintenance_leaves_files_outside_of_hours_alone(archive, collect, midnight):
-    """None stops it, none is merged into an hour or removed, whatever the name of its folder."""
+    """None stops it, and none is merged into an hour or removed, whatever the name of its folder."""
     collect(midnight + 2 * HOURS)
     strange = strewn(archive)
     # Longer ago and longer kept than a calendar has days.
@@ -336,7 +338,8 @@ def test_maintenance_leaves_files_outside_of_hours_alone(archive, collect, midni
 
 
 def test_compaction_up_to_a_later_time_removes_nothing_that_is_in_use(archive, collect, midnight):
-    """Neither a file that a collector is writing nor one that a report may be reading: their ages are by the clock."""
+    """Neither a file that a collector is writing nor one that a report may be reading: their ages are measured by the
+    clock."""
     collect(midnight + 2 * HOURS)
     writing = archive / "samples/_writing/0000-new.parquet"
     writing.write_bytes(b"PAR1")
@@ -351,7 +354,7 @@ def test_compaction_up_to_a_later_time_removes_nothing_that_is_in_use(archive, c
 
 @pytest.mark.spark
 def test_reports_read_the_hours_and_nothing_elsewhere(run, collect, archive, midnight, spark):
-    """In windows of any length, and in a notebook: files elsewhere change no figure and stop no report."""
+    """In windows of any length, and in a notebook, files elsewhere change no figure and stop no report."""
     collect(midnight + 2 * HOURS)
     until = midnight + 2 * HOURS
     sound = [run("latency", archive, until, window=window) for window in ("5m", "1h")]
@@ -367,7 +370,7 @@ def test_reports_read_the_hours_and_nothing_elsewhere(run, collect, archive, mid
 
 @pytest.mark.spark
 def test_rollups_without_samples_are_kept_and_counted(run, collect, archive, midnight):
-    """All samples are removed, then a collector whose clock is wrong writes one of a year before."""
+    """All samples are removed, then a collector with a wrong clock writes one of a year before."""
     broker = collect(midnight + 3 * HOURS)
     until = midnight + 3 * HOURS
     run("rollup", archive, until)
@@ -384,7 +387,7 @@ def test_rollups_without_samples_are_kept_and_counted(run, collect, archive, mid
 @pytest.mark.spark
 @pytest.mark.parametrize(("grain", "window", "hours"), [("hourly", "1h", 2), ("daily", "1d", 24)])
 def test_a_damaged_rollup_is_set_aside_and_computed_again(run, collect, archive, midnight, grain, window, hours):
-    """Reports say what they said before, from samples; the next rollup makes it anew."""
+    """Reports show the same from samples; the next rollup computes it again."""
     collect(midnight + hours * HOURS, step=55 * MINUTES)
     until = midnight + hours * HOURS
     run("rollup", archive, until)
@@ -403,7 +406,7 @@ def test_a_damaged_rollup_is_set_aside_and_computed_again(run, collect, archive,
 
 
 def test_a_run_goes_on_if_another_has_moved_the_file_that_it_could_not_read(archive, collect, midnight):
-    """Two runs find the same damaged file at once: the slower one no longer finds it in its place."""
+    """Two runs find the same damaged file at once: the slower one finds it moved."""
     collect(midnight + HOURS)
     file = files_of(archive, 0)[0]
 
@@ -417,7 +420,7 @@ def test_a_run_goes_on_if_another_has_moved_the_file_that_it_could_not_read(arch
 
 
 def test_an_empty_rollup_is_none(archive, collect, midnight):
-    """As a crash of the machine can leave it; Spark would read it as an hour without messages."""
+    """A crash of the machine can leave one; Spark would read it as an hour without messages."""
     collect(midnight + HOURS)
     [hour] = Rollups(str(archive)).hours.values()
     rolled = archive / "rollups/hourly/date=2026-03-14/hour=00" / f"{hour.mark}.parquet"

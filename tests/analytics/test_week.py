@@ -52,7 +52,7 @@ def test_maintenance_on_schedule_keeps_a_week_of_rollups_fresh_and_reports_right
 
     for hour in run_week(collector, until, kept_up):
         if hour == BEGAN + 3 * DAY:
-            # Its last reading once more: what is there twice counts once.
+            # The same reading twice counts once.
             ArchiveWriter(str(archive)).write(collector.last_read)
 
     run("rollup", until + timedelta(minutes=20))

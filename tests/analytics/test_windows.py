@@ -1,4 +1,4 @@
-"""Ranges of time that stand for many moments."""
+"""Ranges of time that cover many moments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nsqanalytics.transforms.windows import covering
 
 
 @given(st.sets(st.integers(-(10**6), 10**6)), st.integers(1, 12))
-def test_ranges_hold_every_moment_and_leave_out_the_widest_gaps(buckets: set[int], most: int):
-    """However the moments lie: none is lost, there are no more ranges than allowed, and what is left out is most."""
+def test_ranges_cover_every_moment_and_leave_out_the_widest_gaps(buckets: set[int], most: int):
+    """Wherever the moments lie, all are covered, ranges are within the limit, and the gaps left out are the widest."""
     ranges = covering(buckets, most)
 
     assert all(any(first <= bucket <= last for first, last in ranges) for bucket in buckets)

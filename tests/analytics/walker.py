@@ -1,4 +1,4 @@
-"""ACTIVITY by hand: one reading after another in plain Python, sharing no code with the Spark transforms.
+"""ACTIVITY in plain Python, one reading after another, sharing no code with the Spark transforms.
 
 What it computes is what docs/analytics.md says under "How the figures come about".
 """
@@ -88,7 +88,7 @@ class Row:
 
 @dataclass
 class Step:
-    """A reading that counts: where it counts, since when its gauges stood, and the reading its counts are less of."""
+    """A reading that counts: its window, the time since when its gauges are valid, and the reading to subtract."""
 
     reading: Sample
     held_s: float
@@ -99,7 +99,7 @@ class Step:
 
 
 class Walker:
-    """The archive's readings in memory, and what the rules say of them."""
+    """The archive's readings in memory, to which the rules are applied."""
 
     def __init__(self, samples: Iterable[Sample], window_of: Callable[[datetime], datetime]) -> None:
         self._window_of = window_of
@@ -130,7 +130,8 @@ class Walker:
     # -- falls
 
     def _judge_falls(self) -> None:
-        """Which falls another series explains, and which series alternate between two times, hour by hour."""
+        """Find the decreases that another series explains, and the series that alternate between two times, hour by
+        hour."""
         self._rose: set[tuple[str, str, datetime]] = set()
         self._topics_fell: dict[tuple[str, str, datetime], set[str]] = defaultdict(set)
         self._alternating: set[tuple[SeriesKey, datetime]] = set()
@@ -162,7 +163,7 @@ class Walker:
     # -- order
 
     def _in_order(self, readings: dict[datetime, Sample]) -> list[Sample]:
-        """By time, without readings whose uptime had been reached before."""
+        """Sort by time, without readings whose uptime an earlier reading had reached."""
         kept: list[Sample] = []
         newest = -1
         for at in sorted(readings):
@@ -235,7 +236,8 @@ class Walker:
             base = span
 
     def _add_counts(self, row: Row, span: list[Step], base: list[Step] | None) -> None:
-        """What the counters rose by from ``base`` to ``span``; from zero without one, or from its own first on.
+        """Add the counters' growth from ``base`` to ``span``; without a base from zero, or from its own first reading
+        on.
 
         The lowest and highest figure of a span stand for the first and the last: they differ where a channel was
         created again and overtook its old total between two readings, which its total does not show.

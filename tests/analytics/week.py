@@ -109,7 +109,7 @@ class Collector:
             taken: list[Sample] = []
             for n, node in enumerate(self._nodes):
                 since_silence = at - SILENCE[0] if n == 1 and at >= SILENCE[0] else None
-                # Of what its first reading after the silence adds, nobody knows when it was finished: nothing.
+                # The times of messages in its first reading after the silence are unknown, so they are not recorded.
                 if since_silence is None or since_silence >= SILENCE[1] + self._every:
                     self._finish(node, at)
                 if since_silence is None or since_silence >= SILENCE[1]:
@@ -155,7 +155,7 @@ def schedule(until: datetime, since: datetime = BEGAN) -> Iterator[tuple[datetim
 def run_week(
     collector: Collector, until: datetime, run: Callable[[str, datetime], None], since: datetime = BEGAN
 ) -> Iterator[datetime]:
-    """Collect, and ``run(job, now)`` what is due; yield the end of each hour."""
+    """Collect, and call ``run(job, now)`` for due jobs; yield the end of each hour."""
     hour = since
     for now, job in schedule(until, since):
         if now.replace(minute=0) > hour:

@@ -1,4 +1,4 @@
-"""The reports app on a database, a Redis and an archive of its own."""
+"""The reports app with a database, a Redis and an archive of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """The bundled Redis on the socket where the settings look for it, unless other tests have started it already."""
+    """The bundled Redis on the socket where the settings expect it, unless other tests have started it already."""
     from django.conf import settings
 
     with running_redis(settings.REDIS_URL, tmp_path_factory.mktemp("redis")) as client:
@@ -35,7 +35,7 @@ def redis(redis_server: Redis) -> Redis:
 
 @pytest.fixture
 def no_schedules(transactional_db: None) -> None:
-    """Those of a fresh installation are there until the first test has emptied the database: none for any of them."""
+    """Remove the schedules of a fresh installation, which exist until the first test has emptied the database."""
     from django_celery_beat.models import PeriodicTask
 
     from nsqplatform.reports.models import Report
@@ -46,7 +46,7 @@ def no_schedules(transactional_db: None) -> None:
 
 @pytest.fixture(autouse=True)
 def places(settings: Any, tmp_path: Path) -> None:
-    """Archive and results of this test alone."""
+    """Folders of the archive and the results, for this test only."""
     settings.NSQ_ARCHIVE = str(tmp_path / "archive")
     settings.NSQ_REPORTS = str(tmp_path / "reports")
     settings.SPARK_MASTER = ""
@@ -86,7 +86,7 @@ def archive(tmp_path: Path) -> list[int]:
 
 
 class Caller:
-    """Someone of a role, calling the API with the session cookie and the CSRF header."""
+    """A user with a role, who calls the API with the session cookie and the CSRF header."""
 
     def __init__(self, role: str) -> None:
         from django.test import Client
@@ -115,5 +115,5 @@ class Caller:
 
 @pytest.fixture
 def caller(redis: Redis, no_schedules: None) -> Callable[[str], Caller]:
-    """Makes a caller of a role."""
+    """Makes a user with a role."""
     return Caller

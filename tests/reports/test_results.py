@@ -1,4 +1,4 @@
-"""Results of more rows than a page holds, through the API."""
+"""Results with more rows than a page, through the API."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def run_id(caller, tmp_path: Path) -> int:
 
 
 def test_any_row_of_a_large_result_is_found_by_filters_order_and_page(caller, run_id: int):
-    """Not the first ten thousand alone: the newest windows are a page, too, and both totals are told."""
+    """Rows after the first ten thousand are found too: the newest windows are a page, and the answer has both
+    totals."""
     viewer = caller("viewer")
 
     def rows(**asked: Any) -> Any:
@@ -68,7 +69,7 @@ def test_any_row_of_a_large_result_is_found_by_filters_order_and_page(caller, ru
 
 
 def test_a_chart_is_of_all_rows_in_as_many_points_as_it_asks_for(caller, run_id: int):
-    """The newest window's peak is in the last point, whatever the number of windows."""
+    """The last point includes the newest window's peak, whatever the number of windows."""
     viewer = caller("viewer")
     asked = {"topic": "orders", "channel": "shipping", "figures": "p99_ms,count", "points": 100}
 

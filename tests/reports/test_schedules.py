@@ -1,4 +1,4 @@
-"""Scheduling reports through the API, and what Celery beat then finds."""
+"""Scheduling reports through the API, and the resulting entries of Celery beat."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def beat_entries() -> list[Any]:
     return list(PeriodicTask.objects.filter(task="reports.run_scheduled"))
 
 
-def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
-    """In the time zone it was written in."""
+def test_a_cron_schedule_is_stored_in_beats_tables(caller):
+    """In the time zone of the schedule."""
     admin = caller("admin")
 
     status, schedule = admin("POST", "reports/schedules", DAILY)
@@ -54,7 +54,7 @@ def test_a_schedule_by_cron_is_what_beat_will_keep(caller):
 
 
 def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
-    """Beat's entry follows each step; what is not named stays."""
+    """Beat's entry follows each step; fields that are not named keep their values."""
     admin = caller("admin")
     path = f"reports/schedules/{admin('POST', 'reports/schedules', DAILY)[1]['id']}"
 
@@ -97,7 +97,7 @@ def test_a_schedule_changes_from_cron_to_interval_is_paused_and_deleted(caller):
     ],
 )
 def test_a_schedule_that_cannot_be_kept_is_refused_by_name(caller, change: dict[str, Any], complaint: str):
-    """422, and nothing is scheduled."""
+    """With 422, and nothing is scheduled."""
     status, answer = caller("admin")("POST", "reports/schedules", DAILY | change)
 
     assert status == 422
@@ -115,7 +115,7 @@ def test_two_schedules_cannot_have_one_name(caller):
     assert len(beat_entries()) == 1
 
 
-def test_a_schedule_tells_when_it_will_run_next(caller):
+def test_a_schedule_has_the_time_of_its_next_run(caller):
     """Five times, by the wall clock of its zone: 6:30 in Vienna before and after summer time begins."""
     from datetime import datetime
     from zoneinfo import ZoneInfo
@@ -158,7 +158,7 @@ def test_a_schedule_tells_when_it_will_run_next(caller):
     ],
 )
 def test_a_cron_line_is_read_as_cron_reads_it(caller, written: str, same: str):
-    """Sunday is 7 too, @daily is midnight, and beat finds fields that it can read."""
+    """Sunday may be 7, @daily is midnight, and beat finds fields that it can read."""
     admin = caller("admin")
 
     def due(line: str) -> Any:
@@ -179,17 +179,17 @@ VIENNA = "Europe/Vienna"
 @pytest.mark.parametrize(
     ("line", "since", "due"),
     [
-        # The hour from 2 to 3 comes twice on 25 October 2026, at 00:00 and at 01:00 UTC.
+        # The hour from 2 to 3 occurs twice on 25 October 2026, at 00:00 and at 01:00 UTC.
         ("*/30 * * * *", "2026-10-24T23:45Z", ["00:00", "00:30", "01:00", "01:30", "02:00"]),
         ("15 * * * *", "2026-10-24T23:45Z", ["00:15", "01:15", "02:15"]),
         ("30 2 * * *", "2026-10-24T23:45Z", ["00:30", "01:30 the next day"]),
-        # It is left out on 29 March, at 01:00 UTC.
+        # It is skipped on 29 March, at 01:00 UTC.
         ("*/30 * * * *", "2026-03-29T00:15Z", ["00:30", "01:00", "01:30"]),
         ("30 2 * * *", "2026-03-29T00:15Z", ["01:30", "00:30 the next day"]),
     ],
 )
 def test_a_schedule_keeps_its_rhythm_where_clocks_change(caller, line: str, since: str, due: list[str]):
-    """Each half hour is each half hour; what names a time of day is due once a day. Beat asks for just these."""
+    """Half-hourly stays half-hourly; a time of day is due once a day. Beat computes the same times."""
     from datetime import datetime, timedelta
     from zoneinfo import ZoneInfo
 
@@ -210,7 +210,7 @@ def test_a_schedule_keeps_its_rhythm_where_clocks_change(caller, line: str, sinc
 
 
 def test_changing_a_schedule_or_switching_it_on_again_runs_nothing_that_lies_behind(caller):
-    """What would have been due while it was off, or by its new line, is not made up for."""
+    """Due times before the change, or while it was disabled, are not made up for."""
     from datetime import timedelta
 
     from django.utils import timezone
@@ -236,8 +236,8 @@ def test_changing_a_schedule_or_switching_it_on_again_runs_nothing_that_lies_beh
     assert not Entry(entry).is_due()[0]
 
 
-def test_who_changed_a_schedule_stands_in_the_audit_trail_and_a_webhook_is_no_viewers_business(caller):
-    """Its key is in its address: whoever may not schedule reads the host alone."""
+def test_a_schedules_change_is_audited_and_its_webhook_hidden_from_viewers(caller):
+    """The address contains a key: users who may not schedule reports see only its host."""
     from nsqplatform.accounts.models import AuditEntry
 
     admin = caller("admin")
@@ -282,8 +282,8 @@ def test_viewers_see_schedules_and_change_none(caller):
     assert entry.enabled is True
 
 
-def test_what_changes_the_archive_is_for_administrators_to_run(caller):
-    """An operator runs reports and may not drop samples, by a run or by running the administrator's schedule."""
+def test_only_administrators_run_maintenance(caller):
+    """An operator runs reports but may not remove readings, neither by a run nor by an administrator's schedule."""
     admin, operator = caller("admin"), caller("operator")
     nightly = {"name": "nightly", "job": "retain", "every_seconds": 86400}
     schedule = admin("POST", "reports/schedules", nightly)[1]
@@ -293,7 +293,7 @@ def test_what_changes_the_archive_is_for_administrators_to_run(caller):
         assert admin("POST", path, body)[0] == 201
 
 
-def test_the_jobs_are_told_with_the_form_of_their_parameters(caller):
+def test_the_jobs_are_listed_with_the_form_of_their_parameters(caller):
     status, answer = caller("viewer")("GET", "reports/jobs")
 
     assert status == 200
@@ -314,7 +314,7 @@ def test_the_jobs_are_told_with_the_form_of_their_parameters(caller):
 
 
 def test_a_fresh_installation_looks_after_its_archive(caller):
-    """Compaction and rollups each hour, retention each day: schedules that beat keeps and an administrator changes."""
+    """Compaction and rollups each hour, retention each day, as schedules that an administrator can change."""
     from django.core.management import call_command
 
     call_command("migrate", "reports", "0002", verbosity=0)
@@ -340,8 +340,8 @@ def test_a_fresh_installation_looks_after_its_archive(caller):
     assert {schedule["job"] for schedule in admin("GET", "reports/schedules")[1]["schedules"]} == {"compact", "rollup"}
 
 
-def test_what_somebody_has_scheduled_already_is_left_to_them(caller):
-    """An installation of before, with a compaction of its own: the migration adds the other two."""
+def test_existing_maintenance_schedules_are_kept(caller):
+    """An older installation has a compaction of its own: the migration adds the other two."""
     from django.core.management import call_command
 
     admin = caller("admin")
