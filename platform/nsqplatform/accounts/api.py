@@ -15,7 +15,7 @@ from ninja.throttling import AnonRateThrottle
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.models import User
-from nsqplatform.accounts.roles import Permission, Role
+from nsqplatform.accounts.roles import Permission, Role, least_role
 from nsqplatform.accounts.schemas import Credentials, InvalidRequest, Me, Message
 from nsqplatform.accounts.services import FAILURES_FORGOTTEN_AFTER, SignInFailed, TooManyFailures, sign_in
 
@@ -32,6 +32,7 @@ def described(request: HttpRequest, user: User) -> Me:
             "has_password": user.has_usable_password(),
             "sign_out_url": settings.NSQADMIN.header_sign_out_url if user.via == "header" else "",
             "reads_messages": user.may(Permission.READ),
+            "reads_all_topics": least_role(Permission.READ) is Role.VIEWER,
             "csrf_token": get_token(request),
         }
     )

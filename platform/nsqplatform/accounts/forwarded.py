@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from django.conf import settings
 from django.http import HttpRequest
 
+from nsqplatform.accounts.connection import Application, Receive, Scope, Send
 from nsqplatform.accounts.networks import Network, within
 
-Scope = dict[str, Any]
-Application = Callable[[Scope, Any, Any], Awaitable[None]]
-
 HEADER = b"x-forwarded-for"
-PEER = "peer"
-"""Key of a scope for the IP address of the connection itself."""
 _WITH_PORT = re.compile(r"\[([^\]]+)\](?::\d+)?|([0-9.]+):\d+")
 
 
@@ -30,12 +25,15 @@ class Forwarded:
     def __init__(self, application: Application) -> None:
         self.application = application
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] in ("http", "websocket") and scope.get("client"):
-            peer = scope["client"][0]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket") and (connected := scope.get("client")):
+            peer = connected[0]
             values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == HEADER]
             client = client_of(peer, values, settings.NSQADMIN.proxy_networks) if values else peer
-            scope = {**scope, PEER: peer, **({} if client == peer else {"client": [client, 0]})}
+            scope = scope.copy()
+            scope["peer"] = peer
+            if client != peer:
+                scope["client"] = (client, 0)
         await self.application(scope, receive, send)
 
 
@@ -60,9 +58,15 @@ def client_of(peer: str, values: Iterable[str], trusted: Sequence[Network]) -> s
     return client
 
 
+def client_of_scope(scope: Scope) -> str:
+    """The client's IP address; empty for a connection through a Unix socket."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
 def peer_of_scope(scope: Scope) -> str:
     """The IP address of the connection itself, regardless of headers."""
-    return str(scope.get(PEER) or (scope.get("client") or [""])[0])
+    return scope.get("peer") or client_of_scope(scope)
 
 
 def peer_of_request(request: HttpRequest) -> str:

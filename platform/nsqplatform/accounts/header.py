@@ -7,7 +7,6 @@ The header is trusted only from addresses in ``--trusted-proxy-cidr``, and only 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.validators import UnicodeUsernameValidator
@@ -15,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 
 from nsqplatform.accounts import audit
-from nsqplatform.accounts.forwarded import peer_of_request, peer_of_scope
+from nsqplatform.accounts.forwarded import peer_of_request
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.networks import within
 from nsqplatform.accounts.roles import Role, higher
@@ -85,10 +84,3 @@ class HeaderSignIn:
         if user is not None:
             request.user = user
         return self.get_response(request)
-
-
-def user_of_scope(scope: dict[str, Any]) -> User | None:
-    """As user_of_header, for an ASGI connection."""
-    wanted = settings.NSQADMIN.acl_http_header.lower().encode("latin-1")
-    name = next((value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted), None)
-    return user_of_header(name, peer_of_scope(scope))

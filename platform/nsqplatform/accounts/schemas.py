@@ -35,6 +35,7 @@ class Me(Schema):
     has_password: bool
     sign_out_url: str = Field(description="URL to open after signing out; empty: the sign-in page")
     reads_messages: bool = Field(description="whether this role may read messages, by --message-role")
+    reads_all_topics: bool = Field(description="whether topic_patterns do not restrict which messages may be read")
     csrf_token: str = Field(description="value of the X-CSRFToken header in requests that change something")
 
 

@@ -11,13 +11,15 @@ from django.core.exceptions import PermissionDenied
 from nsqcluster import Client
 from nsqcluster.discovery import NobodyAnswered
 from nsqdaemon.http import HTTPError, Request, Response, Router, json_response, text_response
+from nsqplatform.accounts.connection import HTTPScope
+from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.networks import within
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import node_client
 from nsqplatform.cluster.actions.notification import Origin
 from nsqplatform.nsqadmin import configuration, sources
-from nsqplatform.nsqadmin.access import Access, client_of
+from nsqplatform.nsqadmin.access import Access
 from nsqplatform.nsqadmin.failures import UpstreamFailed, nobody_answered
 from nsqplatform.nsqadmin.graphite import Graphite
 from nsqplatform.nsqadmin.reads import Reads
@@ -31,7 +33,7 @@ MAX_BODY_BYTES = 1 << 20
 class ScopedRequest(Request):
     """A request through ASGI; ``scope`` is the connection's."""
 
-    scope: dict[str, Any]
+    scope: HTTPScope
 
 
 class Endpoints:
@@ -104,7 +106,7 @@ class Endpoints:
     async def _render(self, request: Request) -> Response:
         await self._viewer(request)
         query = request.query.decode("latin-1")
-        return await Graphite(settings.NSQADMIN).proxied(query, client_of(scope_of(request)))
+        return await Graphite(settings.NSQADMIN).proxied(query, client_of_scope(scope_of(request)))
 
     async def _viewer(self, request: Request) -> User:
         return await self.access.require(scope_of(request), Permission.VIEW)
@@ -142,7 +144,7 @@ class Endpoints:
 
     def _within_cidr(self, request: Request) -> None:
         allowed = settings.NSQADMIN.config_networks
-        if allowed is not None and not within(client_of(scope_of(request)), allowed):
+        if allowed is not None and not within(client_of_scope(scope_of(request)), allowed):
             raise HTTPError(403, "FORBIDDEN")
 
 
@@ -151,7 +153,7 @@ def upstream_error(error: UpstreamFailed | NobodyAnswered) -> Response:
     return json_response({"message": f"UPSTREAM_ERROR: {failed}"}, 502)
 
 
-def scope_of(request: Request) -> dict[str, Any]:
+def scope_of(request: Request) -> HTTPScope:
     assert isinstance(request, ScopedRequest)
     return request.scope
 

@@ -7,23 +7,28 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
 from nsqdaemon.http import Response, error_response
 from nsqplatform.accounts import audit
-from nsqplatform.nsqadmin.access import client_of
+from nsqplatform.accounts.connection import (
+    Application,
+    HTTPApplication,
+    HTTPScope,
+    Receive,
+    Scope,
+    Send,
+    header,
+    send_response,
+)
+from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.nsqadmin.api import MAX_BODY_BYTES, Endpoints, ScopedRequest
 from nsqwire.addresses import address_text
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 logger = logging.getLogger("nsqadmin")
 
@@ -34,11 +39,11 @@ OURS = frozenset({"api", "config", "ping", "render"})
 class NsqadminFirst:
     """Answers nsqadmin's paths and passes the rest to ``django``, below the base path if there is one."""
 
-    def __init__(self, django: Application) -> None:
+    def __init__(self, django: HTTPApplication) -> None:
         self.django = django
         self.endpoints = Endpoints()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         base = settings.NSQADMIN.base
         path = scope["path"]
         if base:
@@ -55,7 +60,7 @@ class NsqadminFirst:
         request = ScopedRequest(
             scope["method"],
             raw[len(base) :] + (b"?" + scope["query_string"] if scope["query_string"] else b""),
-            scope["headers"],
+            list(scope["headers"]),
             b"",
             address_text(tuple(scope.get("client") or ())),
         )
@@ -72,8 +77,8 @@ class NsqadminFirst:
                 user=scope.get("caller"),
                 subject=f"{request.method} {path}",
                 detail=json.loads(response.body)["message"],
-                remote_address=client_of(scope),
-                attempted=request.method != "GET" or any(name == b"authorization" for name, _ in scope["headers"]),
+                remote_address=client_of_scope(scope),
+                attempted=request.method != "GET" or bool(header(scope, b"authorization")),
             )
         # No log line for each poll of a script.
         level = logging.INFO if scope["method"] != "GET" or response.status >= 400 else logging.DEBUG
@@ -96,7 +101,9 @@ def unbased(websockets: Application) -> Application:
     """Return ``websockets`` behind a step that removes the base path from paths."""
 
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
-        await websockets({**scope, "path": scope["path"].removeprefix(settings.NSQADMIN.base)}, receive, send)
+        below_base = scope.copy()
+        below_base["path"] = scope["path"].removeprefix(settings.NSQADMIN.base)
+        await websockets(below_base, receive, send)
 
     return route
 
@@ -147,18 +154,13 @@ def packed(body: bytes, how: str) -> bytes:
     return squeezer.compress(body) + squeezer.flush()
 
 
-def wanted_packing(scope: Scope) -> str:
+def wanted_packing(scope: HTTPScope) -> str:
     """The first of ``gzip`` and ``deflate`` in ``Accept-Encoding``; empty if it has neither."""
-    for name, value in scope["headers"]:
-        if name == b"accept-encoding":
-            for part in value.decode("latin-1").split(","):
-                coding = part.partition(";")[0].strip().lower()
-                if coding in ("gzip", "deflate"):
-                    return coding
-    return ""
+    codings = (part.partition(";")[0].strip().lower() for part in header(scope, b"accept-encoding").split(","))
+    return next((coding for coding in codings if coding in ("gzip", "deflate")), "")
 
 
-async def respond(send: Send, response: Response, scope: Scope) -> None:
+async def respond(send: Send, response: Response, scope: HTTPScope) -> None:
     headers = header_list(response.head)
     body = response.body
     how = wanted_packing(scope) if body else ""
@@ -173,5 +175,4 @@ async def respond(send: Send, response: Response, scope: Scope) -> None:
     headers = [*headers, (b"X-Content-Type-Options", b"nosniff")]
     if response.status == 401:
         headers = [*headers, (b"WWW-Authenticate", b"Bearer")]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send_response(send, response.status, headers, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -36,10 +36,10 @@ def graphs(
     channel: str = Query("", max_length=300),
     node: str = Query("", max_length=300),
     timeframe: Literal["1h", "2h", "12h", "24h", "48h", "168h"] = "2h",
-) -> dict[str, Any]:
+) -> GraphsOut:
     """nsqadmin's large graphs of a topic, of a channel, or of a node's memory."""
     if bool(node) == bool(topic):
         raise HttpError(422, "graphs are of a topic, of a topic and a channel, or of a node")
     drawn = Graphite(settings.NSQADMIN)
     found = drawn.of_node(node, timeframe) if node else drawn.of_topic(topic, channel or None, timeframe)
-    return {"graphs": [{"title": title, "url": url} for title, url in found]}
+    return GraphsOut(graphs=[Graph(title=title, url=url) for title, url in found])

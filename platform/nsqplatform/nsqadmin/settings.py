@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from nsqdaemon.logs import LogLevel
-from nsqdaemon.node_tls import NodeTLSSettings
+from nsqdaemon.node_http import HTTPTimeouts, NodeTLSSettings
 from nsqdaemon.settings import load, setting, variables
 from nsqplatform.accounts.networks import Network, networks
+from nsqplatform.destinations import Destinations
 from nsqwire.durations import format_duration, nanoseconds
 from nsqwire.version import version_text
 
@@ -20,7 +21,7 @@ ROLES = ("none", "viewer", "operator", "admin")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
+class AdminSettings(HTTPTimeouts, NodeTLSSettings, env="NSQADMIN_"):
     """Flags, file keys and defaults are nsqadmin 1.3.0's; those declared from ``admin_user`` on are ours."""
 
     config: str = setting("", "Path to a TOML file with settings.", file=False)
@@ -46,8 +47,6 @@ class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
     statsd_gauge_format: str = setting("stats.gauges.%s", "How statsd names gauges in graphite.")
     statsd_interval: timedelta = setting("60s", "The nsqd's --statsd-interval.", min="1s")
     notification_http_endpoint: str = setting("", "URL that each action is POSTed to, as JSON.")
-    http_client_connect_timeout: timedelta = setting("2s", "Timeout of a connection to a node.", min="1ms")
-    http_client_request_timeout: timedelta = setting("5s", "Timeout of a request to a node.", min="1ms")
     allow_config_from_cidr: str = setting("127.0.0.1/8", "Network that may use /config; empty for any.")
     acl_http_header: str = setting("X-Forwarded-User", "Header in which a proxy names its signed-in user.")
     admin_user: tuple[str, ...] = setting(
@@ -84,6 +83,21 @@ class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
     )
     audit_retention: timedelta = setting("8760h", "Time for which audit entries are kept; 0 for ever.", min="0s")
 
+    hsts_max_age: timedelta = setting(
+        "24h",
+        "Time for which browsers that have opened a page use HTTPS only, for every port of its host; needs NSQ_HTTPS; "
+        "0 to leave it out.",
+        min="0s",
+    )
+    webhook_allow: tuple[str, ...] = setting(
+        (),
+        "Network or host name (*.example.org) that webhooks may be sent to, even if it is not public or is in "
+        "--webhook-deny; may be given several times.",
+    )
+    webhook_deny: tuple[str, ...] = setting(
+        (), "Network or host name that webhooks are not sent to; may be given several times."
+    )
+
     @property
     def base(self) -> str:
         """``base_path`` without its trailing slash: empty, or ``/some/where``."""
@@ -108,6 +122,14 @@ class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
     def script_networks(self) -> tuple[Network, ...]:
         return networks("script-cidr", self.script_cidr)
 
+    @property
+    def allowed_webhooks(self) -> Destinations:
+        return Destinations.parse("webhook-allow", self.webhook_allow)
+
+    @property
+    def denied_webhooks(self) -> Destinations:
+        return Destinations.parse("webhook-deny", self.webhook_deny)
+
     def environment(self) -> dict[str, str]:
         """The same settings as variables, for the processes that ``nsqadmin`` starts."""
         return {variable: as_text(getattr(self, name)) for variable, name in variables(type(self)).items()}
@@ -115,8 +137,9 @@ class AdminSettings(NodeTLSSettings, env="NSQADMIN_"):
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> AdminSettings:
     """The settings of a web process or collector. Exits 2 for an invalid variable; raises ValueError for an invalid
-    network."""
+    network or timeout."""
     settings = load(AdminSettings, prog=PROGRAM, argv=[], environ=environ, version_text=version_text(PROGRAM))
+    settings.check_timeouts()
     check_networks(settings)
     return settings
 
@@ -136,3 +159,4 @@ def as_text(value: object) -> str:
 def check_networks(settings: AdminSettings) -> None:
     """Parse each network once, so that an invalid one is an error at startup. Raises ValueError."""
     _ = settings.config_networks, settings.proxy_networks, settings.script_networks
+    _ = settings.allowed_webhooks, settings.denied_webhooks

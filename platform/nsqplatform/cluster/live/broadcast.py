@@ -19,6 +19,8 @@ from nsqplatform.cluster import store
 
 CLUSTER = "cluster"
 """The group of every websocket on ``/ws/cluster``, whatever its view."""
+ACCOUNTS = "accounts"
+"""The group of changed accounts, for web processes: not forwarded to browsers (cluster.live.revocation)."""
 
 Message: TypeAlias = Mapping[str, Any]
 """``type`` is one of the types in docs/architecture.md, Websocket."""

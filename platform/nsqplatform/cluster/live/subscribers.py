@@ -6,13 +6,15 @@ import asyncio
 import logging
 import random
 from collections import defaultdict, deque
+from collections.abc import Callable
 
+import orjson
 from django.conf import settings
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from nsqplatform.cluster import store
-from nsqplatform.cluster.live.broadcast import unpacked
+from nsqplatform.cluster.live.broadcast import ACCOUNTS, unpacked
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, View
 
 logger = logging.getLogger(__name__)
@@ -55,10 +57,11 @@ class Subscription:
 
 class Subscribers:
     """Puts each published message (cluster.live.broadcast) into the queues of its group, decoded once for all browsers.
-    Renews in Redis the views and channels that browsers watch."""
+    Renews in Redis the views and channels that browsers watch. Tells websockets about changed accounts."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
+        self._account_listeners: set[Callable[[int | None], None]] = set()
         self._subscribed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._senders = asyncio.Semaphore(SENT_AT_ONCE)
@@ -78,8 +81,7 @@ class Subscribers:
 
     async def join(self, subscription: Subscription, *groups: str) -> None:
         """Queue the messages of these groups from now on. Raises TimeoutError if Redis cannot be reached."""
-        if not self._tasks:
-            self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._renew())]
+        self._start()
         async with asyncio.timeout(TIMEOUT_S):
             await self._subscribed.wait()
         for group in groups:
@@ -94,6 +96,21 @@ class Subscribers:
             members.discard(subscription)
             if not members:
                 del self._subscriptions[group]
+
+    def listen_to_accounts(self, listener: Callable[[int | None], None]) -> None:
+        """Call ``listener`` with the id of each account whose permissions or credentials changed, from now on.
+
+        Calls it with None after each subscription to Redis: any account may have changed before.
+        """
+        self._start()
+        self._account_listeners.add(listener)
+
+    def ignore_accounts(self, listener: Callable[[int | None], None]) -> None:
+        self._account_listeners.discard(listener)
+
+    def _start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._renew())]
 
     async def _receive(self) -> None:
         while True:
@@ -114,16 +131,24 @@ class Subscribers:
             await subscription.subscribe(store.LIVE)
             await client.ping()
             self._subscribed.set()
+            self._account_changed(None)
             async for message in subscription.listen():
                 self._dispatch(message["data"])
 
     def _dispatch(self, data: bytes) -> None:
         for envelope in unpacked(data):
+            if envelope.group == ACCOUNTS:
+                self._account_changed(orjson.loads(envelope.text)["user_id"])
+                continue
             subscriptions = self._subscriptions.get(envelope.group)
             if subscriptions:
                 text = envelope.text.decode()
                 for subscription in subscriptions:
                     subscription.put(envelope.group, text, envelope.base, envelope.version)
+
+    def _account_changed(self, user_id: int | None) -> None:
+        for listener in tuple(self._account_listeners):
+            listener(user_id)
 
     async def _renew(self) -> None:
         """Renew the watches periodically: they expire, and a restarted Redis has none."""

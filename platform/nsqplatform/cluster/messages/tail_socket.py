@@ -5,26 +5,53 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import Any
+from typing import Any, Literal
 
 from channels.db import database_sync_to_async
 from django.core.exceptions import PermissionDenied
 from django.urls import path
 from redis.exceptions import RedisError
+from typing_extensions import TypedDict
 
 from aionsq import ClientError
 from nsqcluster import ClusterUnreachable, NotInCluster
 from nsqplatform.accounts import audit
+from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.accounts.models import User
 from nsqplatform.accounts.rights import require
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster.live.signed_in_socket import SignedInSocket
-from nsqplatform.cluster.messages.tail import TURN_S, Tail, Viewer, hub, uncovered
+from nsqplatform.cluster.messages.tail import TURN_S, Tail, TailedMessage, Uncovered, Viewer, hub, uncovered
 from nsqwire.names import is_valid_name
 
 SEND_INTERVAL_S = 1.0
 """Interval of status messages to the browser, even without new messages."""
 MAX_FILTER_LENGTH = 200
+
+
+class TailStarted(TypedDict):
+    """The tail has begun to consume."""
+
+    type: Literal["started"]
+    topic: str
+    channel: str
+
+
+class TailAsk(TypedDict):
+    """The tail would be the topic's first channel on these nodes, and would take the waiting messages."""
+
+    type: Literal["ask"]
+    topic: str
+    nodes: list[Uncovered]
+
+
+class TailedMessages(TypedDict):
+    """The messages since the last one. ``nodes`` is the number of nodes that the tail is connected to."""
+
+    type: Literal["messages"]
+    messages: list[TailedMessage]
+    skipped: int
+    nodes: int
 
 
 class TailSocket(SignedInSocket):
@@ -76,13 +103,14 @@ class TailSocket(SignedInSocket):
             await database_sync_to_async(require)(user, Permission.READ, topic=topic)
             first = [] if hub.is_tailed(topic) else await uncovered(topic)
             if first and not takes_backlog:
-                await self._send(type="ask", topic=topic, nodes=first)
+                await self._send({"type": "ask", "topic": topic, "nodes": first})
                 return
             if first:  # its messages would be missing in the topic's real first channel
                 await database_sync_to_async(require)(user, Permission.ACT, topic=topic)
             self.viewer = Viewer()
             self._filter(message.get("filter"))
             self.tail = await hub.join(topic, self.viewer)
+            self.sign_in_check_due = 0.0  # a check in the meantime did not know that the topic is read
         except PermissionDenied as error:
             await self._refuse_and_audit(topic, str(error))
             return
@@ -92,7 +120,7 @@ class TailSocket(SignedInSocket):
         except RedisError as error:
             await self.refuse(f"Redis does not answer: {error}")
             return
-        await self._send(type="started", topic=topic, channel=self.tail.channel)
+        await self._send({"type": "started", "topic": topic, "channel": self.tail.channel})
         self.sender = asyncio.create_task(self._send_messages(self.tail))
 
     async def _refuse_and_audit(self, topic: str, detail: str) -> None:
@@ -102,7 +130,7 @@ class TailSocket(SignedInSocket):
             topic=topic,
             subject=f"websocket {self.scope['path']}",
             detail=detail,
-            remote_address=(self.scope.get("client") or [""])[0],
+            remote_address=client_of_scope(self.scope),
         )
         await self.refuse(detail)
 
@@ -124,10 +152,12 @@ class TailSocket(SignedInSocket):
             messages, skipped = self.viewer.taken()
             if messages or skipped or time.monotonic() - sent_at > SEND_INTERVAL_S:
                 sent_at = time.monotonic()
-                await self._send(type="messages", messages=messages, skipped=skipped, nodes=tail.connections)
+                await self._send(
+                    {"type": "messages", "messages": messages, "skipped": skipped, "nodes": tail.connections}
+                )
             await asyncio.sleep(TURN_S)
 
-    async def _send(self, **message: Any) -> None:
+    async def _send(self, message: TailStarted | TailAsk | TailedMessages) -> None:
         await self.send(text_data=json.dumps(message, separators=(",", ":")))
 
 

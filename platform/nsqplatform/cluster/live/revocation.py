@@ -1,0 +1,47 @@
+"""Announces changed accounts, ended sessions and revoked tokens to all web processes, which check the websockets of
+these accounts again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models.signals import post_delete, post_save
+from redis.exceptions import RedisError
+
+from nsqplatform.accounts.models import ApiToken, Session
+from nsqplatform.cluster.live.broadcast import ACCOUNTS, broadcast
+
+logger = logging.getLogger(__name__)
+
+WITHOUT_EFFECT = frozenset({"last_login"})
+"""Columns of an account that no permission depends on."""
+
+
+def connect_signals() -> None:
+    """Announce every change that Django's models make, in whichever process."""
+    post_save.connect(_account_saved, sender=get_user_model(), dispatch_uid="nsq.account_saved")
+    for model in (Session, ApiToken):
+        post_delete.connect(_credential_deleted, sender=model, dispatch_uid=f"nsq.{model.__name__}_deleted")
+
+
+def announce(user_id: int) -> None:
+    """Publish that the account changed. Raises nothing: without Redis, sockets notice at their next periodic check."""
+    try:
+        broadcast(ACCOUNTS, {"type": "account", "user_id": user_id})
+    except (RedisError, OSError) as error:
+        logger.warning("cannot announce a changed account", extra={"error": str(error)})
+
+
+def _account_saved(*, instance: Any, created: bool, update_fields: Collection[str] | None, **_: Any) -> None:
+    if not created and not (update_fields and WITHOUT_EFFECT.issuperset(update_fields)):
+        transaction.on_commit(partial(announce, instance.pk))
+
+
+def _credential_deleted(*, instance: Session | ApiToken, **_: Any) -> None:
+    if instance.user_id is not None:
+        transaction.on_commit(partial(announce, instance.user_id))
