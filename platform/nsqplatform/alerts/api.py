@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from django.core.exceptions import PermissionDenied
@@ -172,7 +171,7 @@ def rules(request: HttpRequest) -> RulesOut:
 @router.post("rules", auth=needs(Permission.ALERT), response={201: RuleOut, **REFUSALS})
 def create_rule(request: HttpRequest, body: RuleIn) -> Status[RuleOut]:
     """Create a rule; the collector evaluates it within seconds."""
-    return Status(201, _rule(services.create_rule(values=body.dict(), **_by(request))))
+    return Status(201, _rule(services.create_rule(values=body, **_by(request))))
 
 
 @router.get("rules/suggested", auth=needs(Permission.VIEW), response={200: SuggestedOut, **REFUSALS})
@@ -185,7 +184,7 @@ def suggested(request: HttpRequest) -> SuggestedOut:
 def preview(request: HttpRequest, body: RuleIn) -> PreviewOut:
     """Evaluate a rule against the newest snapshot, without saving it."""
     try:
-        return selectors.preview(services.unsaved_rule(body.dict()))
+        return selectors.preview(services.unsaved_rule(body))
     except NoSnapshot as error:
         raise HttpError(503, str(error)) from None
 
@@ -199,7 +198,7 @@ def rule(request: HttpRequest, rule_id: int) -> RuleOut:
 @router.patch("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={200: RuleOut, **REFUSALS})
 def change_rule(request: HttpRequest, rule_id: int, body: RuleChange) -> RuleOut:
     """Change the given values."""
-    return _rule(services.change_rule(rule_id=rule_id, values=body.dict(exclude_unset=True), **_by(request)))
+    return _rule(services.change_rule(rule_id=rule_id, values=body, **_by(request)))
 
 
 @router.delete("rules/{int:rule_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
@@ -226,14 +225,13 @@ def notifiers(request: HttpRequest) -> NotifiersOut:
 @router.post("notifiers", auth=needs(Permission.ALERT), response={201: NotifierOut, **REFUSALS})
 def create_notifier(request: HttpRequest, body: NotifierIn) -> Status[NotifierOut]:
     """Create a notifier, which rules can refer to."""
-    return Status(201, _notifier(services.create_notifier(values=body.dict(), **_by(request)), request))
+    return Status(201, _notifier(services.create_notifier(values=body, **_by(request)), request))
 
 
 @router.patch("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={200: NotifierOut, **REFUSALS})
 def change_notifier(request: HttpRequest, notifier_id: int, body: NotifierChange) -> NotifierOut:
     """Change the given values."""
-    values = body.dict(exclude_unset=True)
-    return _notifier(services.change_notifier(notifier_id=notifier_id, values=values, **_by(request)), request)
+    return _notifier(services.change_notifier(notifier_id=notifier_id, values=body, **_by(request)), request)
 
 
 @router.delete("notifiers/{int:notifier_id}", auth=needs(Permission.ALERT), response={204: None, **REFUSALS})
@@ -275,9 +273,7 @@ def silences(
 @router.post("silences", auth=needs(Permission.ATTEND), response={201: SilenceOut, **REFUSALS})
 def create_silence(request: HttpRequest, body: SilenceIn) -> Status[SilenceOut]:
     """Suppress notifications of some alerts until the given time."""
-    values = body.dict(exclude={"ends_at"})
-    ends_at = datetime.fromtimestamp(body.ends_at / 1000, UTC)
-    silence = services.create_silence(values=values, ends_at=ends_at, **_by(request))
+    silence = services.create_silence(values=body, **_by(request))
     return Status(201, _silence(silence, list(Alert.objects.filter(state=Alert.State.FIRING))))
 
 

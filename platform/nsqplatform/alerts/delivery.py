@@ -14,7 +14,7 @@ from nsqplatform.outbound import Undelivered
 def send(notifier: Notifier, message: Message) -> None:
     """Send ``message``. Raises Undelivered."""
     if notifier.kind == Notifier.Kind.WEBHOOK:
-        outbound.post(notifier.url, text=message.text, fields=message.fields)
+        outbound.post(notifier.url, text=message.text, fields=message.fields.model_dump())
     else:
         outbound.mail(notifier.recipients, title=message.title, text=message.text)
 

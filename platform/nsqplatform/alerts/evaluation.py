@@ -20,9 +20,10 @@ from redis.asyncio import Redis
 from nsqplatform.alerts import delivery, ledger, live, metrics, notifications
 from nsqplatform.alerts.engine import SETTLING_S, Engine, Fired, Resolved
 from nsqplatform.alerts.pending import PENDING, Stored
+from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.alerts.wording import message_of
 from nsqplatform.cluster import store
-from nsqplatform.cluster.live.broadcast import CLUSTER, Message, publish
+from nsqplatform.cluster.live.broadcast import CLUSTER, publish
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.outbound import Undelivered
 
@@ -182,9 +183,9 @@ class Alerting:
         if alert_ids:
             await self._send_to_browsers(await self._in_database(lambda: live.next_message(alert_ids)))
 
-    async def _send_to_browsers(self, message: Message) -> None:
+    async def _send_to_browsers(self, message: AlertsMessage) -> None:
         redis = self._redis = self._redis or store.connect_async()
-        await publish(redis, [(CLUSTER, message)])
+        await publish(redis, [(CLUSTER, message.model_dump())])
 
     async def _repeat(self) -> None:
         """Send browsers a message every REPEATED_EVERY_S if there are rules, in case a browser missed one."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Literal, TypedDict, cast
+from typing import cast
 
 from redis.exceptions import RedisError
 
 from nsqplatform.alerts import selectors
 from nsqplatform.alerts.models import Alert
+from nsqplatform.alerts.schemas import AlertsMessage
 from nsqplatform.cluster import store
 from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
@@ -22,15 +23,6 @@ CHANGES = "nsq:alerts:changes"
 MAX_ANNOUNCED = 100
 """Maximum number of alerts in one message. If more changed, a version is skipped, so that browsers request all
 alerts."""
-
-
-class AlertsMessage(TypedDict):
-    """A websocket message. ``counts`` is CountsOut and ``alerts`` are AlertOut, as JSON."""
-
-    type: Literal["alerts"]
-    version: int
-    counts: dict[str, int]
-    alerts: list[dict[str, Any]]
 
 
 def version() -> int:
@@ -47,7 +39,7 @@ def announce(alert_ids: Sequence[int] = (), *, by_person: bool = False) -> None:
         if by_person:
             with store.connect() as redis:
                 redis.incr(CHANGES)
-        broadcast(CLUSTER, next_message(alert_ids))
+        broadcast(CLUSTER, next_message(alert_ids).model_dump())
     except (RedisError, OSError) as error:
         logger.warning("cannot announce a change of alerts", extra={"error": str(error)})
 
@@ -62,12 +54,7 @@ def next_message(alert_ids: Sequence[int]) -> AlertsMessage:
 def message(number: int, alert_ids: Sequence[int] = ()) -> AlertsMessage:
     """The message of version ``number`` with these alerts."""
     changed = Alert.objects.filter(pk__in=alert_ids) if alert_ids else Alert.objects.none()
-    return {
-        "type": "alerts",
-        "version": number,
-        "counts": selectors.counts().model_dump(),
-        "alerts": [each.model_dump() for each in selectors.described(changed)],
-    }
+    return AlertsMessage(type="alerts", version=number, counts=selectors.counts(), alerts=selectors.described(changed))
 
 
 def present_message() -> AlertsMessage:

@@ -240,6 +240,16 @@ class AlertsOut(AlertCountsOut):
     alerts: list[AlertOut] = Field(description="newest first")
 
 
+class AlertsMessage(AlertCountsOut):
+    """A websocket message: changed alerts, in their current state.
+
+    Versions increase by one; after a gap, all alerts must be requested.
+    """
+
+    type: Literal["alerts"]
+    alerts: list[AlertOut]
+
+
 class PendingOut(Schema):
     rule_id: int
     rule: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.core.validators import URLValidator, validate_email
@@ -21,10 +21,23 @@ from nsqplatform.alerts import delivery, selectors
 from nsqplatform.alerts.catalogue import METRICS, names_of
 from nsqplatform.alerts.live import announce
 from nsqplatform.alerts.models import Alert, Notifier, Rule, Silence
+from nsqplatform.alerts.schemas import NotifierChange, NotifierIn, RuleChange, RuleIn, SilenceIn
 
 
 class NotFiring(Exception):
     """The alert is resolved."""
+
+
+class AlertUpdate(TypedDict, total=False):
+    """What a person changes in an alert."""
+
+    acknowledged_by: str
+    acknowledged_at: datetime | None
+    note: str
+    state: Alert.State
+    resolved_at: datetime
+    resolution: Alert.Resolution
+    resolved_by: str
 
 
 def _changed(*alert_ids: int) -> None:
@@ -35,36 +48,34 @@ def _changed(*alert_ids: int) -> None:
 # ---- rules
 
 
-def unsaved_rule(values: dict[str, Any]) -> Rule:
+def unsaved_rule(values: RuleIn) -> Rule:
     """Return a checked rule with these values, not saved. Raises ValidationError that names the field."""
-    rule = Rule(**{name: value for name, value in values.items() if name != "notifiers"})
-    return _checked(rule)
+    return _checked(Rule(**values.dict(exclude={"notifiers"})))
 
 
-def create_rule(*, values: dict[str, Any], by: User, remote_address: str) -> Rule:
+def create_rule(*, values: RuleIn, by: User, remote_address: str) -> Rule:
     """Create a rule. Raises PermissionDenied, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     rule = unsaved_rule(values)
     rule.created_by = by.username
     with transaction.atomic():
-        _save_rule(rule, values.get("notifiers", []))
+        _save_rule(rule, values.notifiers)
         record(user=by, action="create alert rule", subject=rule.name, detail=said(rule), remote_address=remote_address)
         _changed()
     return selectors.rule(rule.pk)
 
 
-def change_rule(*, rule_id: int, values: dict[str, Any], by: User, remote_address: str) -> Rule:
-    """Change what ``values`` names. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+def change_rule(*, rule_id: int, values: RuleChange, by: User, remote_address: str) -> Rule:
+    """Change what is set in ``values``. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     rule = selectors.rule(rule_id)
     before = said(rule)
-    for name, value in values.items():
-        if name != "notifiers":
-            setattr(rule, name, value)
+    for name, value in values.dict(exclude_unset=True, exclude={"notifiers"}).items():
+        setattr(rule, name, value)
     _checked(rule)
     with transaction.atomic():
-        _save_rule(rule, values.get("notifiers"))
-        after, changed = said(rule), ", ".join(sorted(values))
+        _save_rule(rule, values.notifiers if "notifiers" in values.model_fields_set else None)
+        after, changed = said(rule), ", ".join(sorted(values.model_fields_set))
         detail = f"{before} → {after}" if after != before else changed
         record(user=by, action="change alert rule", subject=rule.name, detail=detail, remote_address=remote_address)
         _changed()
@@ -146,22 +157,23 @@ def _save_rule(rule: Rule, names: Sequence[str] | None) -> None:
 # ---- notifiers
 
 
-def create_notifier(*, values: dict[str, Any], by: User, remote_address: str) -> Notifier:
+def create_notifier(*, values: NotifierIn, by: User, remote_address: str) -> Notifier:
     """Create a notifier. Raises PermissionDenied, or ValidationError naming the field."""
     require(by, Permission.ALERT)
-    notifier = _saved(Notifier(**values, created_by=by.username))
+    notifier = _saved(Notifier(**values.dict(), created_by=by.username))
     _record_notifier("create notifier", notifier, by, remote_address)
     return selectors.notifier(notifier.pk)
 
 
-def change_notifier(*, notifier_id: int, values: dict[str, Any], by: User, remote_address: str) -> Notifier:
-    """Change what ``values`` names. Raises PermissionDenied, Http404, or ValidationError naming the field."""
+def change_notifier(*, notifier_id: int, values: NotifierChange, by: User, remote_address: str) -> Notifier:
+    """Change what is set in ``values``. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ALERT)
     notifier = selectors.notifier(notifier_id)
-    for name, value in values.items():
-        setattr(notifier, name, value)
-    _saved(notifier, only=list(values))
-    _record_notifier("change notifier", notifier, by, remote_address, detail=", ".join(sorted(values)))
+    changed = sorted(values.model_fields_set)
+    for name in changed:
+        setattr(notifier, name, getattr(values, name))
+    _saved(notifier, only=changed)
+    _record_notifier("change notifier", notifier, by, remote_address, detail=", ".join(changed))
     return selectors.notifier(notifier_id)
 
 
@@ -270,13 +282,15 @@ def close(*, alert_id: int, note: str, by: User, remote_address: str) -> Alert:
     """Resolve an alert, for example of a node that was removed. If the metric is still beyond the threshold, it fires
     again after the hold time. Raises PermissionDenied, Http404 or NotFiring."""
     alert = _attended(alert_id, by)
-    over = {
+    over: AlertUpdate = {
         "state": Alert.State.RESOLVED,
         "resolved_at": timezone.now(),
         "resolution": Alert.Resolution.CLOSED,
         "resolved_by": by.username,
     }
-    return _written(alert, over | ({"note": note} if note else {}), ("close alert", note), by, remote_address)
+    if note:
+        over["note"] = note
+    return _written(alert, over, ("close alert", note), by, remote_address)
 
 
 def _attended(alert_id: int, by: User) -> Alert:
@@ -287,7 +301,7 @@ def _attended(alert_id: int, by: User) -> Alert:
     return alert
 
 
-def _written(alert: Alert, values: dict[str, Any], entry: tuple[str, str], by: User, remote_address: str) -> Alert:
+def _written(alert: Alert, values: AlertUpdate, entry: tuple[str, str], by: User, remote_address: str) -> Alert:
     """Change the alert if it still fires; otherwise raise NotFiring. The collector may resolve it concurrently."""
     with transaction.atomic():
         if not Alert.objects.filter(pk=alert.pk, state=Alert.State.FIRING).update(**values):
@@ -310,11 +324,12 @@ def _written(alert: Alert, values: dict[str, Any], entry: tuple[str, str], by: U
 # ---- silences
 
 
-def create_silence(*, values: dict[str, Any], ends_at: datetime, by: User, remote_address: str) -> Silence:
+def create_silence(*, values: SilenceIn, by: User, remote_address: str) -> Silence:
     """Suppress notifications of some alerts for a time. For an operator with topic patterns, the silence is limited to
     these topics. Raises PermissionDenied, Http404, or ValidationError naming the field."""
     require(by, Permission.ATTEND)
-    silence = Silence(**values, ends_at=ends_at, created_by=by.username, within=limits_of(by))
+    ends_at = datetime.fromtimestamp(values.ends_at / 1000, UTC)
+    silence = Silence(**values.dict() | {"ends_at": ends_at}, created_by=by.username, within=limits_of(by))
     patterns = (silence.rule_id, silence.topic_pattern, silence.channel_pattern, silence.node_pattern)
     if not any(patterns):
         raise ValidationError("a silence needs a rule or a pattern; * as node_pattern or topic_pattern is all of them")

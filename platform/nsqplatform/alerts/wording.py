@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import Literal
+
+from ninja import Schema
 
 from nsqplatform.alerts.models import Alert
-from nsqplatform.alerts.schemas import alert_detail
+from nsqplatform.alerts.schemas import AlertOut, alert_detail
 from nsqplatform.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
@@ -21,12 +23,12 @@ RESOLUTIONS: dict[str, str] = {
 }
 
 
-class Fields(TypedDict):
-    """A notification for programs. ``alerts`` are AlertOut, as JSON, at most MAX_NAMED of ``total``."""
+class Fields(Schema):
+    """A notification for programs. ``alerts`` are at most MAX_NAMED of ``total``."""
 
     event: Event
     total: int
-    alerts: list[dict[str, Any]]
+    alerts: list[AlertOut]
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,7 @@ def message_of(event: Event, alerts: Sequence[Alert]) -> Message:
     return Message(
         title=title,
         text="\n".join([title, *lines, address_of("/alerts")]),
-        fields={
-            "event": event,
-            "total": len(ordered),
-            "alerts": [alert_detail(alert, None).model_dump() for alert in named],
-        },
+        fields=Fields(event=event, total=len(ordered), alerts=[alert_detail(alert, None) for alert in named]),
     )
 
 
@@ -66,7 +64,7 @@ def test_message(by: str) -> Message:
     return Message(
         title=title,
         text="\n".join([title, f"Sent by {by} to test this notifier.", address_of("/alerts")]),
-        fields={"event": "test", "total": 0, "alerts": []},
+        fields=Fields(event="test", total=0, alerts=[]),
     )
 
 

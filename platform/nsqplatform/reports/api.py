@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from nsqanalytics.jobs import JOBS
+from nsqanalytics.parameters import FormField
 from nsqplatform.accounts.auth import caller, needs
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.accounts.schemas import InvalidRequest, Message
@@ -36,10 +37,26 @@ router = Router(tags=["reports"])
 REFUSALS: dict[int, Any] = {401: Message, 403: Message, 404: Message, 422: InvalidRequest}
 
 
+class JobForm(TypedDict):
+    """A JobOut, without the fields that a parameter does not have."""
+
+    name: str
+    title: str
+    description: str
+    kind: Literal["report", "maintenance"]
+    parameters: dict[str, FormField]
+
+
+class Jobs(TypedDict):
+    """A JobsOut."""
+
+    jobs: list[JobForm]
+
+
 @router.get("jobs", auth=needs(Permission.VIEW), response={200: JobsOut, **REFUSALS}, exclude_unset=True)
-def jobs(request: HttpRequest) -> dict[str, Any]:
+def jobs(request: HttpRequest) -> Jobs:
     """The jobs and their parameters."""
-    described = [
+    described: list[JobForm] = [
         {
             "name": job.name,
             "title": job.title,
@@ -61,16 +78,15 @@ def schedules(request: HttpRequest) -> SchedulesOut:
 @router.post("schedules", auth=needs(Permission.SCHEDULE), response={201: ScheduleOut, **REFUSALS})
 def create_schedule(request: HttpRequest, body: ScheduleIn) -> Status:
     """Schedule a report, by cron or by interval."""
-    report = services.create_schedule(values=body.dict(), by=caller(request), remote_address=remote_address(request))
+    report = services.create_schedule(values=body, by=caller(request), remote_address=remote_address(request))
     return Status(201, _schedule_out(report, request))
 
 
 @router.patch("schedules/{int:schedule_id}", auth=needs(Permission.SCHEDULE), response={200: ScheduleOut, **REFUSALS})
 def change_schedule(request: HttpRequest, schedule_id: int, body: ScheduleChange) -> ScheduleOut:
     """Change the given values."""
-    values = body.dict(exclude_unset=True)
     report = services.change_schedule(
-        report_id=schedule_id, values=values, by=caller(request), remote_address=remote_address(request)
+        report_id=schedule_id, values=body, by=caller(request), remote_address=remote_address(request)
     )
     return _schedule_out(report, request)
 

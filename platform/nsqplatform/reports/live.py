@@ -8,7 +8,7 @@ from redis.exceptions import RedisError
 
 from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 from nsqplatform.reports.models import ReportRun
-from nsqplatform.reports.schemas import run_detail
+from nsqplatform.reports.schemas import RunMessage, run_detail
 
 logger = logging.getLogger(__name__)
 
@@ -16,6 +16,6 @@ logger = logging.getLogger(__name__)
 def announce(run: ReportRun) -> None:
     """Send the run to every browser. If Redis cannot be reached, that is logged, and the run continues."""
     try:
-        broadcast(CLUSTER, {"type": "run", "run": run_detail(run).model_dump()})
+        broadcast(CLUSTER, RunMessage(type="run", run=run_detail(run)).model_dump())
     except (RedisError, OSError) as error:
         logger.warning("cannot announce a run's progress", extra={"run": run.pk, "error": str(error)})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TypedDict
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ValidationError
@@ -15,7 +14,7 @@ from ninja import Query, Router
 from ninja.errors import HttpError
 
 from nsqanalytics.parameters import BadParameter
-from nsqanalytics.results import Selection
+from nsqanalytics.results import ResultColumn, Selection
 from nsqanalytics.series import MAX_POINTS, Series, calendar, groups, series
 from nsqplatform.accounts.auth import needs
 from nsqplatform.accounts.roles import Permission
@@ -36,6 +35,16 @@ from nsqplatform.reports.selectors import NoResult
 router = Router(tags=["reports"])
 
 
+class Page(TypedDict):
+    """A ResultPage, which is checked once, in the response: it may have 10,000 rows."""
+
+    columns: list[ResultColumn]
+    rows: list[list[str | int | float | None]]
+    total: int
+    matching: int
+    covered: dict[str, int]
+
+
 @router.get("runs/{int:run_id}/result", auth=needs(Permission.VIEW), response={200: ResultPage, **REFUSALS})
 def result(
     request: HttpRequest,
@@ -45,14 +54,14 @@ def result(
     offset: int = Query(0, ge=0),
     sort: str = Query("", max_length=100, description="a column, with a leading - for descending"),
     columns: str = Query("", max_length=1000, description="names, separated by commas; empty: all"),
-) -> dict[str, Any]:
+) -> Page:
     """A page of the matching rows, each a list in the order of ``columns``."""
     with _refusals():
         found, selection = selectors.result(run_id), _selection(rows)
         wanted = columns.split(",") if columns else [column.name for column in found.columns]
         page = found.page(offset, limit, selection, sort=sort, columns=wanted)
         matching = found.count(selection)
-    by_name = {column.name: dataclasses.asdict(column) for column in found.columns}
+    by_name = {column.name: column for column in found.columns}
     return {
         "columns": [by_name[name] for name in wanted],
         "rows": page,

@@ -81,6 +81,13 @@ class RunOut(Schema):
     log_tail: str
 
 
+class RunMessage(Schema):
+    """A websocket message: a run that changed."""
+
+    type: Literal["run"]
+    run: RunOut
+
+
 class RunsOut(Schema):
     runs: list[RunOut] = Field(description="newest first")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -19,7 +18,7 @@ from nsqplatform.reports import schedule, selectors, tasks
 from nsqplatform.reports.live import announce
 from nsqplatform.reports.models import Report, ReportRun, now
 from nsqplatform.reports.runner import changing
-from nsqplatform.reports.schemas import Parameters
+from nsqplatform.reports.schemas import Parameters, ScheduleChange, ScheduleIn
 
 
 def request_run(
@@ -90,24 +89,30 @@ def cancel_run(*, run_id: int, by: User, remote_address: str = "") -> ReportRun:
     return run
 
 
-def create_schedule(*, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
+def create_schedule(*, values: ScheduleIn, by: User, remote_address: str = "") -> Report:
     """Schedule a report. Raises PermissionDenied or ValidationError, and then changes nothing."""
     require(by, Permission.SCHEDULE)
-    report = _saved(Report(created_by=by.username), values)
+    report = _saved(Report(created_by=by.username, **values.dict()))
     record(user=by, action="create schedule", subject=report.name, remote_address=remote_address)
     return report
 
 
-def change_schedule(*, report_id: int, values: dict[str, Any], by: User, remote_address: str = "") -> Report:
-    """Change what ``values`` names. Raises PermissionDenied, Http404 or ValidationError."""
+def change_schedule(*, report_id: int, values: ScheduleChange, by: User, remote_address: str = "") -> Report:
+    """Change what is set in ``values``. Setting one of ``cron`` and ``every_seconds`` clears the other.
+
+    Raises PermissionDenied, Http404 or ValidationError."""
     require(by, Permission.SCHEDULE)
     report = selectors.schedule(report_id)
-    for given, other in (("cron", "every_seconds"), ("every_seconds", "cron")):
-        if values.get(given) is not None and values.get(other) is None:
-            values = values | {other: None}
-    report = _saved(report, values)
-    changed = ", ".join(sorted(values))
-    record(user=by, action="change schedule", subject=report.name, detail=changed, remote_address=remote_address)
+    changed = values.dict(exclude_unset=True)
+    if values.cron is not None and values.every_seconds is None:
+        changed["every_seconds"] = None
+    elif values.every_seconds is not None and values.cron is None:
+        changed["cron"] = None
+    for name, value in changed.items():
+        setattr(report, name, value)
+    report = _saved(report)
+    detail = ", ".join(sorted(changed))
+    record(user=by, action="change schedule", subject=report.name, detail=detail, remote_address=remote_address)
     return report
 
 
@@ -122,9 +127,7 @@ def delete_schedule(*, report_id: int, by: User, remote_address: str = "") -> No
         record(user=by, action="delete schedule", subject=report.name, remote_address=remote_address)
 
 
-def _saved(report: Report, values: dict[str, Any]) -> Report:
-    for name, value in values.items():
-        setattr(report, name, value)
+def _saved(report: Report) -> Report:
     report.name = report.name.strip()
     if not report.name:
         raise ValidationError({"name": "a schedule needs one"})
