@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 
 from django.conf import settings
 
 from nsqcluster import Cluster
 from nsqcluster.cluster import STEP_S
 from nsqplatform.cluster import store
+from nsqplatform.cluster.history import records
+from nsqplatform.cluster.history.keeping import Kept
+from nsqplatform.cluster.history.past import Past
 from nsqplatform.cluster.node_client import request_timeout_s, tls
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
+from nsqwire.figures import Scope
 
 FRESH_MS = 10_000
 
@@ -30,6 +35,27 @@ def damaged_files() -> store.DamagedFiles | None:
         kept = redis.get(store.DAMAGED_FILES)
     assert kept is None or isinstance(kept, bytes)
     return store.damaged_files_of(kept)
+
+
+def registries() -> dict[str, str | None]:
+    """The last error of each registry by its address, None if it answered; empty before the first snapshot."""
+    with store.connect() as redis:
+        kept = redis.get(store.STATE)
+    assert kept is None or isinstance(kept, bytes)
+    return dict(json.loads(kept)["registries"]) if kept else {}
+
+
+def kept_history() -> Kept:
+    """Where the files of the history are, and how long they are kept."""
+    return Kept(settings.NSQ_HISTORY, settings.NSQ_HISTORY_DAYS)
+
+
+def past(scope: Scope, name: str, metrics: Sequence[str]) -> Past:
+    """One series over time, as of now. A channel's ``name`` is ``topic/channel``, the cluster's is empty."""
+    with store.connect() as redis:
+        ring = redis.get(records.key_of(scope, name))
+    assert ring is None or isinstance(ring, bytes)
+    return Past(kept_history(), scope, name, ring or b"", int(time.time()), metrics)
 
 
 def cluster() -> Cluster:

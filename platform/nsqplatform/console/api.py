@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, RequestDataTooBig
@@ -11,6 +12,7 @@ from django.core.exceptions import ValidationError as ModelInvalid
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
+from ninja.openapi.schema import OpenAPISchema
 from redis.exceptions import ConnectionError as RedisUnreachable
 
 from nsqcluster import ClusterUnreachable, NotInCluster
@@ -26,9 +28,12 @@ from nsqplatform.cluster.actions.topic_nodes import NodeFailed
 from nsqplatform.cluster.api.bulk import router as bulk_router
 from nsqplatform.cluster.api.clients import router as clients_router
 from nsqplatform.cluster.api.cluster import router as cluster_router
+from nsqplatform.cluster.api.diagnosis import router as diagnosis_router
 from nsqplatform.cluster.api.history import router as history_router
 from nsqplatform.cluster.api.messages import router as messages_router
 from nsqplatform.cluster.messages.publishing import CannotPublish, NotTaken
+from nsqplatform.console.events_api import router as events_router
+from nsqplatform.console.socket_messages import message_schemas
 from nsqplatform.nsqadmin.graphs_api import router as graphs_router
 from nsqplatform.reports.api import router as reports_router
 from nsqplatform.reports.results_api import router as results_router
@@ -38,7 +43,18 @@ logger = logging.getLogger(__name__)
 UNDECLARED = needs(Permission.ADMINISTER)
 """Permission for endpoints without ``auth=needs(…)``; a test fails for such an endpoint."""
 
-api = NinjaAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=UNDECLARED)
+
+class PlatformAPI(NinjaAPI):
+    """The API, whose OpenAPI document also has the messages of the websockets."""
+
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        document = super().get_openapi_schema(**options)
+        components = document["components"]
+        components["schemas"] = message_schemas() | components["schemas"]
+        return document
+
+
+api = PlatformAPI(title="NSQ platform", version="1", urls_namespace="api-v1", auth=UNDECLARED)
 api.add_router("", accounts_router)
 api.add_router("account", account_router)
 api.add_router("people", people_router)
@@ -48,6 +64,8 @@ api.add_router("", bulk_router)
 api.add_router("", clients_router)
 api.add_router("", messages_router)
 api.add_router("", history_router)
+api.add_router("", diagnosis_router)
+api.add_router("", events_router)
 api.add_router("", graphs_router)
 api.add_router("reports", reports_router)
 api.add_router("reports", results_router)

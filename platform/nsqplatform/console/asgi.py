@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import cast
 
-from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nsqplatform.console.settings")
 http = get_asgi_application()  # loads the models, which the consumers import
 
+from nsqplatform.accounts.connection import HTTPApplication  # noqa: E402
 from nsqplatform.accounts.forwarded import Forwarded  # noqa: E402
 from nsqplatform.accounts.origins import OwnOrigin  # noqa: E402
 from nsqplatform.cluster.live.cluster_socket import websocket_urls  # noqa: E402
@@ -23,8 +24,8 @@ websockets = URLRouter([*websocket_urls, *tail_urls])
 application = Forwarded(
     ProtocolTypeRouter(
         {
-            "http": Measured(NsqadminFirst(http)),
-            "websocket": OwnOrigin(AuthMiddlewareStack(unbased(websockets))),
+            "http": Measured(NsqadminFirst(cast(HTTPApplication, http))),
+            "websocket": OwnOrigin(unbased(websockets)),
         }
     )
 )

@@ -25,6 +25,9 @@ class Environment:
     redis_url: str
     archive: str
     reports: str
+    history: Path
+    history_days: Mapping[str, int]
+    """Days for which the files of each grain of the history are kept."""
     spark_master: str
     secret_key: str
     debug: bool
@@ -56,6 +59,12 @@ class Environment:
             redis_url=environ.get("REDIS_URL") or f"unix://{home / 'redis.sock'}",
             archive=environ.get("NSQ_ARCHIVE") or str(home / "archive"),
             reports=environ.get("NSQ_REPORTS") or str(home / "reports"),
+            history=Path(environ.get("NSQ_HISTORY") or home / "history").absolute(),
+            history_days={
+                "10s": _days(environ, "NSQ_HISTORY_10S_DAYS", 2),
+                "1m": _days(environ, "NSQ_HISTORY_1M_DAYS", 40),
+                "1h": _days(environ, "NSQ_HISTORY_1H_DAYS", 460),
+            },
             spark_master=environ.get("SPARK_MASTER", ""),
             secret_key=environ.get("NSQ_SECRET_KEY") or kept_secret(home / "secret_key"),
             debug=_flag(environ, "NSQ_DEBUG"),
@@ -95,6 +104,14 @@ def _addresses(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{name}: {address!r} is not host:port")
     return addresses
+
+
+def _days(environ: Mapping[str, str], name: str, default: int) -> int:
+    """At least two: the files of a day by minute are made from its files of 10 s, after its end."""
+    text = environ.get(name) or str(default)
+    if not text.isascii() or not text.isdecimal() or not 2 <= int(text) <= 10_000:
+        raise ValueError(f"{name}: {text!r} is not a number of days from 2 to 10000")
+    return int(text)
 
 
 def _flag(environ: Mapping[str, str], name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import cast
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
@@ -12,10 +12,12 @@ from redis.exceptions import RedisError
 
 from nsqdaemon.http import HTTPError, Response, error_response
 from nsqplatform.accounts import audit
+from nsqplatform.accounts.connection import HTTPApplication, HTTPScope, Receive, Send, SendEvent
+from nsqplatform.accounts.forwarded import client_of_scope
 from nsqplatform.accounts.roles import Permission
 from nsqplatform.cluster import metrics, store
-from nsqplatform.nsqadmin.access import Access, client_of
-from nsqplatform.nsqadmin.asgi import Application, Receive, Scope, Send, respond
+from nsqplatform.nsqadmin.access import Access
+from nsqplatform.nsqadmin.asgi import respond
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Methods used as labels; others are counted as ``other``, so that clients cannot create labels."""
@@ -24,14 +26,14 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class Measured:
     """Counts the responses of ``application``, and serves ``/metrics`` to permitted clients."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: HTTPApplication) -> None:
         self.application = application
         self.access = Access()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         status = 0
 
-        async def counted(message: dict[str, Any]) -> None:
+        async def counted(message: SendEvent) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -48,7 +50,7 @@ class Measured:
             metrics.requests.labels(method, str(status or 500)).inc()
             metrics.request_seconds.observe(time.perf_counter() - began)
 
-    async def _answer(self, scope: Scope) -> Response:
+    async def _answer(self, scope: HTTPScope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):
             return error_response(405, "METHOD_NOT_ALLOWED")
         try:
@@ -58,7 +60,7 @@ class Measured:
                 user=scope.get("caller"),
                 subject="GET /metrics",
                 detail=error.code,
-                remote_address=client_of(scope),
+                remote_address=client_of_scope(scope),
                 attempted=False,
             )
             return error_response(error.status, error.code)

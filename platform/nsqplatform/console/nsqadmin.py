@@ -71,6 +71,7 @@ def check(settings: AdminSettings) -> None:
         raise CannotStart(f"--dev-static-dir ({settings.dev_static_dir}) is not a directory")
     try:
         settings.check_tls()
+        settings.check_timeouts()
         check_networks(settings)
     except ValueError as error:
         raise CannotStart(str(error)) from None

@@ -92,6 +92,7 @@ if NSQ.https:
     # TLS ends at a proxy in front of Daphne, which must set the header itself.
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+    SECURE_HSTS_SECONDS = int(NSQADMIN.hsts_max_age.total_seconds())
 
 # ---- the web app, built by Vite
 
@@ -111,9 +112,14 @@ def WHITENOISE_IMMUTABLE_FILE_TEST(path: str, url: str) -> bool:
 
 NSQD_HTTP_ADDRESSES = NSQ.nsqd_http_addresses
 NSQLOOKUPD_HTTP_ADDRESSES = NSQ.lookupd_http_addresses
-COLLECTOR_LISTENERS = ["nsqplatform.alerts.evaluation.Alerting"]
+COLLECTOR_LISTENERS = [
+    "nsqplatform.alerts.evaluation.Alerting",
+    "nsqplatform.cluster.collector.node_events.NodeEvents",
+]
 NSQ_ARCHIVE = NSQ.archive
 NSQ_REPORTS = NSQ.reports
+NSQ_HISTORY = NSQ.history
+NSQ_HISTORY_DAYS = NSQ.history_days
 NSQ_SITE = NSQ.site
 SPARK_MASTER = NSQ.spark_master
 
@@ -125,6 +131,8 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_DEFAULT_QUEUE = "dispatch"
 CELERY_TASK_ROUTES = {"reports.run_report": {"queue": "reports"}}
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# The rings in Redis hold an hour: a run may come 50 minutes late.
+CELERY_BEAT_SCHEDULE = {"cluster: keep the history": {"task": "cluster.keep_history", "schedule": 600.0}}
 CELERY_BEAT_SCHEDULER = "nsqplatform.reports.beat:Scheduler"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"

@@ -18,6 +18,7 @@ for _name in (
     "REDIS_URL",
     "NSQ_ARCHIVE",
     "NSQ_REPORTS",
+    "NSQ_HISTORY",
     "NSQ_HTTPS",
     "NSQ_DEBUG",
     "NSQ_ALLOWED_HOSTS",
@@ -26,6 +27,7 @@ for _name in (
     "NSQ_EMAIL_FROM",
 ):
     os.environ.pop(_name, None)
+os.environ["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.0/8"  # the tests' receivers
 
 from nsqplatform.console.settings import *  # noqa: E402, F403
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import orjson
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.gzip import gzip_page
 from ninja import Router
+from ninja.decorators import decorate_view
 from ninja.errors import HttpError
 
 from nsqplatform.accounts.auth import caller, needs
@@ -15,12 +17,13 @@ from nsqplatform.cluster import selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import notify, notify_all, origin_of
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, holders
-from nsqplatform.cluster.api.schemas import ActionIn, ActionOut, RewindIn, SnapshotOut, TombstoneIn
+from nsqplatform.cluster.api.schemas import ActionIn, ActionOut, RegistryOut, RewindIn, SnapshotOut, TombstoneIn
 
 router = Router(tags=["cluster"])
 
 
 @router.get("snapshot", auth=needs(Permission.VIEW), response={200: SnapshotOut, 401: Message, 503: Message})
+@decorate_view(gzip_page)  # megabytes, without secrets that a compressed length could reveal
 def snapshot(request: HttpRequest) -> HttpResponse:
     """The whole snapshot, as of the collector's last poll."""
     newest = selectors.snapshot()
@@ -28,6 +31,12 @@ def snapshot(request: HttpRequest) -> HttpResponse:
         raise HttpError(503, "there is no snapshot of the cluster yet: is the collector running?")
     # Not validated again: it has the schema's shape, and can be megabytes.
     return HttpResponse(orjson.dumps(newest.rows), content_type="application/json")
+
+
+@router.get("registries", auth=needs(Permission.VIEW), response={200: list[RegistryOut], 401: Message, 503: Message})
+def registries(request: HttpRequest) -> list[RegistryOut]:
+    """The registries that the collector queries, with their health."""
+    return [RegistryOut(address=address, error=error) for address, error in sorted(selectors.registries().items())]
 
 
 @router.post(

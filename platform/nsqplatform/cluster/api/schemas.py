@@ -30,6 +30,11 @@ class SnapshotOut(Schema):
     channels: list[ChannelRow]
 
 
+class RegistryOut(Schema):
+    address: str
+    error: str | None = Field(description="null if it answered the last query")
+
+
 class ActionIn(Schema):
     action: Action
     topic: Name

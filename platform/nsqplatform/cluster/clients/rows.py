@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsqplatform.cluster.collector.reading import NodeView
+from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.rows import ClientRow
 
 
@@ -26,6 +26,10 @@ def client_rows(views: Sequence[NodeView], topic: str, channel: str, *, now: flo
                     "message_count": client.message_count,
                     "finish_count": client.finish_count,
                     "requeue_count": client.requeue_count,
+                    "timeout_count": client.timeout_count,
+                    "oldest_in_flight_ms": None
+                    if client.oldest_in_flight_age_ns is None
+                    else client.oldest_in_flight_age_ns / 1e6,
                     "connected_s": max(0, int(now - client.connect_ts)) if client.connect_ts else 0,
                     "tls": client.tls,
                     "deflate": client.deflate,

@@ -12,9 +12,9 @@ from asgiref.sync import async_to_sync
 
 from nsqplatform.cluster import node_client, selectors
 from nsqplatform.cluster.clients.rows import client_rows
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.poller import NodePoller
-from nsqplatform.cluster.collector.reading import NodeView
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.poller import NodePoller
+from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.rows import ClientRow
 
 KEPT_S = 3.0

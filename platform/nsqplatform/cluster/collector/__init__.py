@@ -1,1 +1,1 @@
-"""Polls every node once a second and keeps what it reads: snapshots, history and the archive's samples."""
+"""Polls every node once a second, and keeps snapshots, history and the samples of the archive."""

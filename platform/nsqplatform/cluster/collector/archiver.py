@@ -10,8 +10,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from nsqplatform.cluster.collector.reading import NodeView, Reading
 from nsqplatform.cluster.collector.samples import samples_of
+from nsqplatform.cluster.readings.reading import NodeView, Reading
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from nsqcluster import Client, RequestFailed, reads
 from nsqcluster.discovery import nodes_of
 from nsqcluster.listing import Listing, idle_topics, read_listing
-from nsqplatform.cluster.collector.node import Node, node_of
+from nsqplatform.cluster.readings.node import Node, node_of
 
 logger = logging.getLogger(__name__)
 

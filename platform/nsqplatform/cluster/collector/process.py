@@ -24,16 +24,17 @@ from redis.exceptions import RedisError
 from nsqanalytics.archive import ArchiveWriter
 from nsqcluster import Client
 from nsqplatform.cluster import metrics, node_client, store
+from nsqplatform.cluster.clients.rates import ClientRates
 from nsqplatform.cluster.clients.rows import client_rows
 from nsqplatform.cluster.collector.archiver import Archiver
-from nsqplatform.cluster.collector.clock import Clock
 from nsqplatform.cluster.collector.damaged_files import DamagedFilesWatch
 from nsqplatform.cluster.collector.directory import Directory
 from nsqplatform.cluster.collector.listeners import Listener, Listeners
-from nsqplatform.cluster.collector.poller import Pollers
-from nsqplatform.cluster.collector.reading import NodeView
 from nsqplatform.cluster.history.records import Recorder
 from nsqplatform.cluster.live.broadcast import Message, publish
+from nsqplatform.cluster.readings.clock import Clock
+from nsqplatform.cluster.readings.poller import Pollers
+from nsqplatform.cluster.readings.reading import NodeView
 from nsqplatform.cluster.snapshots.builder import SnapshotBuilder
 from nsqplatform.cluster.snapshots.delta import Deltas
 from nsqplatform.cluster.snapshots.latency import LatencyWindow
@@ -76,6 +77,7 @@ class Collector:
         self.views: list[NodeView] = []
         self.snapshot: Snapshot | None = None
         self.recorder = Recorder()
+        self.client_rates = ClientRates()
         self.listeners = Listeners(listeners)
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._observed: dict[str, float] = {}
@@ -114,7 +116,7 @@ class Collector:
         if at_work and (self._standing_by or self.snapshot is None):
             # Versions continue from the snapshot that browsers may have.
             kept = await self.redis.get(store.SNAPSHOT)
-            self.snapshot = Snapshot.from_json(kept) if kept else None
+            self.snapshot = Snapshot.continued(kept) if kept else None
             if self.snapshot is not None:  # and times do not go back before those of another collector
                 self.clock.not_before(self.snapshot.taken_at / 1000)
         self._standing_by = not at_work
@@ -137,8 +139,11 @@ class Collector:
         before, after = self.snapshot, self._build()
         deltas = Deltas(before or EMPTY, after)
         messages: list[tuple[str, Message]] = [(view.group, deltas.of(view)) for view in (EVERYTHING, *views)]
+        self.client_rates.keep(watched)
+        read_at = {view.node.id: view.latest.read_at for view in self.views if view.latest is not None}
         for channel in watched:
-            clients = client_rows(self.views, channel.topic, channel.name, now=time.time())
+            rows = client_rows(self.views, channel.topic, channel.name, now=time.time())
+            clients = self.client_rates.add(channel, rows, read_at)
             message: Clients = {"type": "clients", "topic": channel.topic, "channel": channel.name, "clients": clients}
             messages.append((channel.group, message))
         # Deltas first: browsers wait for them. A browser that needs the whole snapshot meanwhile is sent the last one,

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from nsqanalytics.schema import ARROW_SCHEMA
 from nsqcluster.stats import ChannelStats, Percentile, TopicStats
-from nsqplatform.cluster.collector.reading import CHANNEL_FIGURES, TOPIC_FIGURES, Reading
-from nsqplatform.cluster.snapshots.matrix import NO_AGE, Ints
+from nsqplatform.cluster.readings.matrix import NO_AGE, Ints
+from nsqplatform.cluster.readings.reading import CHANNEL_FIGURES, TOPIC_FIGURES, Reading
 from nsqwire.figures import archived, of_scope
 
 

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqplatform.cluster.snapshots.matrix import Floats, Ints
+from nsqplatform.cluster.readings.matrix import Floats, Ints
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.snapshots.table import Table
 from nsqplatform.cluster.store import HISTORY
@@ -29,6 +29,7 @@ RECORDS = 360
 HOUR_S = STEP_S * RECORDS
 
 SCOPES: tuple[Scope, ...] = ("cluster", "node", "topic", "channel")
+Floats32 = NDArray[np.float32]
 GAUGES: Mapping[str, Sequence[Figure]] = {
     scope: [figure for figure in recorded(scope) if figure.kind is not RATE] for scope in SCOPES
 }
@@ -43,7 +44,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
 
 
 class Write(NamedTuple):
-    """``record`` is written at byte ``offset`` of the string ``key``."""
+    """A write of ``record`` at byte ``offset`` of the string ``key``."""
 
     key: str
     offset: int
@@ -60,7 +61,7 @@ class Series(NamedTuple):
 
 @dataclass
 class _Means:
-    """The rates since the last record of each key: their sums, and the number of known ones."""
+    """The rates since the last record of each key: their sums, and the number of known values."""
 
     keys: Sequence[str]
     due: NDArray[np.int64]
@@ -74,7 +75,7 @@ class _Means:
         return cls(keys, due, np.zeros((len(keys), rates)), np.zeros((len(keys), rates), np.int64))
 
     def moved(self, keys: Sequence[str]) -> _Means:
-        """The same for these keys. New keys start empty; the rates of other keys are dropped."""
+        """A copy for these keys. New keys are empty; those of other keys are dropped."""
         after = _Means.of(keys, self.sums.shape[1])
         places = {key: place for place, key in enumerate(self.keys)}
         found = np.array([places.get(key, -1) for key in keys], np.int64)
@@ -94,7 +95,7 @@ class Recorder:
     def record(self, snapshot: Snapshot) -> list[Write]:
         """The records that are due since the last poll."""
         now = snapshot.taken_at // 1000
-        # Seconds without a poll are due with this one; after a pause or a step back of the clock, all are.
+        # Seconds without a poll are due with this one; after a pause, or after the clock was set back, all are.
         due = {second % STEP_S for second in range(self._at + 1, now + 1)[:STEP_S]} if now - self._at > 0 else set()
         if now < self._at:
             due = set(range(STEP_S))
@@ -202,18 +203,25 @@ def key_of(scope: str, name: str) -> str:
     return f"{HISTORY}{scope}:{name}"
 
 
+def fresh(scope: str, ring: bytes, now: int) -> tuple[Ints, Floats32]:
+    """The records of the last hour, oldest first: their times in unix seconds, and a row of metrics each."""
+    kind = layout_of(scope)
+    found = np.frombuffer(ring[: len(ring) // kind.itemsize * kind.itemsize], kind)
+    at = found["at"].astype(np.int64)
+    found = found[(at > now - HOUR_S) & (at <= now + STEP_S)]
+    found = found[np.argsort(found["at"], kind="stable")]
+    return found["at"].astype(np.int64), found["values"]
+
+
 def read(scope: str, ring: bytes, now: int) -> tuple[list[int], dict[str, list[float | None]]]:
     """Times, oldest first, in unix seconds, and a column for each of the scope's metrics."""
-    metrics = METRICS[scope]
-    kind = layout_of(scope)
-    records = np.frombuffer(ring[: len(ring) // kind.itemsize * kind.itemsize], kind)
-    at = records["at"].astype(np.int64)
-    fresh = records[(at > now - HOUR_S) & (at <= now + STEP_S)]
-    fresh = fresh[np.argsort(fresh["at"], kind="stable")]
-    return fresh["at"].tolist(), {
-        name: [None if value != value else value for value in column(fresh["values"][:, place])]
-        for place, name in enumerate(metrics)
-    }
+    at, values = fresh(scope, ring, now)
+    return at.tolist(), {name: known(values[:, place]) for place, name in enumerate(METRICS[scope])}
+
+
+def known(values: Any) -> list[float | None]:
+    """The values as a list, None for NaN."""
+    return [None if value != value else value for value in column(values)]
 
 
 def column(values: Any) -> Sequence[float]:

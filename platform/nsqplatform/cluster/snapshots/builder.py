@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nsqplatform.cluster.collector.reading import CHANNEL_FIGURES, TOPIC_FIGURES, NodeView, Reading
-from nsqplatform.cluster.snapshots.latency import QUANTILES, LatencyWindow
+from nsqplatform.cluster.readings.matrix import Floats, Ints, Key
+from nsqplatform.cluster.readings.reading import CHANNEL_FIGURES, QUANTILES, TOPIC_FIGURES, NodeView, Reading
+from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.layout import Layout, Source
-from nsqplatform.cluster.snapshots.matrix import Floats, Ints, Key
 from nsqplatform.cluster.snapshots.percentile_ranges import ranges
 from nsqplatform.cluster.snapshots.rates import rounded
 from nsqplatform.cluster.snapshots.rows import Columns, NodeText
@@ -195,6 +195,7 @@ def node_text(view: NodeView) -> NodeText:
         "version": stats.version if stats else node.version,
         "state": "up" if view.error is None else "down",
         "error": view.error,
+        "down_since": round(view.latest.taken_at * 1000) if view.error is not None and view.latest else None,
         "health": stats.health if stats else "",
         "start_time": stats.start_time if stats else 0,
     }

@@ -15,14 +15,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nsqplatform.cluster.collector.histograms import Histograms
-from nsqplatform.cluster.collector.stats import PolledStats
+from nsqplatform.cluster.readings.histograms import Histograms
+from nsqplatform.cluster.readings.reading import QUANTILES
+from nsqplatform.cluster.readings.stats import PolledStats
 from nsqwire.histogram import MAX_BUCKETS, midpoint
 
 WINDOW_S = 60.0
 SLOT_S = 5.0
 """Length of a slot. Counts leave the window by slots, so the window is up to this much shorter than a minute."""
-QUANTILES = (0.5, 0.99)
 
 Ints: TypeAlias = NDArray[np.int64]
 Key: TypeAlias = tuple[str, str]

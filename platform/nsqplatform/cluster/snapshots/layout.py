@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeAlias
 
 import numpy as np
 
-from nsqplatform.cluster.snapshots.matrix import Key
+from nsqplatform.cluster.readings.matrix import Key
 
 Source: TypeAlias = "tuple[str, Sequence[Key]]"
 """A node's id, and the names of its topics or channels."""

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from nsqplatform.cluster.readings.matrix import Floats, Key
 from nsqplatform.cluster.snapshots.layout import Layout
-from nsqplatform.cluster.snapshots.matrix import Floats, Key
 
 Range: TypeAlias = list[float]
 """Lowest and highest, in ms."""

@@ -26,6 +26,9 @@ class NodeText(TypedDict):
     version: str
     state: Literal["up", "down"]
     error: str | None
+    down_since: int | None
+    """Unix milliseconds of its last reading, while it is down; its figures are of that time. None while it is up, and
+    if it has not answered yet."""
     health: str
     start_time: int
 
@@ -134,6 +137,10 @@ class ClientRow(TypedDict):
     message_count: int
     finish_count: int
     requeue_count: int
+    timeout_count: int | None
+    """None from a Go node."""
+    oldest_in_flight_ms: float | None
+    """Time since the delivery of its oldest message in flight. None without one, and from a Go node."""
     connected_s: int
     tls: bool
     deflate: bool
@@ -141,8 +148,40 @@ class ClientRow(TypedDict):
     sample_rate: int
 
 
+class WatchedClient(ClientRow):
+    """A consumer with its figures of the last seconds (cluster.clients.rates). Unknown ones are None."""
+
+    finish_rate: float | None
+    """Messages per second, as the next two."""
+    requeue_rate: float | None
+    timeout_rate: float | None
+    message_ms: float | None
+    """Time that a message is in flight, on average."""
+    slow: str
+    """Why it is slow compared with the channel's other clients; empty if it is not."""
+
+
+class ViewFields(TypedDict, total=False):
+    """The part of a snapshot: everything, or all nodes and one topic, or all nodes and one node's topics."""
+
+    topic: str
+    node: str
+
+
+class SnapshotMessage(TypedDict):
+    """A whole snapshot. Its columns contain the fields of the rows."""
+
+    type: Literal["snapshot"]
+    version: int
+    taken_at: int
+    view: ViewFields
+    nodes: Columns
+    topics: Columns
+    channels: Columns
+
+
 class Clients(TypedDict):
     type: Literal["clients"]
     topic: str
     channel: str
-    clients: list[ClientRow]
+    clients: list[WatchedClient]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from nsqplatform.cluster.snapshots.rows import SnapshotRows
+from nsqplatform.cluster.snapshots.rows import ChannelRow, NodeRow, SnapshotMessage, SnapshotRows, TopicRow, ViewFields
 from nsqplatform.cluster.snapshots.table import Kind, Table
 
 KINDS: Sequence[Kind] = ("nodes", "topics", "channels")
@@ -31,9 +31,14 @@ class View(NamedTuple):
             return "view.everything"
         return "view." + hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
-    def fields(self) -> dict[str, str]:
+    def fields(self) -> ViewFields:
         """Its fields in messages."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
+        fields: ViewFields = {}
+        if self.topic is not None:
+            fields["topic"] = self.topic
+        if self.node is not None:
+            fields["node"] = self.node
+        return fields
 
 
 EVERYTHING = View()
@@ -58,6 +63,18 @@ class Snapshot:
     def from_json(cls, text: bytes | str) -> Snapshot:
         """The snapshot as stored in Redis."""
         return cls.from_message(orjson.loads(text))
+
+    @classmethod
+    def continued(cls, text: bytes | str) -> Snapshot:
+        """The stored snapshot, for the deltas that follow it.
+
+        One whose rows have other fields was stored by another release. It becomes an empty one of the next version,
+        which no browser has, so that all request a whole snapshot.
+        """
+        stored = cls.from_json(text)
+        if all(table.has_all_fields for table in stored.tables.values()):
+            return stored
+        return cls(stored.version + 1, stored.taken_at, EMPTY.tables)
 
     @cached_property
     def _by_topic(self) -> dict[str, range]:
@@ -90,21 +107,29 @@ class Snapshot:
             return self.tables
         return {"nodes": self.nodes, "topics": self.topics.only(topics), "channels": self.channels.only(channels)}
 
-    def message(self, view: View) -> dict[str, Any]:
+    def message(self, view: View) -> SnapshotMessage:
         """The ``snapshot`` message for ``view`` (docs/architecture.md, Websocket)."""
+        part = self.part(view)
         return {
             "type": "snapshot",
             "version": self.version,
             "taken_at": self.taken_at,
             "view": view.fields(),
-            **{kind: table.columns for kind, table in self.part(view).items()},
+            "nodes": part["nodes"].columns,
+            "topics": part["topics"].columns,
+            "channels": part["channels"].columns,
         }
 
     @property
     def rows(self) -> SnapshotRows:
         """The snapshot as rows, for the API."""
-        rows: dict[str, Any] = {kind: table.rows for kind, table in self.tables.items()}
-        return cast(SnapshotRows, {"version": self.version, "taken_at": self.taken_at, **rows})
+        return {
+            "version": self.version,
+            "taken_at": self.taken_at,
+            "nodes": cast(list[NodeRow], self.nodes.rows),
+            "topics": cast(list[TopicRow], self.topics.rows),
+            "channels": cast(list[ChannelRow], self.channels.rows),
+        }
 
 
 EMPTY = Snapshot(0, 0, {kind: Table(kind, {}) for kind in KINDS})

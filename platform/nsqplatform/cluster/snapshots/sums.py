@@ -8,8 +8,8 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
+from nsqplatform.cluster.readings.matrix import NO_AGE, FigureMatrix, Floats, Ints, Key
 from nsqplatform.cluster.snapshots.layout import Layout
-from nsqplatform.cluster.snapshots.matrix import NO_AGE, FigureMatrix, Floats, Ints, Key
 from nsqplatform.cluster.snapshots.rates import per_second, rounded
 
 

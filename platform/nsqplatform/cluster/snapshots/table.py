@@ -65,6 +65,11 @@ class Table(Mapping[str, Row]):
     def rows(self) -> list[Row]:
         return [self.row(place) for place in range(len(self))]
 
+    @property
+    def has_all_fields(self) -> bool:
+        """Whether it has a column for each field of its rows, or no rows."""
+        return not self.columns or {*TEXTS[self.kind], *FIGURES[self.kind]} <= {*self.columns}
+
     @cached_property
     def places(self) -> dict[str, int]:
         return {key: place for place, key in enumerate(self.names)}

@@ -10,12 +10,13 @@ from itertools import chain
 import numpy as np
 
 from nsqcluster import ChannelStats, ClientStats
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.stats import PolledStats
-from nsqplatform.cluster.snapshots.latency import QUANTILES
-from nsqplatform.cluster.snapshots.matrix import FigureMatrix, Floats
+from nsqplatform.cluster.readings.matrix import FigureMatrix, Floats
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.stats import PolledStats
 from nsqwire.figures import reported
 
+QUANTILES = (0.5, 0.99)
+"""The quantiles of latency that snapshots have."""
 NODE_REPORTED, TOPIC_REPORTED, CHANNEL_REPORTED = (reported(scope) for scope in ("node", "topic", "channel"))
 TOPIC_FIGURES = [figure.name for figure in TOPIC_REPORTED]
 CHANNEL_FIGURES = [*(figure.name for figure in CHANNEL_REPORTED), "finished"]

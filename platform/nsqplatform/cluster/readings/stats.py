@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from nsqcluster import NodeStats, TopicStats
 from nsqcluster.decoding import decode, malformed
-from nsqplatform.cluster.collector.histograms import Histograms, read_counts
+from nsqplatform.cluster.readings.histograms import Histograms, read_counts
 from nsqwire.histogram import MAX_BUCKETS
 
 

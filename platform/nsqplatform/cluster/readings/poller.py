@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from nsqcluster import Client, RequestFailed
 from nsqcluster.reads import stats_params
 from nsqplatform.cluster import metrics
-from nsqplatform.cluster.collector.clock import Clock
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.reading import NodeView, Reading
-from nsqplatform.cluster.collector.stats import PolledStats, parse_stats
+from nsqplatform.cluster.readings.clock import Clock
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.reading import NodeView, Reading
+from nsqplatform.cluster.readings.stats import PolledStats, parse_stats
 
 PATIENCE_S = 3.0
 """A node that takes longer to answer is down. A node that takes longer than a poll's interval misses that poll."""

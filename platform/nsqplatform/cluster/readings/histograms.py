@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Raw
 
-from nsqplatform.cluster.snapshots.matrix import Ints
+from nsqplatform.cluster.readings.matrix import Ints
 
 LARGEST = 2**63 - 1
 """The largest int64, which numpy also returns for larger numbers."""

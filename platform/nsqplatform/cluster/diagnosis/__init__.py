@@ -1,0 +1,1 @@
+"""The reason for a channel's backlog, in one sentence."""

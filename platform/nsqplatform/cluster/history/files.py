@@ -1,0 +1,147 @@
+"""The files of figures over time: Parquet with one row per series.
+
+``<root>/10s/2026-11-22T03.parquet``   an hour in steps of 10 s
+``<root>/1m/2026-11-22.parquet``       a day in steps of a minute
+``<root>/1h/2026-11.parquet``          a month in steps of an hour, all in UTC
+
+``series`` is ``scope:name``, such as ``channel:orders/billing``; each metric is a list with a float32 for each step of
+the file, NaN where it was unknown. Rows are sorted by ``series``, so that the statistics of the row groups lead to the
+one group that contains a series: a read opens a file, and reads that group of the requested metrics only. A file is
+written aside, synced and renamed, so that readers see a complete file or none.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nsqplatform.cluster.history.grains import OVER_TIME, Grain, Values
+
+METRICS = tuple(sorted(OVER_TIME))
+GROUP_ROWS, MAX_GROUPS = 32, 64
+"""The fewest rows of a row group, and the most groups of a file, whose footer is read as a whole."""
+
+
+WRITTEN_KEY = "nsq.history.written_at"
+"""Metadata: the unix second at which the file was written."""
+
+
+class Rows(NamedTuple):
+    """Series in order, and for each metric an array of one row per series."""
+
+    series: Sequence[str]
+    values: Mapping[str, Values]
+
+
+def series_of(scope: str, name: str) -> str:
+    return f"{scope}:{name}"
+
+
+class HistoryFile:
+    """One file of a grain, open for reading. Raises OSError or pa.ArrowException if it cannot be read."""
+
+    def __init__(self, path: Path, steps: int) -> None:
+        self._file = pq.ParquetFile(path)
+        self._steps = steps
+
+    def __enter__(self) -> HistoryFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @property
+    def written_at(self) -> int:
+        """Unix seconds."""
+        return int(self._file.metadata.metadata[WRITTEN_KEY.encode()])
+
+    @property
+    def series(self) -> list[str]:
+        names: list[str] = self._file.read(columns=["series"])["series"].to_pylist()
+        return names
+
+    def read(self, series: str, metrics: Sequence[str]) -> dict[str, Values]:
+        """The values of one series; metrics and series that the file lacks are left out."""
+        rows = self._rows(series, series, metrics)
+        return {metric: values[0] for metric, values in rows.values.items()} if rows.series else {}
+
+    def rows(self, first: str, last: str) -> Rows:
+        """All metrics of the series from ``first`` to ``last``."""
+        return self._rows(first, last, METRICS)
+
+    def _rows(self, first: str, last: str, metrics: Sequence[str]) -> Rows:
+        begin, end = self._groups(first, last)
+        there = [metric for metric in metrics if metric in self._file.schema_arrow.names]
+        if begin >= end:
+            return Rows([], {})
+        table = self._file.read_row_groups([*range(begin, end)], columns=["series", *there])
+        names: list[str] = table["series"].to_pylist()
+        places = [place for place, name in enumerate(names) if first <= name <= last]
+        if not places:
+            return Rows([], {})
+        low, high = places[0], places[-1] + 1
+        return Rows(names[low:high], {metric: self._matrix(table[metric])[low:high] for metric in there})
+
+    def _matrix(self, column: pa.ChunkedArray) -> Values:
+        flat: Values = pa.concat_arrays([chunk.flatten() for chunk in column.chunks]).to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, self._steps)
+
+    def _groups(self, first: str, last: str) -> tuple[int, int]:
+        """The row groups that may contain series from ``first`` to ``last``, as a half-open range."""
+        metadata = self._file.metadata
+        begin, high = 0, metadata.num_row_groups
+        while begin < high:
+            middle = (begin + high) // 2
+            if metadata.row_group(middle).column(0).statistics.max < first:
+                begin = middle + 1
+            else:
+                high = middle
+        end = begin
+        while end < metadata.num_row_groups and metadata.row_group(end).column(0).statistics.min <= last:
+            end += 1
+        return begin, end
+
+
+def group_size(series: int) -> int:
+    """The number of rows of a row group in a file with this many series."""
+    return max(GROUP_ROWS, -(-series // MAX_GROUPS))
+
+
+def write(path: Path, steps: int, groups: Iterable[Rows], *, at: int) -> None:
+    """Write a file of row groups in order of their series, at unix second ``at``. Raises OSError."""
+    schema = pa.schema([("series", pa.string()), *((metric, pa.list_(pa.float32(), steps)) for metric in METRICS)])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"_{secrets.token_hex(8)}.parquet")
+    try:
+        with open(aside, "xb") as file:
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                writer.add_key_value_metadata({WRITTEN_KEY: str(at)})
+                for rows in groups:
+                    writer.write_table(_table(rows, steps, schema), row_group_size=len(rows.series))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            aside.unlink()
+
+
+def _table(rows: Rows, steps: int, schema: pa.Schema) -> pa.Table:
+    unknown = np.full((len(rows.series), steps), np.nan, np.float32)
+    columns = [
+        pa.FixedSizeListArray.from_arrays(pa.array(rows.values.get(metric, unknown).reshape(-1)), steps)
+        for metric in METRICS
+    ]
+    return pa.Table.from_arrays([pa.array(rows.series, pa.string()), *columns], schema=schema)
+
+
+def path_of(root: Path, grain: Grain, start: int) -> Path:
+    return root / grain.file_name(start)

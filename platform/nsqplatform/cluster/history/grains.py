@@ -1,0 +1,87 @@
+"""The resolutions in which figures are kept, and their reduction to coarser ones.
+
+Times are unix seconds. A slot is one value's place: slot ``n`` of a grain begins at ``n * step_s``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nsqwire.figures import FIGURES
+
+Values = NDArray[np.float32]
+"""NaN where nothing is known."""
+DAY_S = 86_400
+COMBINED: dict[str, Callable[..., Values]] = {"mean": np.nanmean, "lowest": np.nanmin, "highest": np.nanmax}
+OVER_TIME: dict[str, str] = {figure.history: figure.over_time for figure in FIGURES if figure.history}
+
+
+@dataclass(frozen=True)
+class Grain:
+    """One resolution. ``name`` is its folder's; ``form`` the name of a file, which covers an hour, a day or a month."""
+
+    name: str
+    step_s: int
+    form: str
+
+    def file_start(self, at: int) -> int:
+        """The start of the file that contains ``at``."""
+        moment = datetime.fromtimestamp(at, UTC).replace(minute=0, second=0)
+        if self is not SECONDS:
+            moment = moment.replace(hour=0)
+        return int((moment.replace(day=1) if self is HOURS else moment).timestamp())
+
+    def file_end(self, start: int) -> int:
+        """The end of the file that begins at ``start``."""
+        if self is SECONDS:
+            return start + 3600
+        if self is MINUTES:
+            return start + DAY_S
+        moment = datetime.fromtimestamp(start, UTC)
+        return int((moment + timedelta(days=31)).replace(day=1).timestamp())
+
+    def file_name(self, start: int) -> str:
+        return f"{self.name}/{datetime.fromtimestamp(start, UTC).strftime(self.form)}.parquet"
+
+    def files(self, since: int, until: int) -> Iterator[int]:
+        """The starts of the files that cover the time from ``since`` to ``until``."""
+        start = self.file_start(since)
+        while start < until:
+            yield start
+            start = self.file_end(start)
+
+    def start_of(self, name: str) -> int | None:
+        """The start of the file with this name; None for other names."""
+        try:
+            parsed = datetime.strptime(name, f"{self.form}.parquet").replace(tzinfo=UTC)
+        except ValueError:
+            return None
+        return int(parsed.timestamp())
+
+
+SECONDS = Grain("10s", 10, "%Y-%m-%dT%H")
+MINUTES = Grain("1m", 60, "%Y-%m-%d")
+HOURS = Grain("1h", 3600, "%Y-%m")
+GRAINS = (SECONDS, MINUTES, HOURS)
+
+
+def fewer(values: Values, metric: str, count: int) -> Values:
+    """Combine every ``count`` values along the last axis. Unknown values are left out; if all are unknown, so is the
+    result.
+
+    Rates become their mean. Of other figures the worst is kept, so that no peak disappears: the lowest number of
+    clients, and the highest of all others.
+    """
+    if count == 1:
+        return values
+    groups = values.reshape(*values.shape[:-1], -1, count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # groups in which all values are unknown
+        combined: Values = COMBINED[OVER_TIME[metric]](groups, axis=-1)
+    return combined.astype(np.float32)

@@ -1,0 +1,197 @@
+"""Copies the contents of the rings in Redis to files before they are overwritten, and makes coarser files from these.
+
+``keep`` runs every ten minutes (CELERY_BEAT_SCHEDULE). It adds the records of the last hour to the hours' files in
+steps of 10 s; when a day is over, it makes the day's file by minute and adds the day to the month's file by hour; and
+it removes old files. The rings hold an hour, so a run that is up to 50 minutes late loses nothing. Every step may be
+repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from redis import Redis
+
+from nsqplatform.cluster.history import files, records
+from nsqplatform.cluster.history.files import METRICS, HistoryFile, Rows, group_size, path_of
+from nsqplatform.cluster.history.grains import DAY_S, GRAINS, HOURS, MINUTES, SECONDS, Grain, Values, fewer
+from nsqplatform.cluster.store import HISTORY
+
+logger = logging.getLogger(__name__)
+
+COMPLETE_AFTER_S = 60
+"""Seconds after its end at which an hour's last records are in the rings."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The location of the files, and for how many days those of each grain are kept."""
+
+    root: Path
+    days: Mapping[str, int]
+
+    def path(self, grain: Grain, start: int) -> Path:
+        return path_of(self.root, grain, start)
+
+    def since(self, grain: Grain, now: int) -> int:
+        """The earliest time for which values of a grain are kept."""
+        return now - self.days[grain.name] * DAY_S
+
+
+def keep(redis: Redis, kept: Kept, now: int) -> None:
+    """Bring the files up to ``now``. Raises OSError and RedisError; an unreadable file is written again."""
+    _drop_old(kept, now)  # first: it may be what makes space for the rest
+    for hour in SECONDS.files(now - 3600, now):
+        _keep_hour(redis, kept, hour, now)
+    for day in MINUTES.files(now - kept.days[SECONDS.name] * DAY_S, now - COMPLETE_AFTER_S - DAY_S + 1):
+        if not kept.path(MINUTES, day).exists():
+            _roll_up(kept, day, now)
+
+
+# ---- an hour, from the rings
+
+
+def _keep_hour(redis: Redis, kept: Kept, hour: int, now: int) -> None:
+    path, steps = kept.path(SECONDS, hour), 3600 // SECONDS.step_s
+    with ExitStack() as stack:
+        before = _opened(stack, path, steps)
+        if before is not None and before.written_at > hour + 3600 + COMPLETE_AFTER_S:
+            return
+        ringed = sorted(key.decode().removeprefix(HISTORY) for key in redis.scan_iter(f"{HISTORY}*", count=1000))
+        names = sorted({*ringed, *(before.series if before else ())})
+        if not names:
+            return
+
+        def groups() -> Iterator[Rows]:
+            for batch in _batches(names):
+                rows = Rows(batch, _unknown(len(batch), steps))
+                if before is not None:
+                    _put(rows, before.rows(batch[0], batch[-1]))
+                _put_rings(rows, redis, hour, now)
+                yield rows
+
+        files.write(path, steps, groups(), at=now)
+
+
+def _put_rings(rows: Rows, redis: Redis, hour: int, now: int) -> None:
+    rings = cast(list[bytes | None], redis.mget([HISTORY + series for series in rows.series]))
+    for place, (series, ring) in enumerate(zip(rows.series, rings, strict=True)):
+        scope = series.partition(":")[0]
+        if ring is None or scope not in records.METRICS:
+            continue
+        at, values = records.fresh(scope, ring, now)
+        slots = (at - hour) // SECONDS.step_s
+        within = (slots >= 0) & (slots < 3600 // SECONDS.step_s)
+        for number, metric in enumerate(records.METRICS[scope]):
+            rows.values[metric][place, slots[within]] = values[within, number]
+
+
+# ---- a day, from its hours
+
+
+def _roll_up(kept: Kept, day: int, now: int) -> None:
+    """Make the day's file by minute. The month's file comes first: without the day's file, both are made again."""
+    with ExitStack() as stack:
+        hours = {}
+        for hour in SECONDS.files(day, day + DAY_S):
+            if (file := _opened(stack, kept.path(SECONDS, hour), 3600 // SECONDS.step_s)) is not None:
+                hours[(hour - day) // SECONDS.step_s] = file
+        names = sorted({series for file in hours.values() for series in file.series})
+        if not names:
+            return
+        _add_to_month(kept, day, names, hours, now)
+        minutes = (
+            Rows(rows.series, {metric: fewer(values, metric, 6) for metric, values in rows.values.items()})
+            for rows in _days(names, hours)
+        )
+        files.write(kept.path(MINUTES, day), DAY_S // MINUTES.step_s, minutes, at=now)
+
+
+def _days(names: Sequence[str], hours: Mapping[int, HistoryFile]) -> Iterator[Rows]:
+    """The day's values in steps of 10 s, a row group at a time. ``hours``: by the place of their first step."""
+    for batch in _batches(names):
+        rows = Rows(batch, _unknown(len(batch), DAY_S // SECONDS.step_s))
+        for offset, file in hours.items():
+            _put(rows, file.rows(batch[0], batch[-1]), offset)
+        yield rows
+
+
+def _add_to_month(kept: Kept, day: int, names: Sequence[str], hours: Mapping[int, HistoryFile], now: int) -> None:
+    start = HOURS.file_start(day)
+    path, steps = kept.path(HOURS, start), (HOURS.file_end(start) - start) // HOURS.step_s
+    added: dict[str, tuple[dict[str, Values], int]] = {}
+    for rows in _days(names, hours):
+        hourly = {metric: fewer(fewer(values, metric, 6), metric, 60) for metric, values in rows.values.items()}
+        added |= {series: (hourly, place) for place, series in enumerate(rows.series)}
+    with ExitStack() as stack:
+        before = _opened(stack, path, steps)
+        everything = sorted({*names, *(before.series if before else ())})
+
+        def groups() -> Iterator[Rows]:
+            for batch in _batches(everything):
+                rows = Rows(batch, _unknown(len(batch), steps))
+                if before is not None:
+                    _put(rows, before.rows(batch[0], batch[-1]))
+                for place, series in enumerate(batch):
+                    if series in added:
+                        hourly, row = added[series]
+                        for metric, values in hourly.items():
+                            offset = (day - start) // HOURS.step_s
+                            rows.values[metric][place, offset : offset + 24] = values[row]
+                yield rows
+
+        files.write(path, steps, groups(), at=now)
+
+
+# ---- common parts
+
+
+def _batches(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The names of each row group of a file."""
+    size = group_size(len(names))
+    return (names[begin : begin + size] for begin in range(0, len(names), size))
+
+
+def _unknown(rows: int, steps: int) -> dict[str, Values]:
+    return {metric: np.full((rows, steps), np.nan, np.float32) for metric in METRICS}
+
+
+def _put(rows: Rows, known: Rows, offset: int = 0) -> None:
+    """Copy the values of the series that both have, to the steps from ``offset``."""
+    places = {series: place for place, series in enumerate(rows.series)}
+    taken = [(row, places[series]) for row, series in enumerate(known.series) if series in places]
+    if not taken:
+        return
+    source, target = np.array(taken).T
+    for metric, values in known.values.items():
+        rows.values[metric][target, offset : offset + values.shape[1]] = values[source]
+
+
+def _opened(stack: ExitStack, path: Path, steps: int) -> HistoryFile | None:
+    """The file, or None if there is none or it cannot be read."""
+    try:
+        file = stack.enter_context(HistoryFile(path, steps))
+        _ = file.series, file.written_at
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
+        logger.exception("a history file cannot be read", exc_info=error, extra={"file": str(path)})
+        return None
+    return file
+
+
+def _drop_old(kept: Kept, now: int) -> None:
+    for grain in GRAINS:
+        for path in (kept.root / grain.name).glob("*.parquet"):
+            start = grain.start_of(path.name)
+            is_left_over = start is None and path.name.startswith("_") and path.stat().st_mtime < now - DAY_S
+            if is_left_over or (start is not None and grain.file_end(start) <= kept.since(grain, now)):
+                with suppress(FileNotFoundError):
+                    path.unlink()

@@ -1,0 +1,30 @@
+"""The Celery tasks of the cluster, in the queue of the dispatcher. CELERY_BEAT_SCHEDULE says when they run."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from celery import shared_task
+from redis.exceptions import LockNotOwnedError
+
+from nsqplatform.cluster import selectors, store
+from nsqplatform.cluster.history import keeping
+
+LOCK = "nsq:history_keeper"
+LOCK_EXPIRES_S = 900
+"""A killed run holds the lock this long; the rings hold an hour."""
+
+
+@shared_task(name="cluster.keep_history")
+def keep_history() -> None:
+    """Add the last hour to the files of the history, and remove old ones; nothing while another run does so."""
+    with store.connect() as redis:
+        lock = redis.lock(LOCK, timeout=LOCK_EXPIRES_S)
+        if not lock.acquire(blocking=False):
+            return
+        try:
+            keeping.keep(redis, selectors.kept_history(), int(time.time()))
+        finally:
+            with suppress(LockNotOwnedError):  # it took longer
+                lock.release()

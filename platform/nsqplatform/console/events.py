@@ -1,0 +1,160 @@
+"""Events of the cluster, or of a part of it, within a window: the markers of charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from django.db.models import Q
+
+from nsqplatform.accounts.models import AuditEntry
+from nsqplatform.alerts.models import Alert
+from nsqplatform.cluster import selectors
+from nsqplatform.cluster.models import NodeEvent
+from nsqplatform.reports.models import ReportRun
+
+Kind = Literal[
+    "paused",
+    "unpaused",
+    "emptied",
+    "rewound",
+    "deleted",
+    "tombstoned",
+    "node_down",
+    "node_up",
+    "node_restarted",
+    "alert_fired",
+    "report_run",
+]
+ACTIONS: dict[str, Kind] = {
+    "pause": "paused",
+    "unpause": "unpaused",
+    "empty": "emptied",
+    "rewind": "rewound",
+    "delete": "deleted",
+    "tombstone": "tombstoned",
+}
+NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted": "node_restarted"}
+MAX_EVENTS = 500
+"""Maximum number of events in a response, the newest ones."""
+MAX_ROWS = 5_000
+"""Maximum number of rows that are read of each source, where the filter is not the database's."""
+
+
+class Subject(NamedTuple):
+    """The cluster; or a topic, with its channels; or a channel; or a node. Empty names do not apply."""
+
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+
+
+class Event(NamedTuple):
+    """``at`` is in unix milliseconds; ``by`` is empty for events without a user; names that do not apply are empty."""
+
+    at: int
+    kind: Kind
+    detail: str
+    by: str = ""
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
+    id: int | None = None
+    """Of the alert or of the run."""
+
+
+def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
+    """The newest MAX_EVENTS events of the subject from ``since`` on and before ``until``; oldest first."""
+    found = [
+        *islice(_actions(subject, since, until), MAX_EVENTS),
+        *islice(_alerts(subject, since, until), MAX_EVENTS),
+        *islice(_runs(subject, since, until), MAX_EVENTS),
+        *islice(_nodes(subject, since, until), MAX_EVENTS),
+    ]
+    return sorted(found, key=lambda event: event.at)[-MAX_EVENTS:]
+
+
+def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
+    entries = AuditEntry.objects.filter(
+        at__gte=since, at__lt=until, action__in=ACTIONS, outcome__in=("done", "partial")
+    )
+    if subject.topic:
+        entries = entries.filter(topic=subject.topic)
+    if subject.channel:  # an action on a topic also affects its channels
+        entries = entries.filter(Q(channel=subject.channel) | Q(channel__isnull=True) | Q(channel=""))
+    for entry in entries[: MAX_ROWS if subject.node else MAX_EVENTS]:
+        if subject.node and not _was_changed(entry.results, subject.node):
+            continue
+        name = entry.topic + (f" / {entry.channel}" if entry.channel else "")
+        partly = " on some nodes" if entry.outcome == "partial" else ""
+        yield Event(
+            at=_ms(entry.at),
+            kind=ACTIONS[entry.action],
+            detail=f"{name}{partly}",
+            by=entry.user,
+            topic=entry.topic,
+            channel=entry.channel or "",
+        )
+
+
+def _was_changed(results: Iterable[Any], node: str) -> bool:
+    return any(each.get("node") == node and each.get("outcome") == "done" for each in results)
+
+
+def _alerts(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
+    alerts = Alert.objects.filter(fired_at__gte=since, fired_at__lt=until)
+    if subject.topic:
+        alerts = alerts.filter(topic=subject.topic)
+    if subject.channel:
+        alerts = alerts.filter(channel__in=(subject.channel, ""))
+    if subject.node:
+        alerts = alerts.filter(node=subject.node)
+    for alert in alerts[:MAX_EVENTS]:
+        yield Event(
+            at=_ms(alert.fired_at),
+            kind="alert_fired",
+            detail=f"{alert.rule_name}: {alert.subject}",
+            topic=alert.topic,
+            channel=alert.channel,
+            node=alert.node,
+            id=alert.pk,
+        )
+
+
+def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
+    """Runs for the whole cluster, or for the subject's topic or channel."""
+    if subject.node:
+        return
+    runs = ReportRun.objects.filter(started_at__gte=since, started_at__lt=until)
+    for run in runs.select_related("report")[:MAX_ROWS]:
+        topic, channel = (run.parameters.get(name) or "" for name in ("topic", "channel"))
+        if subject.topic and topic != subject.topic:
+            continue
+        if subject.channel and channel not in ("", subject.channel):
+            continue
+        yield Event(
+            at=_ms(run.started_at or run.created_at),
+            kind="report_run",
+            detail=f"{run.report.name if run.report else run.job}, {run.state}",
+            by=run.requested_by,
+            topic=topic,
+            channel=channel,
+            id=run.pk,
+        )
+
+
+def _nodes(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
+    """For a topic or channel: the events of its current nodes."""
+    found = NodeEvent.objects.filter(at__gte=since, at__lt=until)
+    if subject.node:
+        found = found.filter(node=subject.node)
+    elif subject.topic:
+        found = found.filter(node__in=selectors.cluster().seen.get(subject.topic, ()))
+    for event in found[:MAX_EVENTS]:
+        yield Event(at=_ms(event.at), kind=NODE_KINDS[event.kind], detail=event.detail, node=event.node)
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,61 @@
+"""The events of a window over HTTP."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema
+from ninja.errors import HttpError
+from pydantic import Field
+
+from nsqplatform.accounts.auth import needs
+from nsqplatform.accounts.roles import Permission
+from nsqplatform.accounts.schemas import InvalidRequest, Message
+from nsqplatform.console.events import MAX_EVENTS, Kind, Subject, events
+from nsqwire.figures import Scope
+
+router = Router(tags=["cluster"])
+LATEST_MS = 253_402_300_799_000
+HOUR_MS = 3_600_000
+
+
+class EventOut(Schema):
+    at: int = Field(description="unix milliseconds")
+    kind: Kind
+    detail: str = Field(description="the topic and channel of an action, the rule of an alert, the error of a node")
+    by: str = Field(description="who did it; empty for alerts and nodes")
+    topic: str
+    channel: str
+    node: str
+    id: int | None = Field(description="of the alert or run")
+
+
+class EventsOut(Schema):
+    events: list[EventOut] = Field(description=f"oldest first; the newest {MAX_EVENTS} if there are more")
+
+
+@router.get(
+    "events",
+    auth=needs(Permission.VIEW),
+    response={200: EventsOut, 401: Message, 403: Message, 422: InvalidRequest, 503: Message},
+)
+def events_of(
+    request: HttpRequest,
+    scope: Scope = "cluster",
+    topic: str = Query("", max_length=300),
+    channel: str = Query("", max_length=300),
+    node: str = Query("", max_length=300),
+    since: int | None = Query(None, ge=0, le=LATEST_MS, description="unix milliseconds; default: an hour before until"),
+    until: int | None = Query(None, ge=0, le=LATEST_MS, description="unix milliseconds, not included; default: now"),
+) -> EventsOut:
+    """Actions of users (paused, emptied, rewound, deleted, …), alerts that fired, report runs and changes of nodes."""
+    needed = {"topic": (topic,), "channel": (topic, channel), "node": (node,), "cluster": ()}[scope]
+    if not all(needed):
+        raise HttpError(422, f"events of scope {scope} need {'topic and channel' if scope == 'channel' else scope}")
+    until = int(time.time() * 1000) + 1 if until is None else until
+    since = max(0, until - HOUR_MS) if since is None else since
+    subject = Subject(node=node) if scope == "node" else Subject(*needed)
+    found = events(subject, datetime.fromtimestamp(since / 1000, UTC), datetime.fromtimestamp(until / 1000, UTC))
+    return EventsOut(events=[EventOut(**event._asdict()) for event in found])
