@@ -1,13 +1,33 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+
 import { svelte } from '@sveltejs/vite-plugin-svelte';
+import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 
 // The page is served by the platform, its assets below STATIC_URL. In development the platform still answers the API
 // and the websocket; NSQ_WEB names it.
 const web = process.env['NSQ_WEB'] ?? 'http://127.0.0.1:4171';
 
+/** Compressed copies beside what the build writes; the platform serves the one that a browser accepts. */
+const compressed = (): Plugin => ({
+  name: 'compressed',
+  apply: 'build',
+  writeBundle({ dir = 'dist' }) {
+    for (const name of readdirSync(dir, { recursive: true, encoding: 'utf8' })) {
+      if (!/\.(js|css|svg)$/.test(name)) continue;
+      const content = readFileSync(join(dir, name));
+      if (content.length < 1_000) continue; // fits into one packet anyway
+      writeFileSync(join(dir, `${name}.gz`), gzipSync(content, { level: 9 }));
+      writeFileSync(join(dir, `${name}.br`), brotliCompressSync(content));
+    }
+  },
+});
+
 export default defineConfig(({ command }) => ({
   base: command === 'build' ? '/static/' : '/',
-  plugins: [svelte()],
+  plugins: [svelte(), compressed()],
   // Chunks find each other from where they are: the platform may be served below a base path.
   experimental: { renderBuiltUrl: (_, { hostType }) => (hostType === 'js' ? { relative: true } : undefined) },
   // The tests' stores must be the ones a browser runs, not those compiled for rendering on a server.
@@ -20,7 +40,7 @@ export default defineConfig(({ command }) => ({
   },
   server: {
     host: '127.0.0.1',
-    // The platform lets nobody in under a foreign name or from a foreign page: it is told its own of both.
+    // The platform refuses other hosts and origins, so the proxy sends its own.
     proxy: Object.fromEntries(
       ['/api', '/ws', '/signin/'].map((path) => [
         path,

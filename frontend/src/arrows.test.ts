@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { expect, test } from 'vitest';
 
-/** What is computed without state, a folder for each noun. */
+/** Functions without state, in a folder for each noun. */
 const NOUNS = ['alerts', 'audit', 'clients', 'format', 'forms', 'history', 'messages', 'navigation', 'patterns', 'reports', 'snapshot', 'tables'];
 const ORDER = [['api'], NOUNS, ['stores'], ['charts'], ['components'], ['pages']];
 const SOURCE = import.meta.dirname;
@@ -30,7 +30,7 @@ test('each folder has its place in that order', () => {
   expect([...new Set(folders)].sort()).toEqual(ORDER.flat().sort());
 });
 
-test('state is kept in stores, and nothing else is', () => {
+test('stores keep state, and all state is in stores', () => {
   const modules = files.filter((file) => file.endsWith('.ts') && !file.endsWith('.test.ts'));
   const isStore = (file: string): boolean => file.startsWith('stores/');
   expect(modules.filter((file) => isStore(file) !== file.endsWith('.svelte.ts'))).toEqual([]);

@@ -35,7 +35,7 @@ export function amountOf(value: number, units: readonly Unit[]): Amount {
   return { text: String(value / unit.size), unit: unit.name };
 }
 
-/** `2.5`, `100000`, `100,000`, `100k`, `1.5M`; null for anything else. A comma parts thousands and nothing else. */
+/** `2.5`, `100000`, `100,000`, `100k`, `1.5M`; null for anything else. A comma only separates thousands. */
 export function parseNumber(text: string): number | null {
   const [, digits, suffix] = /^\s*(\d+(?:\.\d+)?|\d{1,3}(?:,\d{3})+)\s*([kKMG]?)\s*$/.exec(text) ?? [];
   if (digits === undefined) return null;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { based, unbased } from './base';
 
-test('a path is put below the base once, and found again', () => {
+test('a path gets the base once, and loses it again', () => {
   expect(based('/topics', '/nsq')).toBe('/nsq/topics');
   expect(based('/nsq/topics', '/nsq')).toBe('/nsq/topics');
   expect(based('/nsqd', '/nsq')).toBe('/nsq/nsqd');

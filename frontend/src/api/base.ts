@@ -1,7 +1,7 @@
 /** Scheme, host and port of this page; a test has no page. */
 export const ORIGIN: string = typeof location === 'undefined' ? 'http://localhost' : location.origin;
 
-/** Where the platform is served, behind a proxy that shares its host: `/some/where`, empty at the root. */
+/** The path of the platform behind a proxy that serves other sites too: `/some/where`, empty at the root. */
 export const BASE: string =
   typeof document === 'undefined'
     ? ''

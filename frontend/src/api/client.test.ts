@@ -2,7 +2,7 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { ApiError, auditFacets, changePassword, fieldErrorsIn, me, publish, refusal, resultCsv, signIn, wholeMessage, whenUnauthorized } from './client';
 import { socketUrl } from './socket';
 
-/** A platform that gives this answer, and what it was asked. */
+/** A platform with this answer, and the requests that it received. */
 function answering(status: number, body: string): Request[] {
   const asked: Request[] = [];
   vi.stubGlobal('document', { cookie: 'csrftoken=t0ken' });
@@ -45,17 +45,17 @@ test('a refused request rejects with status, words and errors by field', async (
   expect(error).toMatchObject({ status: 422, message: 'New_password: too short.', fieldErrors: [{ field: 'new_password', message: 'too short' }] });
 });
 
-test('the end of a session is told, but not by a wrong password', async () => {
-  const told = vi.fn();
-  whenUnauthorized(told);
+test('the end of a session is reported, a wrong password is not', async () => {
+  const ended = vi.fn();
+  whenUnauthorized(ended);
   answering(401, '{"message":"sign in first"}');
   expect(await failure(signIn('ann', 'no'))).toMatchObject({ status: 401 });
-  expect(told).not.toHaveBeenCalled();
+  expect(ended).not.toHaveBeenCalled();
   expect(await failure(me())).toMatchObject({ status: 401, message: 'Sign in first.' });
-  expect(told).toHaveBeenCalledOnce();
+  expect(ended).toHaveBeenCalledOnce();
 });
 
-test('a platform that does not answer, or another server that does, is told in words', async () => {
+test('no answer, or one of another server, is reported in words', async () => {
   answering(200, '<html>');
   expect(await failure(auditFacets())).toMatchObject({ status: 0, message: expect.stringContaining('not JSON') });
   vi.stubGlobal('fetch', () => Promise.reject(new TypeError('Failed to fetch')));
@@ -82,7 +82,7 @@ test('errors by field are taken from the API’s answers, and from no other body
   }
 });
 
-test('the live feed is asked for where the page came from, encrypted if the page was', () => {
+test('the live feed connects to the page’s host, with TLS if the page uses it', () => {
   expect(socketUrl({ protocol: 'http:', host: '127.0.0.1:4171' })).toBe('ws://127.0.0.1:4171/ws/cluster');
   expect(socketUrl({ protocol: 'https:', host: 'nsq.example' })).toBe('wss://nsq.example/ws/cluster');
 });

@@ -20,7 +20,10 @@ import type {
   BulkAction,
   BulkTarget,
   ClientOrder,
+  ClusterEvent,
   Delivery,
+  Diagnosis,
+  EventScope,
   FieldError,
   FoundClients,
   Graphs,
@@ -43,6 +46,8 @@ import type {
   PersonRequest,
   Published,
   PublishRequest,
+  RecentHistory,
+  Registry,
   Result,
   ResultDay,
   ResultGroup,
@@ -59,7 +64,9 @@ import type {
   TargetOutcome,
   Token,
   TokenRequest,
+  ViewOf,
 } from './types';
+import { withVisibleText } from './visible';
 
 export class ApiError extends Error {
   /** `status` is the HTTP status, or 0 when no answer came; `fieldErrors` are a 422's errors of the request's fields. */
@@ -89,12 +96,12 @@ function csrf(): string {
   return csrfToken ?? /(?:^|;\s*)csrftoken=([^;]+)/.exec(document.cookie)?.[1] ?? '';
 }
 
-/** A machine's message as a sentence: `no such run` as `No such run.` */
+/** An error text of a program as a sentence: `no such run` as `No such run.` */
 export function sentence(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? '' : '.');
 }
 
-/** The message of a refused request: the API's own, else one that names the status. */
+/** The message of a refused request: the API's own, otherwise one with the status. */
 export function refusal(status: number, statusText: string, body: unknown): string {
   if (typeof body === 'object' && body !== null && 'message' in body && typeof body.message === 'string') {
     return sentence(body.message);
@@ -143,19 +150,19 @@ type Answer<Data> = { data?: Data | undefined; error?: unknown; response: Respon
 const refused = ({ response, error }: Answer<unknown>): ApiError =>
   new ApiError(response.status, refusal(response.status, response.statusText, error), fieldErrorsIn(error));
 
-/** A proxy may answer 200 with a page of its own. */
+/** A proxy may answer 200 with an HTML page. */
 function notJson(error: unknown): never {
   throw error instanceof SyntaxError ? new ApiError(0, 'The answer is not the platform’s: it is not JSON.') : error;
 }
 
-/** The answer of an endpoint that has one. Rejects with ApiError. */
+/** The body of an answer. Rejects with ApiError. */
 async function answered<Data>(call: Promise<Answer<Data>>): Promise<Data> {
   const answer = await call.catch(notJson);
   if (!answer.response.ok || answer.data === undefined) throw refused(answer);
   return answer.data;
 }
 
-/** For an endpoint without an answer. Rejects with ApiError. */
+/** For an answer without a body. Rejects with ApiError. */
 async function done(call: Promise<Answer<unknown>>): Promise<void> {
   const answer = await call;
   if (!answer.response.ok) throw refused(answer);
@@ -171,7 +178,7 @@ export const signIn = async (username: string, password: string): Promise<Me> =>
   remember(await answered(api.POST('/api/v1/session', { body: { username, password } })));
 export async function signOut(): Promise<void> {
   await done(api.DELETE('/api/v1/session'));
-  csrfToken = null; // a new session has a new token; until then the cookie's is right
+  csrfToken = null; // a new session has a new token; until it is known, the cookie's is used
 }
 
 export const act = (action: ActionRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/actions', { body: action }));
@@ -186,23 +193,40 @@ export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered
 export const publish = (message: PublishRequest): Promise<Published> => answered(api.POST('/api/v1/messages', { body: message }));
 
 /** The messages of a channel, without side effects. */
-export const peek = (topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> =>
-  answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, limit, offset } } }));
+export const peek = async (topic: string, channel: string, state: PeekState, limit: number, offset: number): Promise<Peeked> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages', { params: { query: { topic, channel, state, limit, offset } } })));
 
 /** One message, with as much of its body as the broker returns. */
-export const wholeMessage = (topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> =>
-  answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, state, node, place } } }));
+export const wholeMessage = async (topic: string, channel: string, state: PeekState, { id, node, place }: PeekedMessage): Promise<PeekedMessage> =>
+  withVisibleText(await answered(api.GET('/api/v1/messages/{id}', { params: { path: { id }, query: { topic, channel, state, node, place } } })));
 
 /** At most 50 targets at a time; the outcomes are in their order. */
 export const actOnMany = async (action: BulkAction, targets: readonly BulkTarget[]): Promise<TargetOutcome[]> =>
   (await answered(api.POST('/api/v1/actions/bulk', { body: { action, targets: [...targets] } }))).outcomes;
 
 /** The cluster's clients that contain every word of `query`. */
-export const clients = ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>
-  answered(api.GET('/api/v1/clients', { params: { query: { q: query, ...asked } } }));
+export const clients = async ({ query, ...asked }: { query: string; order?: ClientOrder; descending?: boolean; limit: number }): Promise<FoundClients> =>
+  withVisibleText(await answered(api.GET('/api/v1/clients', { params: { query: { q: query, ...asked } } })));
 
-/** The last hour of a topic, channel or node, a record each ten seconds. */
+/** Figures of the cluster, a topic, channel or node over time. */
 export const history = (of: HistoryScope): Promise<HourKept> => answered(api.GET('/api/v1/history', { params: { query: of } }));
+
+/** Why a channel has a backlog, with times of day in the viewer's zone. */
+export const diagnosis = async (topic: string, channel: string): Promise<Diagnosis> => {
+  const time_zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return withVisibleText(await answered(api.GET('/api/v1/diagnosis', { params: { query: { topic, channel, time_zone } } })));
+};
+
+/** What happened from `since` up to `until`, in unix milliseconds; oldest first. */
+export const events = async (of: EventScope): Promise<ClusterEvent[]> =>
+  withVisibleText(await answered(api.GET('/api/v1/events', { params: { query: of } }))).events;
+
+/** The registries that the collector queries. */
+export const registries = (): Promise<Registry[]> => answered(api.GET('/api/v1/registries'));
+
+/** The last minutes of the series in a view. */
+export const recentHistory = (view: ViewOf): Promise<RecentHistory> =>
+  answered(api.GET('/api/v1/history/recent', { params: { query: view } }));
 
 /** Graphite's graphs of a topic, channel or node; empty without graphite. */
 export const graphs = (of: { topic?: string; channel?: string; node?: string }): Promise<Graphs> =>
@@ -232,7 +256,7 @@ export const tokens = async (): Promise<Token[]> => (await answered(api.GET('/ap
 export const makeToken = (token: TokenRequest): Promise<NewToken> => answered(api.POST('/api/v1/account/tokens', { body: token }));
 export const revokeToken = (token_id: number): Promise<void> =>
   done(api.DELETE('/api/v1/account/tokens/{token_id}', { params: { path: { token_id } } }));
-export const sessions = async (): Promise<OpenSession[]> => (await answered(api.GET('/api/v1/account/sessions'))).sessions;
+export const sessions = async (): Promise<OpenSession[]> => withVisibleText((await answered(api.GET('/api/v1/account/sessions'))).sessions);
 export const endSession = (session_id: string): Promise<void> =>
   done(api.DELETE('/api/v1/account/sessions/{session_id}', { params: { path: { session_id } } }));
 export const endOtherSessions = async (): Promise<number> => (await answered(api.DELETE('/api/v1/account/sessions'))).ended;

@@ -2,7 +2,7 @@ import { messageOf } from './client';
 
 export type Loaded<T> = { status: 'loading' } | { status: 'failed'; message: string } | { status: 'ready'; value: T };
 
-/** The answer of one request as a value that a page can draw. */
+/** The state of a request: pending, answered or failed. */
 export async function loaded<T>(request: Promise<T>): Promise<Loaded<T>> {
   try {
     return { status: 'ready', value: await request };

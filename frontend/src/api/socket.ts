@@ -1,12 +1,12 @@
 /** The websocket to the collector's snapshot, reduced to what a store needs; tests pass their own `Connect`. */
 import { based } from './base';
 import type { BrowserMessage, ServerMessage } from './types';
-import { decoded, type WireMessage } from './wire';
+import { received } from './wire';
 
 export type SocketEvents = {
   opened(): void;
   message(message: ServerMessage): void;
-  /** Called once, whether it never opened, broke or was closed by the platform. */
+  /** Called once: if the socket did not open, broke, or was closed by the platform. */
   closed(): void;
 };
 export type Socket = { send(message: BrowserMessage): void; close(): void };
@@ -20,7 +20,10 @@ export const connectBrowser: Connect = (events) => {
   const socket = new WebSocket(socketUrl(window.location));
   let wanted = true;
   socket.onopen = () => wanted && events.opened();
-  socket.onmessage = (event: MessageEvent<string>) => wanted && events.message(decoded(JSON.parse(event.data) as WireMessage));
+  socket.onmessage = (event: MessageEvent<string>) => {
+    const message = wanted ? received(event.data) : null;
+    if (message !== null) events.message(message);
+  };
   socket.onclose = () => wanted && events.closed();
   return {
     send: (message) => {

@@ -1,6 +1,6 @@
 /**
  * The platform's types. Rows and bodies are generated from the API's OpenAPI document; the websocket's
- * messages, which OpenAPI does not describe, are written here around the same rows. Times are unix milliseconds.
+ * messages are declared there too; those that contain tables are written here with rows. Times are unix milliseconds.
  */
 import type { components, paths } from './schema';
 
@@ -17,6 +17,8 @@ export type ChannelRow = Schemas['ChannelRow'];
 export type ChannelNode = Schemas['ChannelNode'];
 export type Snapshot = Schemas['SnapshotOut'];
 
+export type Registry = Schemas['RegistryOut'];
+export type RecentHistory = Schemas['RecentOut'];
 export type Graphs = Schemas['GraphsOut'];
 
 export type ActionName = Schemas['Action'];
@@ -44,7 +46,7 @@ export type SignInLink = Schemas['LinkOut'];
 export type FieldError = Schemas['FieldError'];
 
 export type Job = Schemas['JobOut'];
-/** One parameter of a job; `default` is in the form that is sent, null for none. */
+/** One parameter of a job; `default` is in the format of requests, null for none. */
 export type ParameterSpec = Schemas['ParameterOut'];
 export type Parameters = Schemas['RunOut']['parameters'];
 export type ParameterValue = Parameters[string];
@@ -80,16 +82,21 @@ export type Attended = Schemas['ManyOut'];
 
 export type HistoryScope = Query<'/api/v1/history'>;
 export type HourKept = Schemas['HistoryOut'];
+export type Diagnosis = Schemas['DiagnosisOut'];
+export type ClusterEvent = Schemas['EventOut'];
+export type EventScope = Query<'/api/v1/events'>;
 export type ClientOrder = NonNullable<Query<'/api/v1/clients'>['order']>;
 export type FoundClient = Schemas['FoundClient'];
 export type FoundClients = Schemas['ClientsOut'];
 export type ClientRow = Omit<FoundClient, 'topic' | 'channel'>;
+/** With figures of the last 20 seconds: rates per second, and the mean time of a message in flight; null if not known. */
+export type WatchedClient = Schemas['WatchedClient'];
 
 /** The part of snapshots that a browser receives: everything, or all nodes and one topic, or all nodes and one node's topics. */
-export type ViewOf = { topic?: string; node?: string };
+export type ViewOf = Schemas['ViewFields'];
 
 /**
- * `put` holds whole rows, `set` the numbers that changed in others; `drop` keys. A key is a node's id, a topic's name, a
+ * `put` has whole rows, `set` the changed numbers of others, `drop` keys. A key is a node's id, a topic's name, or a
  * channel's `topic/name`.
  */
 export type TableDelta<Row> = { put: Row[]; set: { keys: string[]; rows: Partial<Row>[] }; drop: string[] };
@@ -104,7 +111,7 @@ export type Delta = {
   channels: TableDelta<ChannelRow>;
 };
 
-export type Clients = { topic: string; channel: string; clients: ClientRow[] };
+export type Clients = Schemas['Clients'];
 
 export type PublishRequest = Schemas['PublishIn'];
 export type RewindRequest = Schemas['RewindIn'];
@@ -114,21 +121,19 @@ export type PeekedMessage = Schemas['PeekedMessage'];
 export type PeekState = 'ready' | 'in_flight' | 'deferred';
 
 /** Messages of `/ws/tail`. */
-export type TailMessage =
-  | { type: 'started'; topic: string; channel: string }
-  | { type: 'ask'; topic: string; nodes: { node: string; depth: number }[] }
-  | { type: 'messages'; messages: Omit<PeekedMessage, 'place' | 'due' | 'deadline' | 'client'>[]; skipped: number; nodes: number }
-  | { type: 'error'; message: string };
+export type TailMessage = Schemas['TailMessage'];
 
 /** Changed alerts, in their current state. Versions increase by one; after a gap, all alerts must be requested. */
-export type AlertsMessage = { type: 'alerts'; version: number; counts: AlertCounts; alerts: Alert[] };
+export type AlertsMessage = Schemas['AlertsMessage'];
 
+/** Messages of `/ws/cluster` as they are sent: tables are columns. */
+export type WireMessage = Schemas['ClusterMessage'];
+
+/** Messages of `/ws/cluster` with rows. */
 export type ServerMessage =
   | ({ type: 'snapshot'; view: ViewOf } & Snapshot)
   | ({ type: 'delta' } & Delta)
-  | ({ type: 'clients' } & Clients)
-  | { type: 'run'; run: Run }
-  | AlertsMessage;
+  | Exclude<WireMessage, { type: 'snapshot' | 'delta' }>;
 
 export type BrowserMessage =
   | { type: 'resync' }

@@ -1,18 +1,33 @@
-/** The websocket's snapshots come as columns, which are a third of the size; here they become rows. */
+/** Converts the websocket's columns, which take a third of the space, to rows. */
 import { CHANNEL_SHARE, TOPIC_SHARE } from './figures';
-import type { AlertsMessage, ChannelNode, ChannelRow, Clients, Delta, NodeRow, Run, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf } from './types';
-import type { ServerMessage } from './types';
+import { isObject, reader } from './message';
+import type { ChannelNode, ChannelRow, Delta, NodeRow, ServerMessage, Snapshot, TableDelta, TopicNode, TopicRow, ViewOf, WireMessage } from './types';
+import { withVisibleText } from './visible';
 
 type Cell = unknown;
 type Columns = Record<string, Cell[]>;
-type Changes = { put: Columns; set: Columns; drop: string[] };
-type Told<Table> = { version: number; taken_at: number; nodes: Table; topics: Table; channels: Table };
-export type WireMessage =
-  | ({ type: 'snapshot'; view: ViewOf } & Told<Columns>)
-  | ({ type: 'delta'; base: number } & Told<Changes>)
-  | ({ type: 'clients' } & Clients)
-  | { type: 'run'; run: Run }
-  | AlertsMessage;
+type Changes = Extract<WireMessage, { type: 'delta' }>['nodes'];
+
+const hasColumns = (table: unknown): boolean => isObject(table) && Object.values(table).every(Array.isArray);
+const hasChanges = (table: unknown): boolean =>
+  isObject(table) && hasColumns(table.put) && hasColumns(table.set) && Array.isArray(table.drop);
+
+const readMessage = reader<WireMessage>({
+  snapshot: ({ version, view, nodes, topics, channels }) =>
+    typeof version === 'number' && isObject(view) && [nodes, topics, channels].every(hasColumns),
+  delta: ({ version, base, nodes, topics, channels }) =>
+    typeof version === 'number' && typeof base === 'number' && [nodes, topics, channels].every(hasChanges),
+  clients: ({ clients }) => Array.isArray(clients),
+  run: ({ run }) => isObject(run),
+  alerts: ({ version, counts, alerts }) => typeof version === 'number' && isObject(counts) && Array.isArray(alerts),
+  error: ({ message }) => typeof message === 'string',
+});
+
+/** A message of `/ws/cluster`; null for one of an unknown type or an incomplete one. */
+export function received(text: string): ServerMessage | null {
+  const message = readMessage(text);
+  return message && decoded(message);
+}
 
 function objectsOf(names: readonly string[], values: readonly Cell[][]): Record<string, Cell>[] {
   const length = values[0]?.length ?? 0;
@@ -38,12 +53,12 @@ function changesOf<Row>({ put, set, drop }: Changes, share: readonly string[] = 
   return { put: rowsOf<Row>(put, share), set: { keys: keys as string[], rows: rowsOf<Partial<Row>>(columns, share) }, drop };
 }
 
-export function decoded(message: WireMessage): ServerMessage {
+function decoded(message: WireMessage): ServerMessage {
   if (message.type === 'snapshot') {
     const { nodes, topics, channels, ...rest } = message;
     return {
       ...rest,
-      nodes: rowsOf<NodeRow>(nodes),
+      nodes: withVisibleText(rowsOf<NodeRow>(nodes)),
       topics: rowsOf<TopicRow>(topics, TOPIC_SHARE satisfies readonly (keyof TopicNode)[]),
       channels: rowsOf<ChannelRow>(channels, CHANNEL_SHARE satisfies readonly (keyof ChannelNode)[]),
     } satisfies { type: 'snapshot'; view: ViewOf } & Snapshot;
@@ -52,10 +67,10 @@ export function decoded(message: WireMessage): ServerMessage {
     const { nodes, topics, channels, ...rest } = message;
     return {
       ...rest,
-      nodes: changesOf<NodeRow>(nodes),
+      nodes: withVisibleText(changesOf<NodeRow>(nodes)),
       topics: changesOf<TopicRow>(topics, TOPIC_SHARE),
       channels: changesOf<ChannelRow>(channels, CHANNEL_SHARE),
     } satisfies { type: 'delta' } & Delta;
   }
-  return message;
+  return message.type === 'clients' ? withVisibleText(message) : message;
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { decades, linePath, linePoints, timeRange, zeroBased } from './scale';
+import { decades, isolated, linePath, linePoints, timeRange, zeroBased } from './scale';
 
-test('a sparkline stands on zero, so that a flat line is not drawn as nothing', () => {
+test('a sparkline begins at zero, so that a constant value has a height', () => {
   expect(linePoints([10, 10], { width: 10, height: 10 })).toEqual([
     [
       [0, 0],
@@ -16,7 +16,7 @@ test('a sparkline stands on zero, so that a flat line is not drawn as nothing', 
   ]);
 });
 
-test('a young sparkline fills from the right', () => {
+test('a sparkline with few values is at the right', () => {
   expect(linePoints([1, 1], { width: 100, height: 10, span: 11 })[0]?.map(([x]) => x)).toEqual([90, 100]);
 });
 
@@ -26,7 +26,7 @@ test('a gap splits the line', () => {
   expect(linePath(lines)).toBe('M0 0h0.1M2 0h0.1M4 0L5 0');
 });
 
-test('a sparkline of nothing draws nothing', () => {
+test('a sparkline without values is empty', () => {
   expect(linePath(linePoints([], { width: 10, height: 10 }))).toBe('');
 });
 
@@ -41,4 +41,11 @@ test('axes are never empty', () => {
   expect(decades(0, 50)).toEqual([10, 100]);
   expect(decades(0.3, 80)).toEqual([0.1, 100]);
   expect(decades(10, 10)).toEqual([10, 100]);
+});
+
+test('a known value between two gaps is a point, because a line would not show it', () => {
+  expect(isolated([null, 5, null, 1, 2, null])).toEqual([1]);
+  expect(isolated([0])).toEqual([0]);
+  expect(isolated([3, null, null, 0])).toEqual([0, 3]);
+  expect(isolated([1, 2, 3])).toEqual([]);
 });

@@ -53,6 +53,20 @@ export function timeRange(low: number, high: number, alone: number, shortest = 0
   return high > low ? [Math.min(low, high - shortest), high] : [low - alone / 2, low + alone / 2];
 }
 
+const MINUTE_S = 60;
+const HOUR_S = 60 * MINUTE_S;
+const DAY_S = 24 * HOUR_S;
+/**
+ * Distances of the labels of a time axis, in seconds, each at most two and a half times the one before: with larger
+ * steps, such as uPlot's from one minute to five, a narrow chart of eight minutes has a single label.
+ */
+export const TIME_STEPS_S = [
+  ...[1, 2, 5, 10, 20, 30],
+  ...[1, 2, 5, 10, 20, 30].map((minutes) => minutes * MINUTE_S),
+  ...[1, 2, 4, 6, 12].map((hours) => hours * HOUR_S),
+  ...[1, 2, 5, 10, 20, 40, 80].map((days) => days * DAY_S),
+];
+
 /** The range of a linear axis from zero to at least `least`, with space above the peak. */
 export function zeroBased(low: number | null, high: number | null, least = 0): [number, number] {
   const peak = high ?? 0;
@@ -65,4 +79,12 @@ export function decades(low: number | null, high: number | null): [number, numbe
   const bottom = 10 ** Math.floor(Math.log10(low > 0 ? low : high));
   const top = 10 ** Math.ceil(Math.log10(high));
   return [bottom, top > bottom ? top : bottom * 10];
+}
+
+/** The places of the known values between two gaps, which a line alone would not show. */
+export function isolated(values: ArrayLike<number | null | undefined>): number[] {
+  const places: number[] = [];
+  for (let place = 0; place < values.length; place++)
+    if (values[place] != null && values[place - 1] == null && values[place + 1] == null) places.push(place);
+  return places;
 }

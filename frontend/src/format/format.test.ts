@@ -31,7 +31,7 @@ test.each([
   [null, '–'],
 ])('%s milliseconds are %s', (ms, text) => expect(duration(ms)).toBe(text));
 
-test('what is not known is a dash, what is nothing a zero', () => {
+test('an unknown value is a dash, an empty one a zero', () => {
   expect([rate(null), rate(0), rate(0.04), rate(0.4), rate(12), rate(3412)]).toEqual(['–', '0', '0', '0.4', '12', '3.41k']);
   expect([count(null), count(1_234_567)]).toEqual(['–', '1,234,567']);
   expect([slope(null), slope(12), slope(-3.2), slope(0)]).toEqual(['–', '+12/s', '−3.2/s', '0/s']);

@@ -90,14 +90,43 @@ export function clock(at: number | Date): string {
   return new Date(at).toLocaleTimeString('en-GB', { hour12: false });
 }
 
-/** A time on an axis of `span` seconds, with the date if it is longer than a day. */
+const SHORT_DATE = { day: 'numeric', month: 'short' } as const;
+const HOUR_MINUTE = { hour: '2-digit', minute: '2-digit', hour12: false } as const;
+
+/** A time on an axis of `span` seconds: with the date if it is longer than a day, and no time of day if it is long. */
 export function timeLabel(at: number, span: number): string {
   const date = new Date(at * 1000);
   if (span <= 3600) return clock(date);
-  const time = date.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', hour12: false });
-  if (span <= 86_400) return time;
-  return `${date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })} ${time}`;
+  const time = date.toLocaleTimeString('en-GB', HOUR_MINUTE);
+  if (span <= 90_000) return time; // the day on which clocks are set back has 25 hours
+  if (span > 300 * 86_400) return date.toLocaleDateString('en-GB', { ...SHORT_DATE, year: 'numeric' });
+  const day = date.toLocaleDateString('en-GB', SHORT_DATE);
+  return span > 20 * 86_400 ? day : `${day} ${time}`;
 }
+
+/** A time with its date, unless it is today: `22 Nov 03:00:10`; with the year, unless it is this year's. */
+export function momentLabel(at: number, now: Date): string {
+  const date = new Date(at * 1000);
+  if (date.toDateString() === now.toDateString()) return clock(date);
+  const isThisYear = date.getFullYear() === now.getFullYear();
+  const day = date.toLocaleDateString('en-GB', isThisYear ? SHORT_DATE : { ...SHORT_DATE, year: 'numeric' });
+  return `${day} ${clock(date)}`;
+}
+
+/** A span of time in the viewer's zone: `22 Nov, 02:50 – 03:10`. */
+export function windowLabel(from: number, to: number, now = new Date()): string {
+  const [since, until] = [new Date(from * 1000), new Date(to * 1000)];
+  const seconds = from % 60 || to % 60 ? { second: '2-digit' } as const : {};
+  const moment = (date: Date): string => {
+    const year = date.getFullYear() === now.getFullYear() ? {} : ({ year: 'numeric' } as const);
+    return date.toLocaleString('en-GB', { ...SHORT_DATE, ...year, ...HOUR_MINUTE, ...seconds });
+  };
+  const isOneDay = since.toDateString() === until.toDateString();
+  return `${moment(since)} – ${isOneDay ? until.toLocaleTimeString('en-GB', { ...HOUR_MINUTE, ...seconds }) : moment(until)}`;
+}
+
+/** The viewer's time zone: `Europe/Berlin`. */
+export const zoneName = (): string => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** Date and time in the viewer's zone: `20 Nov 2026, 17:04:09`. */
 export function dateTime(at: number | null): string {

@@ -29,10 +29,11 @@ export function joined(past: Columns | null, live: Columns): Columns {
   return made as Columns;
 }
 
-/** The rows of the last `seconds`. */
-export function since(columns: Columns, seconds: number): Columns {
+/** The rows from one time to another, both included. */
+export function within(columns: Columns, from: number, to: number): Columns {
   const [times] = columns;
-  const from = (times.at(-1) ?? 0) - seconds;
   const first = times.findIndex((at) => at >= from);
-  return first <= 0 ? columns : (columns.map((column) => column.slice(first)) as Columns);
+  const behind = times.findLastIndex((at) => at <= to) + 1;
+  if (first === -1) return columns.map(() => []) as unknown as Columns;
+  return first === 0 && behind === times.length ? columns : (columns.map((column) => column.slice(first, behind)) as Columns);
 }

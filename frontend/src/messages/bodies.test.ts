@@ -5,11 +5,11 @@ import { ApiError } from '../api/client';
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
 describe('a body', () => {
-  it('goes through base64 unchanged, every byte of it', () => {
+  it('is unchanged after base64, for every byte', () => {
     const all = Uint8Array.from({ length: 70_000 }, (_, n) => n % 256);
     expect(bytesOf(base64Of(all))).toEqual(all);
   });
-  it('is shown as what it looks like', () => {
+  it('is shown in the format of its contents', () => {
     expect(shownBody(bytes('{"a":[1]}'), 'auto')).toEqual({ kind: 'json', text: '{\n  "a": [\n    1\n  ]\n}' });
     expect(shownBody(bytes('hello'), 'auto')).toEqual({ kind: 'text', text: 'hello' });
     expect(shownBody(bytes('{"a":'), 'json').kind).toBe('text');
@@ -32,8 +32,8 @@ describe('a body', () => {
   });
 });
 
-describe('what is typed', () => {
-  it('is one message, or one a line', () => {
+describe('typed messages', () => {
+  it('is one message, or one per line', () => {
     expect(messagesOf('a\n\nb\r\n', true)).toEqual(['a', 'b']);
     expect(messagesOf('a\nb', false)).toEqual(['a\nb']);
     expect(messagesOf('', false)).toEqual([]);

@@ -27,7 +27,7 @@ export function textOf(bytes: Uint8Array, truncated = false): string | null {
   return null;
 }
 
-/** Rows of sixteen: offset, bytes, and what of them is ASCII. */
+/** Rows of sixteen bytes: offset, bytes, and printable ASCII characters. */
 export function hexOf(bytes: Uint8Array): string {
   const rows: string[] = [];
   for (let at = 0; at < bytes.length; at += 16) {
@@ -39,7 +39,7 @@ export function hexOf(bytes: Uint8Array): string {
   return rows.join('\n');
 }
 
-/** The JSON indented, its numbers and texts as they were sent, which JavaScript might round; null if it is none. */
+/** The indented JSON, with numbers and strings unchanged, which JavaScript might round; null if it is invalid. */
 export function prettyJson(text: string): string | null {
   try {
     JSON.parse(text);
@@ -65,7 +65,7 @@ export function prettyJson(text: string): string | null {
   return parts.join('');
 }
 
-/** What to show of a body, and as what: `auto` is JSON where it is an object or list, else text, else hex. */
+/** The text of a body in a format: `auto` is JSON for an object or list, otherwise text, otherwise hex. */
 export function shownBody(bytes: Uint8Array, as: Shown, truncated = false): { kind: 'text' | 'json' | 'hex'; text: string } {
   const text = as === 'hex' ? null : textOf(bytes, truncated);
   if (text === null) return { kind: 'hex', text: hexOf(bytes) };
@@ -80,7 +80,7 @@ export function messagesOf(text: string, onePerLine: boolean): string[] {
 
 const UNITS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000 };
 
-/** `90s`, `1h30m`, `500ms` or plain seconds as milliseconds, empty as none; null if it is no time. */
+/** `90s`, `1h30m`, `500ms` or plain seconds as milliseconds; 0 if empty, null if invalid. */
 export function delayMs(text: string): number | null {
   const given = text.trim();
   if (given === '') return 0;
@@ -89,7 +89,9 @@ export function delayMs(text: string): number | null {
   return Math.round([...given.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h)/g)].reduce((sum, [, n, unit]) => sum + Number(n) * (UNITS[unit ?? ''] ?? 0), 0));
 }
 
-/** The errors of a refused publish, by field. Of several messages, the one at fault is named by its number from 1. */
+/**
+ * The errors of a refused publish, by field. The invalid one of several messages is identified by its number, from 1.
+ */
 export function publishFaults(error: unknown, number: number): Faults {
   if (!(error instanceof ApiError) || number === 1) return faultsOf(error, ['bodies', 'defer_ms', 'node']);
   const named = error.fieldErrors.map(({ field, message }) => {

@@ -1,4 +1,4 @@
-/** How far back a channel can be taken: the choices of the dialog, and the moment each stands for. */
+/** The choices of the rewind dialog, and the time of each. */
 
 const MINUTE_MS = 60_000;
 
@@ -11,7 +11,7 @@ export const REACHES = [
   { key: 'at', title: 'A point in time…', ms: null },
 ] as const;
 
-/** The moment of a choice; `typed` is what a datetime-local input holds, in the viewer's zone, for the last of them. */
+/** The time of a choice; `typed` is the value of a datetime-local input, in the viewer's zone, for the last choice. */
 export function sinceOf(reach: string, typed: string, now: Date): { at: Date } | { fault: string } {
   const chosen = REACHES.find((each) => each.key === reach);
   if (chosen?.ms != null) return { at: new Date(now.getTime() - chosen.ms) };

@@ -16,13 +16,13 @@ export type PaletteItem = {
 
 export type PaletteSetting = { text: string; hint: string; run: PaletteItem['run'] };
 
-const MOST = 40;
+const MAX_ITEMS = 40;
 const VERBS = ['pause', 'unpause', 'empty', 'delete'] as const;
 type Verb = (typeof VERBS)[number];
 
 /**
- * How well `text` fits the words typed: null if it does not. Every word must occur; one that begins the text, or a part
- * of it, counts more than one within, and a short text more than a long one.
+ * A score of `text` for the typed words: null if one does not occur. A word at the beginning of the text, or of a part
+ * of it, scores more than one within, and a short text more than a long one.
  */
 export function fit(text: string, words: readonly string[]): number | null {
   const lower = text.toLowerCase();
@@ -40,7 +40,7 @@ type Place = { kind: PaletteItem['kind']; text: string; hint: string; route: Rou
 
 const placesOf = new WeakMap<ClusterSnapshot, Place[]>();
 
-/** Every place there is; made once for a snapshot, since typing asks for it at each key. */
+/** All places; computed once per snapshot, because each key searches them. */
 function places(snapshot: ClusterSnapshot): Place[] {
   let found = placesOf.get(snapshot);
   if (found === undefined) {
@@ -83,8 +83,8 @@ function actionsOn(verb: Verb, found: readonly Place[], words: readonly string[]
 }
 
 /**
- * `here` is the page on show, whose topic or channel is what actions are offered on when nothing is named. With
- * `mayAct` false no actions are offered, with `mayRead` false no looking into messages.
+ * `here` is the current page, whose topic or channel is the default subject of actions. With `mayAct` false no actions
+ * are offered, with `mayRead` false no peeking at messages.
  */
 export function paletteItems(
   snapshot: ClusterSnapshot | null,
@@ -134,6 +134,6 @@ export function paletteItems(
   }
   return scored
     .sort((a, b) => b[0] - a[0])
-    .slice(0, MOST)
+    .slice(0, MAX_ITEMS)
     .map(([, item]) => item);
 }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { hrefOf, parsePath, returnPath, type Route } from './routes';
 
-/** The path as a browser keeps it after following the link. */
+/** The path in a browser's address after following the link. */
 const browserPath = (href: string): string => new URL(href, 'http://platform.example').pathname;
 
 test.each(['orders', 'metrics#ephemeral', 'a.b_c-d', '.', '..', '...', '.hidden', 'x'.repeat(64)])(
@@ -33,12 +33,27 @@ test.each(['/nothing', '/topics/a/b/c', '/nodes/a/b', '/reports/runs', '/reports
   (path) => expect(parsePath(path)).toEqual({ page: 'missing', path }),
 );
 
-test('after signing in one returns to where one was', () => {
+test('after signing in, the requested page opens', () => {
   expect(returnPath('?next=%2Ftopics%2Fclicks%2523ephemeral')).toBe('/topics/clicks%23ephemeral');
   expect(returnPath('')).toBe('/');
 });
 
-test.each(['//evil.example', 'https://evil.example', '/\\evil.example', 'javascript:alert(1)', '/signin?next=/signin'])(
+test.each([
+  '//evil.example',
+  'https://evil.example',
+  '/\\evil.example',
+  '/\t/evil.example',
+  '\t//evil.example',
+  '/\n\\evil.example',
+  '/\r/evil.example',
+  '/.//evil.example',
+  '/x/..//evil.example',
+  'http://',
+  'javascript:alert(1)',
+  'topics',
+  '/signin?next=/signin',
+  '/\tsignin',
+])(
   'signing in never leads to %s',
   (next) => expect(returnPath(`?next=${encodeURIComponent(next)}`)).toBe('/'),
 );

@@ -1,4 +1,6 @@
-/** Addresses of the pages, both ways. A name stands in a path percent-encoded: `#ephemeral` is `%23ephemeral`. */
+/** Addresses of pages, built and parsed. Names are percent-encoded: `#ephemeral` is `%23ephemeral`. */
+
+import { ORIGIN } from '../api/base';
 
 export type Route =
   | { page: 'overview' }
@@ -21,8 +23,8 @@ export type Route =
   | { page: 'missing'; path: string };
 
 /**
- * One name as a path segment. `.` and `..` are valid topic names that every browser would resolve away, percent-encoded
- * or not, so they carry a `~`, which no name may hold.
+ * One name as a path segment. `.` and `..` are valid topic names, which every browser would resolve, percent-encoded or
+ * not, so they get a `~`, which no name may contain.
  */
 function segment(name: string): string {
   return (/^\.{1,2}$/.test(name) ? '~' : '') + encodeURIComponent(name);
@@ -118,8 +120,19 @@ export function parentOf(route: Route): Route {
   }
 }
 
-/** Where to go after signing in: a path of this site and never another's. */
+/**
+ * The page after signing in: a path of this site only. The address is parsed as browsers do, which drop tabs and line
+ * ends and take `\` for `/`.
+ */
 export function returnPath(search: string): string {
   const next = new URLSearchParams(search).get('next') ?? '/';
-  return /^\/(?![/\\])/.test(next) && parsePath(next.split('?')[0] ?? '/').page !== 'signin' ? next : '/';
+  let target: URL;
+  try {
+    target = new URL(next, ORIGIN);
+  } catch {
+    return '/';
+  }
+  // `/.//host` is a path of this site that starts with two slashes, which a browser would take for a host.
+  const elsewhere = target.origin !== ORIGIN || target.pathname.startsWith('//') || !/^[/\t\n\r]/.test(next);
+  return elsewhere || parsePath(target.pathname).page === 'signin' ? '/' : target.pathname + target.search;
 }

@@ -1,4 +1,4 @@
-/** Whether a shell's glob (`*`, `?`, `[a-c]`, `[!a]`) matches all of `text`, as the platform itself reads one. */
+/** Whether a glob (`*`, `?`, `[a-c]`, `[!a]`) matches the whole text, by the platform's rules. */
 export function globMatches(pattern: string, text: string): boolean {
   let source = '';
   for (let at = 0; at < pattern.length; at++) {

@@ -58,7 +58,7 @@ test.each([
   ['20 * * * 1', 'At 20 minutes past the hour, every hour, only on Monday'],
   ['0 6 * * 7', 'At 06:00, only on Sunday'],
   ['@Daily', 'At 00:00, every day'],
-])('a cron line is told in as many words as it takes: %s', (cron, words) => {
+])('a cron line is described in as few words as possible: %s', (cron, words) => {
   expect(cronWords(cron)).toEqual({ words });
 });
 
@@ -114,7 +114,7 @@ test('percentile columns are known by their names', () => {
   ]);
 });
 
-test('what the platform finds wrong with a parameter stands beside it, the rest beside the other fields', () => {
+test('the platform’s error of a parameter is beside it, others are beside their fields', () => {
   const refused = new ApiError(422, 'no', [
     { field: 'parameters.window', message: "'7m' is not one of 5m, 1h" },
     { field: 'cron', message: 'no such day' },

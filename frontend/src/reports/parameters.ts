@@ -1,10 +1,10 @@
-/** A job's form: from what it says of its parameters to texts in fields, and back to values. */
+/** A job's form: from the declarations of its parameters to texts in fields, and back to values. */
 import type { Parameters, ParameterSpec } from '../api/types';
 import { faultsOf, type Faults } from '../forms/faults';
 
 export type Texts = Record<string, string>;
 
-/** A point in time as `<input type="datetime-local">` wants it, in the viewer's zone. */
+/** A time in the format of `<input type="datetime-local">`, in the viewer's zone. */
 function localText(iso: string): string {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return '';
@@ -12,7 +12,7 @@ function localText(iso: string): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
 }
 
-/** What stands in the fields at first: the given values, else the job's defaults. */
+/** The initial texts of the fields: the given values, otherwise the job's defaults. */
 export function textsOf(specs: Record<string, ParameterSpec>, values: Parameters = {}): Texts {
   const entries = Object.entries(specs).map(([name, spec]): [string, string] => {
     const text = String(values[name] ?? spec.default ?? '');
@@ -43,7 +43,7 @@ function valueOf(spec: ParameterSpec, text: string): string | number | { fault: 
   }
 }
 
-/** The values to send, and for each field that cannot be read why. An empty field is left out: the job's own choice. */
+/** The values to send, and the errors of invalid fields. An empty field is omitted, so the job uses its default. */
 export function parseTexts(
   specs: Record<string, ParameterSpec>,
   texts: Texts,
@@ -74,7 +74,7 @@ export function requestFaults(
   };
 }
 
-/** The form of a job with these parameters filled in, as an address: to look at, to change, to run again. */
+/** The address of a job's form with these parameters. */
 export function formHref(job: string, parameters: Parameters): string {
   const search = new URLSearchParams({ job });
   for (const [name, value] of Object.entries(parameters)) if (value !== null && value !== '') search.set(`p.${name}`, String(value));
@@ -86,7 +86,7 @@ export function parametersIn(search: URLSearchParams): Parameters {
   return Object.fromEntries([...search].flatMap(([name, value]) => (name.startsWith('p.') ? [[name.slice(2), value]] : [])));
 }
 
-/** Parameters on one line; those left to the job are not named. */
+/** Parameters on one line, without those that are not given. */
 export function describe(parameters: Parameters): string {
   const given = Object.entries(parameters).filter(([, value]) => value !== '' && value !== null);
   return given.length === 0 ? 'defaults' : given.map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`).join(', ');

@@ -1,9 +1,9 @@
-/** What a result's columns hold, by their names and units. */
+/** The meaning of a result's columns, from their names and units. */
 import type { ResultColumn } from '../api/types';
 
 const MS_PER: Record<string, number> = { ns: 1e-6, us: 1e-3, 'µs': 1e-3, ms: 1, s: 1000 };
 
-/** How many milliseconds one `unit` is; null if it is not a unit of time. */
+/** Milliseconds per `unit`; null if it is not a unit of time. */
 export function msPerUnit(unit: string): number | null {
   return MS_PER[unit] ?? null;
 }

@@ -15,7 +15,7 @@ test('a heat map has a row per day of the viewer and shows the worst of each hou
   expect(days[0]?.hours[4]).toBeNull();
 });
 
-test('heat is logarithmic, and one value alone is the hottest', () => {
+test('heat is logarithmic, and a single value is the hottest', () => {
   expect([heat(1, 1, 100), heat(10, 1, 100), heat(100, 1, 100), heat(5, 5, 5)]).toEqual([0, 0.5, 1, 1]);
 });
 
@@ -31,7 +31,7 @@ test.each([
   expect(dayTone(percent, objective)).toBe(tone);
 });
 
-test('a share does not round a miss away', () => {
+test('a share below 100 % is not rounded to 100 %', () => {
   expect([100, 99.9999, 99.95, 99.123, 97.96, null].map(shareText)).toEqual(['100 %', '99.999 %', '99.950 %', '99.12 %', '98.0 %', '–']);
   expect(heldPercent({ at: 0, held: 47, total: 48 })).toBeCloseTo(97.917, 3);
   expect(heldPercent({ at: 0, held: 0, total: 0 })).toBeNull();
@@ -55,12 +55,12 @@ test.each([
   expect(cellText(column, cell, unit)).toBe(text);
 });
 
-test('points of a series are drawn as rows are', () => {
+test('points of a series have the format of rows', () => {
   const rows = pointsCells(['p50_ms', 'p99_ms'], [[1000, 1, 5], [2000, null, 7]]);
   expect(columnsOf(rows, ['p99_ms', 'p50_ms'])).toEqual([[1, 2], [5, 7], [1, null]]);
 });
 
-test('movers keep the order and the topic’s own row has no channel', () => {
+test('the largest changes keep their order, and a topic’s own row has no channel', () => {
   const names = ['topic', 'channel', 'figure', 'unit', 'now', 'before', 'change_percent', 'state'];
   expect(movers(cellsOf(result(names, [['a', null, 'in_rate', 'messages/s', 2, 1, 100, 'changed']])))).toEqual([
     { name: 'a', figure: 'in_rate', unit: 'messages/s', now: 2, before: 1, percent: 100, state: 'changed' },
@@ -71,7 +71,7 @@ test('lines come in the order of time', () => {
   expect(columnsOf(cellsOf(result(['window_start', 'in_rate'], [[2000, 5], [1000, null]])), ['in_rate'])).toEqual([[1, 2], [null, 5]]);
 });
 
-test('a withheld percentile says why, and one that is there does not', () => {
+test('a withheld percentile has a reason, and a shown one has none', () => {
   const [few, none, fine] = cellsOf(result(['count', 'p50_ms', 'p999_ms'], [[10, 1, null], [0, null, null], [5000, 1, 2]]));
   expect(few && withheld(few, 'p999_ms', 1000)).toMatch('10 messages are fewer than the 1000');
   expect(few && withheld(few, 'p50_ms', 1000)).toBeNull();

@@ -1,9 +1,9 @@
-/** From a report's result table to what its charts draw. */
+/** Converts a report's result to the data of its charts. */
 import type { Result, ResultCell, ResultColumn, ResultDay, ResultGroup } from '../api/types';
 import { bytes, count, DASH, dateTime, duration, short } from '../format/format';
 import { isTime, msPerUnit } from './percentiles';
 
-/** A cell by its column's name; null where the result has no such column. */
+/** A cell by its column's name; null if the result has no such column. */
 export type Cells = (name: string) => ResultCell;
 
 export function cellsOf(result: Result): Cells[] {
@@ -43,8 +43,8 @@ export function columnsOf(rows: readonly Cells[], figures: readonly string[]): [
 export type HeatDay = { day: string; at: number; hours: (number | null)[] };
 
 /**
- * The largest value of `figure` in each hour of each day, in the viewer's zone, newest day last. Largest, not mean: a
- * mean of percentiles is none.
+ * The largest value of `figure` in each hour of each day, in the viewer's zone, newest day last. Not the mean, because
+ * percentiles have no mean.
  */
 export function heatDays(rows: readonly Cells[], figure: string): HeatDay[] {
   const days = new Map<string, HeatDay>();
@@ -61,26 +61,26 @@ export function heatDays(rows: readonly Cells[], figure: string): HeatDay[] {
   return [...days.values()].sort((a, b) => a.at - b.at);
 }
 
-/** Where a value stands between the least and the most, on a logarithmic scale: 0 to 1. */
+/** The position of a value between the least and the most, on a logarithmic scale: 0 to 1. */
 export function heat(value: number, least: number, most: number): number {
   if (most <= least) return 1;
   const log = (x: number): number => Math.log10(Math.max(x, 1e-6));
   return (log(value) - log(least)) / (log(most) - log(least));
 }
 
-/** Percent of a day's messages whose windows met the target; null where nothing was measured. */
+/** Percentage of a day's messages whose windows met the target; null without any. */
 export const heldPercent = ({ held, total }: ResultDay): number | null => (total > 0 ? (100 * held) / total : null);
 
 export type DayTone = 'none' | 'ok' | 'warn' | 'bad';
 
-/** A day that met the objective, one that missed it by no more than its error budget again, and a worse one. */
+/** Days that met the objective, days that missed it by at most its error budget, and worse ones. */
 export function dayTone(percent: number | null, objectivePercent: number): DayTone {
   if (percent === null) return 'none';
   if (percent >= objectivePercent) return 'ok';
   return 100 - percent <= 2 * (100 - objectivePercent) ? 'warn' : 'bad';
 }
 
-/** A share without rounding a miss away: `99.95 %` of 100 is not `100 %`. */
+/** A percentage that is not rounded up to 100: `99.95 %` is not `100 %`. */
 export function shareText(percent: number | null): string {
   if (percent === null) return '–';
   if (percent === 100) return '100 %';
@@ -90,13 +90,13 @@ export function shareText(percent: number | null): string {
 
 export type Mover = { name: string; figure: string; unit: string; now: number | null; before: number | null; percent: number | null; state: string };
 
-/** `depth_mean` as `depth mean`, `p99_ms` as `p99`: the unit stands beside it. */
+/** `depth_mean` as `depth mean`, `p99_ms` as `p99`, because the unit is shown too. */
 export const figureName = (figure: string): string => figure.replace(/_ms$/, '').replaceAll('_', ' ');
 
 /** `6,029 %`, `12.5 %`. */
 const percentText = (value: number): string => `${Math.abs(value) >= 999.5 ? count(value) : short(value)} %`;
 
-/** Columns whose figures are in the unit that the row names in its column `unit`. */
+/** Columns whose figures are in the unit of the row's column `unit`. */
 const IN_UNIT_OF_ROW = new Set(['target', 'worst_value', 'now', 'before', 'difference']);
 
 /** A cell of a result as text; `rowUnit` is the row's own `unit`. */
@@ -114,7 +114,7 @@ export function cellText(column: ResultColumn, cell: ResultCell, rowUnit: Result
   return ofRow ? `${text} ${unit}` : text;
 }
 
-/** What changed most, in the order of the result. */
+/** The largest changes, in the order of the result. */
 export function movers(rows: readonly Cells[], most = 12): Mover[] {
   return rows.slice(0, most).map((cells) => ({
     name: groupOf(cells),
@@ -127,7 +127,7 @@ export function movers(rows: readonly Cells[], most = 12): Mover[] {
   }));
 }
 
-/** Why a cell of a latency result is empty; null where it is not withheld. */
+/** The reason for an empty cell of a latency result; null if it is not withheld. */
 export function withheld(cells: Cells, column: string, minimumCount: number): string | null {
   if (!/^p\d+_ms$/.test(column) || cells(column) !== null) return null;
   const finished = numberOf(cells('count')) ?? 0;

@@ -1,14 +1,14 @@
-/** Runs of reports: their order, and how long one will still take. */
+/** Runs of reports: their order, and their remaining time. */
 import type { Run } from '../api/types';
 
-/** `runs` with `run` put in its place, newest first. */
+/** `runs` with `run` inserted or replaced, newest first. */
 export function withRun(runs: readonly Run[], run: Run): Run[] {
   const known = runs.some((other) => other.id === run.id);
   const next = known ? runs.map((other) => (other.id === run.id ? run : other)) : [...runs, run];
   return next.sort((a, b) => b.id - a.id);
 }
 
-/** How long a run will still take, as precisely as that can be known. */
+/** The remaining time of a run, rounded to the precision of the estimate. */
 export function leftText(seconds: number): string {
   if (seconds < 10) return 'a few seconds left';
   if (seconds < 55) return `about ${Math.ceil(seconds / 10) * 10} s left`;

@@ -22,7 +22,7 @@ export type ScheduleForm = {
   notifyEmail: string;
 };
 
-/** What to do with a run that is due before the previous run has finished. */
+/** Policies for a run that is due before the previous run has finished. */
 export const OVERLAPS: Record<Schedule['overlap'], string> = {
   skip: 'skip this run',
   queue: 'queue this run',
@@ -38,7 +38,7 @@ const SECONDS = { minutes: 60, hours: 3600, days: 86_400 } as const;
 
 const NAMED = ['@hourly', '@daily', '@midnight', '@weekly', '@monthly', '@yearly', '@annually'];
 
-/** A cron line in words, or why it is none. */
+/** A cron line in words, or its error. */
 export function cronWords(cron: string): { words: string } | { fault: string } {
   const line = cron.trim().toLowerCase();
   if (line === '') return { fault: 'Give five fields: minute, hour, day of month, month, day of week.' };
@@ -105,7 +105,7 @@ export type FormFault = {
   message: string;
 };
 
-/** The request the form stands for, or which field of the request is wrong and why. */
+/** The form's request, or the errors by field. */
 export function requestOf(
   form: ScheduleForm,
   parameters: Parameters,

@@ -3,14 +3,15 @@ import type { ChannelRow, TopicRow } from '../api/types';
 import { channelSeries, topicSeries, type History } from '../history/history';
 import type { ClusterSnapshot } from './snapshot';
 
-export type Filter<Row> = { key: string; title: string; help: string; test: (row: Row) => boolean };
+/** `known`: whether it is known yet if the row passes; always by default. */
+export type Filter<Row> = { key: string; title: string; help: string; test: (row: Row) => boolean; known?: (row: Row) => boolean };
 
 /** Number of snapshots for growth and timeouts. */
-export const TREND_BEATS = 60;
+export const TREND_POLLS = 60;
 
-/** Whether a backlog grows for good: noticeably against its size and not by a message now and then. */
+/** Whether a backlog grows noticeably, compared with its size, and by more than single messages. */
 export function isGrowing(depth: number, growth: number | null): boolean {
-  return growth !== null && growth * TREND_BEATS >= Math.max(3, depth * 0.02);
+  return growth !== null && growth * TREND_POLLS >= Math.max(3, depth * 0.02);
 }
 
 export function channelFilters(history: History): Filter<ChannelRow>[] {
@@ -19,7 +20,8 @@ export function channelFilters(history: History): Filter<ChannelRow>[] {
       key: 'growing',
       title: 'Backlog growing',
       help: 'More messages waiting than a minute ago',
-      test: (row) => isGrowing(row.depth, history.growth(channelSeries(row.topic, row.name), 'depth', TREND_BEATS)),
+      test: (row) => isGrowing(row.depth, history.growth(channelSeries(row.topic, row.name), 'depth', TREND_POLLS)),
+      known: (row) => history.covers(channelSeries(row.topic, row.name), 'depth', TREND_POLLS),
     },
     { key: 'unread', title: 'No consumers', help: 'No client is subscribed', test: (row) => row.client_count === 0 },
     { key: 'paused', title: 'Paused', help: 'Paused on some node', test: (row) => row.paused },
@@ -28,29 +30,35 @@ export function channelFilters(history: History): Filter<ChannelRow>[] {
       title: 'Timing out',
       help: 'Some client let a message time out within the last minute',
       test: (row) =>
-        (row.timeout_rate ?? 0) > 0 || history.any(channelSeries(row.topic, row.name), 'timeout_rate', TREND_BEATS),
+        (row.timeout_rate ?? 0) > 0 || history.any(channelSeries(row.topic, row.name), 'timeout_rate', TREND_POLLS),
+      known: (row) => history.covers(channelSeries(row.topic, row.name), 'timeout_rate', TREND_POLLS),
     },
   ];
 }
 
-/** A topic is paused, unread or timing out where any of its channels is; it grows with all that waits in it. */
+/** A topic is paused, unread or timing out if any of its channels is; its growth is that of its whole backlog. */
 export function topicFilters(
   snapshot: ClusterSnapshot,
   history: History,
   { backlog }: { backlog: ReadonlyMap<string, number> },
 ): Filter<TopicRow>[] {
-  return channelFilters(history).map(({ key, title, help, test }): Filter<TopicRow> => {
+  return channelFilters(history).map(({ key, title, help, test, known }): Filter<TopicRow> => {
     if (key === 'growing') {
       return {
         key,
         title,
         help,
         test: (row) =>
-          isGrowing(backlog.get(row.name) ?? row.depth, history.growth(topicSeries(row.name), 'depth', TREND_BEATS)),
+          isGrowing(backlog.get(row.name) ?? row.depth, history.growth(topicSeries(row.name), 'depth', TREND_POLLS)),
+        known: (row) => history.covers(topicSeries(row.name), 'depth', TREND_POLLS),
       };
     }
     const having = new Set<string>();
-    for (const channel of snapshot.channels.values()) if (test(channel)) having.add(channel.topic);
+    let unknown = known !== undefined && snapshot.channels.size > 0;
+    for (const channel of snapshot.channels.values()) {
+      if (test(channel)) having.add(channel.topic);
+      if (unknown && known?.(channel)) unknown = false;
+    }
     return {
       key,
       title,
@@ -59,19 +67,27 @@ export function topicFilters(
         having.has(row.name) ||
         (key === 'paused' && row.paused) ||
         (key === 'unread' && row.channel_count === 0 && row.nodes.length > 0),
+      known: () => !unknown,
     };
   });
 }
 
-/** Rows that pass every chosen filter and the search; and, for each filter, how many of those found it would leave. */
+/**
+ * Rows that pass every selected filter and the search; and, for each filter, the number of rows that it would leave, null
+ * while that is known of none.
+ */
 export function narrowed<Row>(
   rows: readonly Row[],
   filters: readonly Filter<Row>[],
   chosen: ReadonlySet<string>,
   found: (row: Row) => boolean,
-): { rows: Row[]; choices: { key: string; title: string; help: string; count: number }[] } {
+): { rows: Row[]; choices: { key: string; title: string; help: string; count: number | null }[] } {
   const searched = rows.filter(found);
-  const choices = filters.map(({ key, title, help, test }) => ({ key, title, help, count: searched.filter(test).length }));
+  const choices = filters.map(({ key, title, help, test, known }) => {
+    const count = searched.filter(test).length;
+    const unknown = count === 0 && known !== undefined && searched.length > 0 && !searched.some(known);
+    return { key, title, help, count: unknown ? null : count };
+  });
   const asked = filters.filter(({ key }) => chosen.has(key));
   return { rows: asked.length === 0 ? searched : searched.filter((row) => asked.every(({ test }) => test(row))), choices };
 }

@@ -17,8 +17,8 @@ const sum = (channels: ChannelRow[], count: (channel: ChannelRow) => number): nu
   channels.reduce((total, channel) => total + count(channel), 0);
 
 /**
- * Emptying or pausing a topic touches only what it has not handed to its channels; deleting it takes the channels and
- * everything in them along. Emptying a channel also drops its messages in flight and deferred.
+ * Emptying or pausing a topic affects only messages that no channel has received; deleting it also deletes the channels
+ * with their messages. Emptying a channel also drops its messages in flight and deferred ones.
  */
 export function impactOf(snapshot: ClusterSnapshot, request: ActionRequest): Impact {
   const topic = snapshot.topics.get(request.topic);
@@ -51,7 +51,7 @@ export function destroys(request: Pick<ActionRequest, 'action'>): boolean {
   return request.action === 'empty' || request.action === 'delete';
 }
 
-/** Creating is not among them: it asks for a name and destroys nothing. */
+/** Without creating, which requires a name and destroys nothing. */
 const CONSEQUENCES: Record<string, string> = {
   'pause topic': 'New messages stay in the topic and no longer reach its channels until it is unpaused.',
   'pause channel': 'Its clients get no further messages until it is unpaused. Messages in flight can still be finished.',
@@ -70,7 +70,7 @@ export function consequenceOf(action: string, kind: 'topic' | 'channel'): string
 
 const NAME = /^[.a-zA-Z0-9_-]{1,64}$/;
 
-/** Why `name` is no topic or channel name, in words; null if it is one. */
+/** Why `name` is invalid as a topic or channel name; null if it is valid. */
 export function nameFault(name: string): string | null {
   if (name === '') return 'Enter a name.';
   const plain = name.endsWith('#ephemeral') ? name.slice(0, -'#ephemeral'.length) : name;

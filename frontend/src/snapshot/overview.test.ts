@@ -43,7 +43,7 @@ const shop = snapshot(
   ],
 );
 
-test('the cluster’s totals count what waits in topics and channels', () => {
+test('the cluster’s totals include the depths of topics and channels', () => {
   expect(totalsOf(shop)).toEqual({
     publishRate: 20,
     finishRate: 15,
@@ -55,11 +55,11 @@ test('the cluster’s totals count what waits in topics and channels', () => {
   });
 });
 
-test('before rates are known they are not shown as zero', () => {
+test('unknown rates are not shown as zero', () => {
   expect(totalsOf(snapshot([], [topic('a', { publish_rate: null })], [])).publishRate).toBeNull();
 });
 
-test('where there are no topics, nothing is published and nothing finished', () => {
+test('without topics, the rates are zero', () => {
   expect(totalsOf(snapshot([], [], []))).toMatchObject({ publishRate: 0, finishRate: 0 });
 });
 
@@ -67,16 +67,27 @@ test('topics are ranked by what waits in them and their channels; idle ones are 
   expect(largestBacklog(shop, 5)).toEqual([{ topic: 'orders', value: 157 }]);
 });
 
-test('only topics that grow are fastest growing', () => {
+test('topics that do not grow are not among the fastest growing', () => {
   const slopes: Record<string, number | null> = { orders: -4, emails: 2.5 };
   expect(fastestGrowing(shop, (name) => slopes[name] ?? null, 5)).toEqual([{ topic: 'emails', value: 2.5 }]);
 });
 
-test('what needs attention: nodes down first, then backlogs without clients and timeouts', () => {
+test('problems: nodes down first, then backlogs without clients and timeouts', () => {
   expect(attentionOf(shop).map((item) => [item.what, item.name])).toEqual([
     ['down', 'b:1'],
     ['no clients', 'orders / archive'],
     ['timing out', 'emails / send'],
+  ]);
+});
+
+test('problems of topics and channels are in order of their backlog', () => {
+  const channels = [1, 300, 20].map((depth) => channel('orders', `c${depth}`, { depth, client_count: 0 }));
+  const paused = topic('stopped', { paused: true, depth: 40 });
+  expect(attentionOf(snapshot([], [paused], channels)).map((item) => item.name)).toEqual([
+    'orders / c300',
+    'stopped',
+    'orders / c20',
+    'orders / c1',
   ]);
 });
 
@@ -91,11 +102,11 @@ test('deleting a topic takes its channels and all their messages along', () => {
   });
 });
 
-test('emptying a topic throws away only what its channels have not received', () => {
+test('emptying a topic deletes only messages that no channel has received', () => {
   expect(impactOf(shop, { action: 'empty', topic: 'orders' })).toMatchObject({ messages: 7, inFlight: 0, channels: 2 });
 });
 
-test('emptying a channel takes its waiting, in-flight and deferred messages', () => {
+test('emptying a channel deletes its ready, in-flight and deferred messages', () => {
   expect(impactOf(shop, { action: 'empty', topic: 'orders', channel: 'billing' })).toEqual({
     messages: 100,
     inFlight: 3,
@@ -106,7 +117,7 @@ test('emptying a channel takes its waiting, in-flight and deferred messages', ()
   });
 });
 
-test('the name is asked for where messages would be lost, and only there', () => {
+test('the name must be typed only if messages would be lost', () => {
   const asked = (['pause', 'unpause', 'create', 'empty', 'delete'] as const).filter((action) =>
     destroys({ action }),
   );
@@ -122,21 +133,21 @@ test.each(['', 'two words', 'naïve', 'x'.repeat(65), '#ephemeral', 'a#b', 'a#ep
   (name) => expect(nameFault(name)).toMatch(/\w/),
 );
 
-test('the busiest topics come first; one that gets nothing, or of which nothing is known, is left out', () => {
-  const told = snapshot([], [topic('a', { publish_rate: 2 }), topic('b', { publish_rate: 9 }), topic('c', { publish_rate: 0 }), topic('d', { publish_rate: null })], []);
-  expect(busiest(told, 5)).toEqual([
+test('the busiest topics come first; those with an unknown rate or none are left out', () => {
+  const rows = snapshot([], [topic('a', { publish_rate: 2 }), topic('b', { publish_rate: 9 }), topic('c', { publish_rate: 0 }), topic('d', { publish_rate: null })], []);
+  expect(busiest(rows, 5)).toEqual([
     { topic: 'b', value: 9 },
     { topic: 'a', value: 2 },
   ]);
 });
 
-test('channels whose messages come back are ranked by timeouts and requeues together', () => {
-  const told = snapshot([], [], [
+test('channels are ranked by the sum of timeouts and requeues', () => {
+  const rows = snapshot([], [], [
     channel('orders', 'billing', { timeout_rate: 1, requeue_rate: 0.5 }),
     channel('orders', 'audit', { timeout_rate: 0, requeue_rate: 4 }),
     channel('orders', 'quiet', { timeout_rate: null, requeue_rate: 0.01 }),
   ]);
-  expect(mostRetried(told, 5)).toEqual([
+  expect(mostRetried(rows, 5)).toEqual([
     { topic: 'orders', channel: 'audit', timeouts: 0, requeues: 4 },
     { topic: 'orders', channel: 'billing', timeouts: 1, requeues: 0.5 },
   ]);

@@ -1,11 +1,12 @@
 /** The overview's rankings and warnings. */
+import { silence } from './down';
 import { backlogOf, type ClusterSnapshot } from './snapshot';
 import type { Route } from '../navigation/routes';
 
 export type Ranked = { topic: string; value: number };
 
 /** Number of snapshots for growth. */
-export const GROWTH_BEATS = 30;
+export const GROWTH_POLLS = 30;
 
 function top(entries: Iterable<[string, number | null]>, count: number): Ranked[] {
   return [...entries]
@@ -54,20 +55,22 @@ export type Attention = {
   what: string;
   name: string;
   detail: string;
+  /** Messages that wait. */
+  waiting: number;
   route: Route;
 };
 
 const waiting = (depth: number): string => `${depth.toLocaleString('en-US')} waiting`;
 
-/** Problems, worst first: nodes down or unhealthy, backlogs without clients, pauses, timeouts. */
+/** Problems, worst first: nodes down or unhealthy, then topics and channels in order of their backlog. */
 export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
   const found: Attention[] = [];
   for (const node of snapshot.nodes.values()) {
     const route: Route = { page: 'node', node: node.id };
     if (node.state === 'down') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: node.error ?? '', route });
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'down', name: node.id, detail: `${silence(node, snapshot.takenAt)}: ${node.error ?? ''}`, waiting: 0, route });
     } else if (node.health !== 'OK') {
-      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unwell', name: node.id, detail: node.health, route });
+      found.push({ key: `n ${node.id}`, tone: 'bad', what: 'unwell', name: node.id, detail: node.health, waiting: 0, route });
     }
   }
   for (const topic of snapshot.topics.values()) {
@@ -78,6 +81,7 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
       what: 'paused',
       name: topic.name,
       detail: `${waiting(topic.depth)} in the topic`,
+      waiting: topic.depth,
       route: { page: 'topic', topic: topic.name },
     });
   }
@@ -85,11 +89,11 @@ export function attentionOf(snapshot: ClusterSnapshot): Attention[] {
     const name = `${channel.topic} / ${channel.name}`;
     const route: Route = { page: 'channel', topic: channel.topic, channel: channel.name };
     const add = (what: string, tone: 'bad' | 'warn', detail: string): void => {
-      found.push({ key: `c ${what} ${channel.topic}/${channel.name}`, tone, what, name, detail, route });
+      found.push({ key: `c ${what} ${channel.topic}/${channel.name}`, tone, what, name, detail, waiting: channel.depth, route });
     };
     if (channel.paused) add('paused', 'warn', waiting(channel.depth));
     else if (channel.client_count === 0 && channel.depth > 0) add('no clients', 'warn', waiting(channel.depth));
     if ((channel.timeout_rate ?? 0) >= 0.05) add('timing out', 'warn', `${channel.timeout_rate?.toFixed(1)} a second`);
   }
-  return found.sort((a, b) => Number(b.tone === 'bad') - Number(a.tone === 'bad'));
+  return found.sort((a, b) => Number(b.tone === 'bad') - Number(a.tone === 'bad') || b.waiting - a.waiting);
 }

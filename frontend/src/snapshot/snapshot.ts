@@ -1,4 +1,4 @@
-/** The cluster as last told: three tables by key. Snapshots are values; a delta makes a new one from the old. */
+/** The cluster after the last message: three tables by key. Snapshots are values; a delta makes a new one from the old. */
 import type { ChannelRow, Delta, NodeRow, Snapshot, TableDelta, TopicRow, ViewOf } from '../api/types';
 
 export type ClusterSnapshot = {
@@ -44,23 +44,23 @@ export function fromSnapshot(snapshot: Snapshot): ClusterSnapshot {
   };
 }
 
-/** Whether a browser that is told of `view` is told of this topic or channel. */
+/** Whether a browser that subscribed to `view` receives this topic or channel. */
 export function within(view: ViewOf, topic: string, nodes: readonly { node: string }[]): boolean {
   if (view.topic !== undefined) return view.topic === topic;
   return view.node === undefined || nodes.some(({ node }) => node === view.node);
 }
 
-/** `told`, which goes as far as `view`, and beyond it what `snapshot` last knew. */
-export function merged(snapshot: ClusterSnapshot | null, told: ClusterSnapshot, view: ViewOf): ClusterSnapshot {
-  if (snapshot === null || (view.topic === undefined && view.node === undefined)) return told;
+/** The rows of `received`, which covers `view`, and the rows of `snapshot` outside of that view. */
+export function merged(snapshot: ClusterSnapshot | null, received: ClusterSnapshot, view: ViewOf): ClusterSnapshot {
+  if (snapshot === null || (view.topic === undefined && view.node === undefined)) return received;
   const beyond = <Row extends { nodes: readonly { node: string }[] }>(
     table: ReadonlyMap<string, Row>,
     topic: (row: Row) => string,
   ) => [...table].filter(([, row]) => !within(view, topic(row), row.nodes));
   return {
-    ...told,
-    topics: new Map([...beyond(snapshot.topics, topicKey), ...told.topics]),
-    channels: new Map([...beyond(snapshot.channels, (row) => row.topic), ...told.channels]),
+    ...received,
+    topics: new Map([...beyond(snapshot.topics, topicKey), ...received.topics]),
+    channels: new Map([...beyond(snapshot.channels, (row) => row.topic), ...received.channels]),
   };
 }
 
@@ -76,6 +76,17 @@ export function applyDelta(snapshot: ClusterSnapshot, delta: Delta): ClusterSnap
   };
 }
 
+/** What waits on one node: for each of its topics, its own messages in no channel and those of its channels. */
+export function backlogOn(snapshot: ClusterSnapshot, node: string): Map<string, number> {
+  const backlog = new Map<string, number>();
+  const add = (topic: string, shares: readonly { node: string; depth: number }[]): void => {
+    for (const share of shares) if (share.node === node) backlog.set(topic, (backlog.get(topic) ?? 0) + share.depth);
+  };
+  for (const topic of snapshot.topics.values()) add(topic.name, topic.nodes);
+  for (const channel of snapshot.channels.values()) add(channel.topic, channel.nodes);
+  return backlog;
+}
+
 export type Totals = {
   publishRate: number | null;
   finishRate: number | null;
@@ -86,7 +97,7 @@ export type Totals = {
   nodesDown: number;
 };
 
-/** Null where no row has a rate yet, which is not the same as nothing flowing; without rows nothing flows. */
+/** Null if no row has a rate yet, which differs from a rate of zero; 0 without rows. */
 export function sumOfRates<Row>(rows: Iterable<Row>, rate: (row: Row) => number | null): number | null {
   let sum = 0;
   let known = 0;
@@ -123,7 +134,7 @@ export function totalsOf(snapshot: ClusterSnapshot): Totals {
   };
 }
 
-/** Where a message could be published from a shell: a node that answers, or where one usually is. */
+/** The address for a publish from a shell: that of a node that is up, or the default. */
 export function publishAddress(snapshot: ClusterSnapshot): string {
   const node = [...snapshot.nodes.values()].find((row) => row.state === 'up');
   return node ? `${node.broadcast_address}:${node.http_port}` : '127.0.0.1:4151';
@@ -133,7 +144,7 @@ export function channelsOf(snapshot: ClusterSnapshot, topic: string): ChannelRow
   return [...snapshot.channels.values()].filter((channel) => channel.topic === topic);
 }
 
-/** What waits for anyone: the topic's undistributed messages and the backlog of each of its channels. */
+/** The backlog of each topic: messages that no channel has received, and the depths of its channels. */
 export function backlogOf(snapshot: ClusterSnapshot): Map<string, number> {
   const backlog = new Map<string, number>();
   for (const topic of snapshot.topics.values()) backlog.set(topic.name, topic.depth);

@@ -6,8 +6,8 @@ import { isAttended, marksOf, type Marks } from '../alerts/alerts';
 export type Herald = { began(alerts: readonly Alert[]): void; settled(firing: ReadonlyMap<number, Alert>): void };
 
 /**
- * The alerts that fire, on every page: asked for once, then kept by what the websocket tells. A version that does not
- * follow the one held has them asked for anew; so has a change that names no alert, since a silence covers many.
+ * The firing alerts, on every page: read once, then updated by messages of the websocket. All are read again after a
+ * message whose version does not follow the current one, and after a change that names no alert, such as a silence.
  */
 export class AlertStore {
   status = $state<'loading' | 'ready' | 'failed'>('loading');
@@ -43,7 +43,7 @@ export class AlertStore {
     if (step === 1) this.put(message.alerts);
   }
 
-  /** These are so by now: put over those of the same id; what is over fires no more. */
+  /** Replace alerts by their current state; resolved ones are removed. */
   put(alerts: readonly Alert[]): void {
     const next = new Map(this.firing);
     for (const alert of alerts) {
@@ -73,7 +73,7 @@ export class AlertStore {
     } catch (error) {
       if (era !== this.#era) return;
       this.error = messageOf(error);
-      // What is held stays on show; the next message has all asked for again.
+      // The shown alerts stay; the next message requests all again.
       if (this.status === 'loading') this.status = 'failed';
       else this.version = -1;
     } finally {

@@ -19,7 +19,7 @@ const alert = (id: number, change: Partial<Alert> = {}): Alert => ({
 });
 const over = (id: number): Alert => alert(id, { state: 'resolved', resolved_at: id + 1, resolution: 'cleared' });
 
-/** The platform's side: what is true by now, and how often it was asked. */
+/** The platform: its current alerts, and the number of requests. */
 function platform(version: number, alerts: Alert[]) {
   const side = {
     asked: 0,
@@ -31,7 +31,7 @@ function platform(version: number, alerts: Alert[]) {
   };
   return side;
 }
-const told = (version: number, alerts: Alert[], counts: Partial<AlertCounts> = {}): AlertsMessage => ({
+const change = (version: number, alerts: Alert[], counts: Partial<AlertCounts> = {}): AlertsMessage => ({
   type: 'alerts',
   version,
   counts: { ...COUNTS, ...counts },
@@ -40,22 +40,22 @@ const told = (version: number, alerts: Alert[], counts: Partial<AlertCounts> = {
 const ids = (store: AlertStore): number[] => [...store.firing.keys()].sort((a, b) => a - b);
 
 describe('the alerts on every page', () => {
-  test('a change that follows is put in: one begins, one changes, one is over', async () => {
+  test('a change with the next version is applied: an alert begins, one changes, one is over', async () => {
     const side = platform(7, [alert(1), alert(2)]);
     const store = new AlertStore(side.read);
     await store.refresh();
-    store.take(told(8, [alert(3), alert(2, { acknowledged_by: 'mara', acknowledged_at: 5 }), over(1)], { warning: 1, acknowledged: 1 }));
+    store.take(change(8, [alert(3), alert(2, { acknowledged_by: 'mara', acknowledged_at: 5 }), over(1)], { warning: 1, acknowledged: 1 }));
     expect(ids(store)).toEqual([2, 3]);
     expect(store.firing.get(2)?.acknowledged_by).toBe('mara');
     expect(store.counts).toMatchObject({ warning: 1, acknowledged: 1 });
     expect(side.asked).toBe(1);
   });
 
-  test('the version that is held changes the counts and nothing else', async () => {
+  test('a change with the current version updates only the counts', async () => {
     const side = platform(7, [alert(1)]);
     const store = new AlertStore(side.read);
     await store.refresh();
-    store.take(told(7, [], { silenced: 1 }));
+    store.take(change(7, [], { silenced: 1 }));
     expect(store.counts).toMatchObject({ warning: 0, silenced: 1 });
     expect([ids(store), side.asked]).toEqual([[1], 1]);
   });
@@ -64,39 +64,39 @@ describe('the alerts on every page', () => {
     ['a gap', 9, [alert(4)]],
     ['a lower version, from a Redis that was emptied,', 1, [alert(4)]],
     ['a change that names no alert', 8, []],
-  ])('%s has all asked for anew', async (_, version, named) => {
+  ])('after %s all alerts are read again', async (_, version, named) => {
     const side = platform(7, [alert(1)]);
     const store = new AlertStore(side.read);
     await store.refresh();
     side.now = { version, counts: COUNTS, alerts: [alert(5)] };
-    store.take(told(version, named));
+    store.take(change(version, named));
     await vi.waitFor(() => expect(ids(store)).toEqual([5]));
     expect([side.asked, store.version]).toEqual([2, version]);
   });
 
-  test('what is told while all are asked for is not lost', async () => {
+  test('a change that comes while all alerts are read is not lost', async () => {
     const side = platform(7, [alert(1)]);
     const store = new AlertStore(side.read);
     const reading = store.refresh();
     side.now = { version: 8, counts: COUNTS, alerts: [alert(1), alert(2)] };
-    store.take(told(8, [alert(2)]));
+    store.take(change(8, [alert(2)]));
     await reading;
     expect([ids(store), store.version]).toEqual([[1, 2], 8]);
   });
 
-  test('a first answer that fails is said, and the next message asks again', async () => {
+  test('an error of the first request is shown, and the next message repeats the request', async () => {
     const side = platform(3, [alert(1)]);
     let down = true;
     const store = new AlertStore(async () => (down ? Promise.reject(new Error('no answer')) : side.read()));
     await store.refresh();
     expect([store.status, store.error]).toEqual(['failed', 'no answer']);
     down = false;
-    store.take(told(3, []));
+    store.take(change(3, []));
     await vi.waitFor(() => expect(store.status).toBe('ready'));
     expect(ids(store)).toEqual([1]);
   });
 
-  test('a later answer that fails leaves what is on show, and the next message asks again', async () => {
+  test('a later answer that fails changes nothing on the page, and the next message asks again', async () => {
     const side = platform(3, [alert(1)]);
     let down = false;
     const store = new AlertStore(async () => (down ? Promise.reject(new Error('no answer')) : side.read()));
@@ -106,7 +106,7 @@ describe('the alerts on every page', () => {
     expect([store.status, ids(store)]).toEqual(['ready', [1]]);
     down = false;
     side.now = { version: 3, counts: COUNTS, alerts: [] };
-    store.take(told(3, []));
+    store.take(change(3, []));
     await vi.waitFor(() => expect(ids(store)).toEqual([]));
   });
 
@@ -119,13 +119,13 @@ describe('the alerts on every page', () => {
     expect([store.status, ids(store), store.counts]).toEqual(['loading', [], null]);
   });
 
-  test('what begins is told once; what there was at the first look, what is silenced, and what changes, is not', async () => {
+  test('a new alert is announced once; those of the first answer, silenced ones and changes are not', async () => {
     const began: number[] = [];
     const side = platform(1, [alert(1)]);
     const store = new AlertStore(side.read, { began: (alerts) => began.push(...alerts.map(({ id }) => id)), settled: () => {} });
     await store.refresh();
-    store.take(told(2, [alert(2), alert(3, { silenced_until: 9 }), alert(1, { note: 'seen' })]));
-    store.take(told(3, [alert(2, { note: 'seen' })]));
+    store.take(change(2, [alert(2), alert(3, { silenced_until: 9 }), alert(1, { note: 'seen' })]));
+    store.take(change(3, [alert(2, { note: 'seen' })]));
     expect(began).toEqual([2]);
   });
 });
@@ -136,7 +136,7 @@ describe('news of alerts', () => {
   const firing = (...alerts: Alert[]) => new Map(alerts.map((each) => [each.id, each]));
   const texts = (toasts: ToastStore): string[] => toasts.list.map(({ text }) => text);
 
-  test('what begins together is one piece of news', () => {
+  test('alerts that fire together are one toast', () => {
     const toasts = new ToastStore();
     const news = new AlertNews(toasts);
     news.began([alert(1), alert(2, { channel: 'audit' })]);
@@ -147,7 +147,7 @@ describe('news of alerts', () => {
     expect(toasts.list[0]).toMatchObject({ tone: 'bad', href: '/alerts' });
   });
 
-  test('the next news waits, and takes the place of what still stands', () => {
+  test('the next toast waits, and replaces the shown one', () => {
     const toasts = new ToastStore();
     const news = new AlertNews(toasts);
     news.began([alert(1, { severity: 'critical' })]);
@@ -160,7 +160,7 @@ describe('news of alerts', () => {
     expect(texts(toasts)).toEqual(['2 alerts fire: Backlog (2)']);
   });
 
-  test('what is over or seen to is no news, and news of it goes', () => {
+  test('resolved and attended alerts are not announced, and their toast is dismissed', () => {
     const toasts = new ToastStore();
     const news = new AlertNews(toasts);
     news.began([alert(1, { severity: 'critical' }), alert(2)]);
@@ -171,7 +171,7 @@ describe('news of alerts', () => {
     expect(toasts.list).toEqual([]);
   });
 
-  test('one that began and was over before anybody was told is not told', () => {
+  test('an alert that is over before it is announced is not announced', () => {
     const toasts = new ToastStore();
     const news = new AlertNews(toasts);
     news.began([alert(1)]);
@@ -180,14 +180,14 @@ describe('news of alerts', () => {
     expect(toasts.list).toEqual([]);
   });
 
-  test('a node is called by its id', () => {
+  test('a node is named by its id', () => {
     expect(newsOf([alert(1, { rule: 'Node missing', scope: 'node', topic: '', channel: '', node: 'a:4151', severity: 'critical' })])).toBe(
       'Critical: Node missing: a:4151',
     );
   });
 });
 
-describe('what alerts mark', () => {
+describe('marks of alerts', () => {
   const node = alert(3, { scope: 'node', topic: '', channel: '', node: 'a:4151', severity: 'critical' });
 
   test('a topic is marked for its channels too, a channel and a node for themselves', () => {
@@ -198,13 +198,13 @@ describe('what alerts mark', () => {
     expect([...marks.nodes.keys()]).toEqual(['a:4151']);
   });
 
-  test('it counts as seen to once all of them are', () => {
+  test('a mark is attended once all of its alerts are', () => {
     const seen = alert(1, { acknowledged_at: 4, severity: 'critical' });
     expect(marksOf([seen]).topics.get('orders')?.attended).toBe(true);
     expect(marksOf([seen, alert(2)]).topics.get('orders')).toMatchObject({ attended: false, severity: 'warning' });
   });
 
-  test('what nobody sees to comes first, then what is critical, then what is new', () => {
+  test('unattended alerts come first, then critical ones, then new ones', () => {
     const sorted = [alert(1, { silenced_until: 9, severity: 'critical' }), alert(2), alert(4), alert(3, { severity: 'critical' })].sort(byUrgency);
     expect(sorted.map(({ id }) => id)).toEqual([3, 4, 2, 1]);
   });
@@ -223,7 +223,7 @@ describe('what alerts mark', () => {
   });
 });
 
-test('alerts that are over are read in pages; one that is over since is put in its place', async () => {
+test('resolved alerts are read in pages; a newly resolved one is inserted in order', async () => {
   let kept = [9, 8, 6, 5, 2, 1];
   const past = new PastStore(2, async (_, before, limit) => kept.filter((id) => before === null || id < before).slice(0, limit).map(over));
   await past.show({ severity: '', subject: '' });

@@ -12,7 +12,7 @@ export class AuditStore {
 
   constructor(readonly page = 100) {}
 
-  /** Begin anew, with what matches. What is on show stays until the answer is there. */
+  /** Request the first page with other filters. The shown entries stay until the answer arrives. */
   async show(filters: AuditFilters): Promise<void> {
     this.filters = filters;
     await this.read([]);

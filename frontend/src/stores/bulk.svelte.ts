@@ -3,7 +3,7 @@ import type { BulkAction, BulkTarget, TargetOutcome } from '../api/types';
 import { impactOf, type Impact } from '../snapshot/impact';
 import type { ClusterSnapshot } from '../snapshot/snapshot';
 
-/** One question about many topics or channels, from asking to what became of each. */
+/** The dialog for an action on many topics or channels, from the question to the outcomes. */
 export type BulkAsked =
   | { step: 'closed' }
   | { step: 'asking'; action: BulkAction; targets: readonly BulkTarget[] }
@@ -15,7 +15,7 @@ export type Act = (action: BulkAction, targets: readonly BulkTarget[]) => Promis
 /** Targets in one request: few, so that progress is visible and stopping leaves the rest unchanged. */
 export const AT_A_TIME = 10;
 
-/** What all of it touches together; `nodes` are those that any of the targets is on. */
+/** The total impact; `nodes` are those with any of the targets. */
 export function impactOfAll(snapshot: ClusterSnapshot, action: BulkAction, targets: readonly BulkTarget[]): Impact {
   const all: Impact = { messages: 0, inFlight: 0, deferred: 0, channels: 0, clients: 0, nodes: [] };
   const nodes = new Set<string>();
@@ -31,7 +31,7 @@ export function impactOfAll(snapshot: ClusterSnapshot, action: BulkAction, targe
   return { ...all, nodes: [...nodes].sort() };
 }
 
-/** What has to be typed before many things are destroyed: the name of a single one, else how many there are. */
+/** The text that the user must type before a deletion: the name of a single target, otherwise the number of targets. */
 export function passwordOf(targets: readonly BulkTarget[]): string {
   const only = targets.length === 1 ? targets[0] : undefined;
   return only ? (only.channel ?? only.topic) : String(targets.length);
@@ -49,7 +49,7 @@ export class BulkStore {
     if (targets.length > 0) this.asked = { step: 'asking', action, targets };
   }
 
-  /** Do it, a few at a time. An error ends it, and leaves what has not been asked for as it is. */
+  /** Perform the action, a few targets at a time. An error ends it, and the remaining targets are not changed. */
   async confirm(): Promise<void> {
     if (this.asked.step !== 'asking') return;
     const { action, targets } = this.asked;

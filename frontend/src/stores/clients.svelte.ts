@@ -1,4 +1,5 @@
 import { messageOf } from '../api/client';
+import { repeated } from '../api/polling';
 import type { ClientOrder, FoundClients } from '../api/types';
 
 const AFTER_TYPING_MS = 200;
@@ -8,7 +9,7 @@ const LISTED = 5000;
 export type ClientQuestion = { query: string; order: ClientOrder; descending: boolean };
 export type AskClients = (question: ClientQuestion & { limit: number }) => Promise<FoundClients>;
 
-/** The clients of the whole cluster, searched and ordered by the platform. Keeps the last answer while it asks. */
+/** The clients of the whole cluster, searched and ordered by the platform. Keeps the last answer during a request. */
 export class ClientSearch {
   answer = $state.raw<FoundClients | null>(null);
   error = $state<string | null>(null);
@@ -18,28 +19,19 @@ export class ClientSearch {
     this.#ask = ask;
   }
 
-  /** Ask, and go on asking as long as `looking` says that somebody looks; returns how to stop. */
+  /** Request the clients, repeatedly while `looking` returns true; returns a function that stops it. */
   follow(question: ClientQuestion, looking: () => boolean): () => void {
-    let stopped = false;
-    let timer: ReturnType<typeof setTimeout>;
-    const ask = async (): Promise<void> => {
-      if (looking() || this.answer === null) {
-        try {
-          const answer = await this.#ask({ ...question, limit: LISTED });
-          if (stopped) return;
-          this.answer = answer;
-          this.error = null;
-        } catch (error) {
-          if (stopped) return;
-          this.error = messageOf(error);
-        }
+    const ask = async (stopped: () => boolean): Promise<void> => {
+      if (!looking() && this.answer !== null) return;
+      try {
+        const answer = await this.#ask({ ...question, limit: LISTED });
+        if (stopped()) return;
+        this.answer = answer;
+        this.error = null;
+      } catch (error) {
+        if (!stopped()) this.error = messageOf(error);
       }
-      timer = setTimeout(() => void ask(), AGAIN_MS);
     };
-    timer = setTimeout(() => void ask(), this.answer === null ? 0 : AFTER_TYPING_MS);
-    return () => {
-      stopped = true;
-      clearTimeout(timer);
-    };
+    return repeated(ask, AGAIN_MS, this.answer === null ? 0 : AFTER_TYPING_MS);
   }
 }

@@ -1,15 +1,15 @@
-/** The table that the keyboard moves in: the one last touched, else the first on the page. */
+/** The table for keyboard navigation: the last one used, otherwise the first on the page. */
 export type TableCursor = {
-  /** Move to the row so many further; the first or last at the ends. */
+  /** Move by this many rows, at most to the first or last. */
   move(rows: number): void;
-  /** Choose the row the cursor is on, or no longer. */
+  /** Select or deselect the current row. */
   choose(): void;
 };
 
 const tables: TableCursor[] = [];
 let last: TableCursor | null = null;
 
-/** Make a table known while it is on the page; returns how to take it away. */
+/** Register a table while it is on the page; returns a function that removes it. */
 export function registerTable(table: TableCursor): () => void {
   tables.push(table);
   return () => {

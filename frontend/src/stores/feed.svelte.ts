@@ -1,13 +1,20 @@
-import type { AlertsMessage, Clients, ClientRow, Run, ServerMessage, ViewOf } from '../api/types';
+import type { AlertsMessage, Clients, RecentHistory, Run, ServerMessage, ViewOf, WatchedClient } from '../api/types';
 import type { Connect, Socket } from '../api/socket';
+import { ClientRates } from '../clients/rates';
 import { History } from '../history/history';
 import { applyDelta, fromSnapshot, merged, type ClusterSnapshot } from '../snapshot/snapshot';
 
-/** What the page may draw. Stale and paused keep the last snapshot; `empty` is connected, but the collector is silent. */
+/**
+ * The state that the page shows. Stale and paused keep the last snapshot; `empty` is connected, but the collector is
+ * silent.
+ */
 export type Feed =
   | { status: 'connecting'; attempts: number }
   | { status: 'empty' }
   | { status: 'live' | 'stale' | 'paused'; snapshot: ClusterSnapshot };
+
+/** Reads the last minutes of a view. */
+export type LoadRecent = (view: ViewOf) => Promise<RecentHistory>;
 
 export const STALE_AFTER_MS = 3000;
 const LONGEST_RETRY_MS = 10_000;
@@ -20,21 +27,24 @@ export function retryDelayMs(attempts: number): number {
 /**
  * The live snapshot of the cluster: applies deltas, asks for a resync when one is missed, reconnects, notices silence.
  *
- * `history` is plain data that changes with `beat`: a component that draws from it reads `beat` as well.
+ * `history` is plain data, not reactive state: a component that draws from it also reads `updates`.
  */
 export class FeedStore {
   feed = $state.raw<Feed>({ status: 'connecting', attempts: 0 });
-  beat = $state(0);
+  /** Number of times that `feed` or `history` changed. */
+  updates = $state(0);
   /** Clients of the watched channel; null until the first answer. */
-  clients = $state.raw<ClientRow[] | null>(null);
-  /** Whether the socket is open; a snapshot may be stale with it, when the collector is silent, or without it. */
+  clients = $state.raw<WatchedClient[] | null>(null);
+  /** Whether the socket is open. A snapshot can be stale although it is open, if the collector is silent. */
   connected = $state(false);
   readonly history: History;
+  /** Rates of the watched channel's clients; changes with `updates`, as `history` does. */
+  clientRates = new ClientRates();
 
   #connect: Connect;
   #socket: Socket | null = null;
   #snapshot: ClusterSnapshot | null = null;
-  #freshClients: ClientRow[] | null = null;
+  #freshClients: WatchedClient[] | null = null;
   #fresh: 'live' | 'stale' = 'live';
   #drawing = false;
   #frame: (draw: () => void) => void;
@@ -42,19 +52,22 @@ export class FeedStore {
   #resyncing = false;
   #attempts = 0;
   #view: ViewOf = {};
-  /** The view of what came last; it follows `#view` with the next whole snapshot. */
-  #told: ViewOf = {};
+  /** View of the last whole snapshot; `#view` is the requested one. */
+  #receivedView: ViewOf = {};
   #watched: { topic: string; channel: string } | null = null;
   #silence: ReturnType<typeof setTimeout> | undefined;
   #retry: ReturnType<typeof setTimeout> | undefined;
   #runListeners = new Set<(run: Run) => void>();
   #alertListeners = new Set<(message: AlertsMessage) => void>();
   #onLost: () => void;
+  #loadRecent: LoadRecent | undefined;
+  /** Whether the history lacks the time before the next whole snapshot. */
+  #lacksRecent = true;
 
   /**
-   * `onLost` is called at each failed or broken connection, so that the session can be looked at. `frame` says when to
-   * draw: what comes meanwhile is taken in and drawn together, so a page that is slow, or hidden, skips beats and never
-   * falls behind.
+   * `onLost` is called at each failed or broken connection, to check the session. `frame` schedules a drawing: messages
+   * that arrive before it are applied and drawn together, so a slow or hidden page skips snapshots and never falls
+   * behind.
    */
   constructor(
     connect: Connect,
@@ -62,8 +75,10 @@ export class FeedStore {
       keep = 3600,
       onLost = () => {},
       frame = (draw) => draw(),
-    }: { keep?: number; onLost?: () => void; frame?: (draw: () => void) => void } = {},
+      loadRecent,
+    }: { keep?: number; onLost?: () => void; frame?: (draw: () => void) => void; loadRecent?: LoadRecent } = {},
   ) {
+    this.#loadRecent = loadRecent;
     this.#connect = connect;
     this.#frame = frame;
     this.history = new History(keep);
@@ -77,7 +92,8 @@ export class FeedStore {
         this.#attempts = 0;
         this.connected = true;
         this.#hear();
-        this.#told = {};
+        this.#lacksRecent = true;
+        this.#receivedView = {};
         if (this.#view.topic !== undefined || this.#view.node !== undefined) this.#socket?.send({ type: 'view', ...this.#view });
         if (this.#watched) this.#socket?.send({ type: 'watch', ...this.#watched });
         if (this.#snapshot === null) this.feed = { status: 'empty' };
@@ -121,12 +137,14 @@ export class FeedStore {
   look(view: ViewOf): void {
     if (view.topic === this.#view.topic && view.node === this.#view.node) return;
     this.#view = view;
+    this.#lacksRecent = true;
     this.#socket?.send({ type: 'view', ...view });
   }
 
   watch(topic: string, channel: string): void {
     this.#watched = { topic, channel };
     this.clients = this.#freshClients = null;
+    this.clientRates = new ClientRates();
     this.#socket?.send({ type: 'watch', topic, channel });
   }
 
@@ -152,8 +170,10 @@ export class FeedStore {
     switch (message.type) {
       case 'snapshot':
         this.#resyncing = false;
-        this.#told = message.view;
+        this.#receivedView = message.view;
         this.#advance(merged(this.#snapshot, fromSnapshot(message), message.view));
+        // The snapshot of an earlier view may still come after a change.
+        if (this.#lacksRecent && message.view.topic === this.#view.topic && message.view.node === this.#view.node) void this.#fill(message.view);
         break;
       case 'delta': {
         const next = this.#snapshot && applyDelta(this.#snapshot, message);
@@ -176,9 +196,22 @@ export class FeedStore {
   #advance(snapshot: ClusterSnapshot): void {
     const repeated = this.#snapshot?.version === snapshot.version;
     this.#snapshot = snapshot;
-    if (!repeated) this.history.record(snapshot, this.#told);
+    if (!repeated) this.history.record(snapshot, this.#receivedView);
     this.#hear();
     this.#show('live');
+  }
+
+  /** Take in the last minutes; without them, the history begins with this browser's own. */
+  async #fill(view: ViewOf): Promise<void> {
+    this.#lacksRecent = false;
+    try {
+      const recent = await this.#loadRecent?.(view);
+      if (recent === undefined) return;
+      this.history.fill(recent.series, recent.step_s);
+      this.#show(this.#fresh);
+    } catch {
+      // Trends are then known after some snapshots.
+    }
   }
 
   #resync(): void {
@@ -190,6 +223,7 @@ export class FeedStore {
   #takeClients(message: Clients): void {
     if (message.topic !== this.#watched?.topic || message.channel !== this.#watched.channel) return;
     this.#freshClients = message.clients;
+    this.clientRates.record(message.clients);
     this.#show(this.#fresh);
   }
 
@@ -208,10 +242,10 @@ export class FeedStore {
     this.clients = this.#freshClients;
     if (this.#snapshot === null) return;
     this.feed = { status: this.#fresh, snapshot: this.#snapshot };
-    this.beat += 1;
+    this.updates += 1;
   }
 
-  /** The snapshot was confirmed just now; it is stale when nothing follows. */
+  /** The snapshot was just confirmed; it becomes stale without further messages. */
   #hear(): void {
     clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {

@@ -41,7 +41,7 @@ const delta = (base: number, put: TopicRow[], drop: string[] = []): { type: 'del
   channels: { put: [] as ChannelRow[], set: none, drop: [] },
 });
 
-/** A websocket of which the test is the far end. */
+/** A websocket whose server is the test. */
 function wire() {
   const sockets: { events: SocketEvents; sent: BrowserMessage[]; closed: boolean }[] = [];
   const connect = (events: SocketEvents) => {
@@ -76,7 +76,7 @@ function live() {
 }
 
 describe('the live snapshot', () => {
-  test('a connection without a snapshot yet is told from no connection', () => {
+  test('a connection without a snapshot yet differs from no connection', () => {
     const far = wire();
     const store = new FeedStore(far.connect);
     store.start();
@@ -85,7 +85,7 @@ describe('the live snapshot', () => {
     expect(store.feed).toEqual({ status: 'empty' });
   });
 
-  test('deltas put whole rows and drop those that are gone', () => {
+  test('deltas insert whole rows and drop deleted ones', () => {
     const { far, store } = live();
     far.last().events.message(delta(1, [topic('orders', 6), topic('emails', 1)]));
     expect(depths(store)).toEqual({ orders: 6, emails: 1 });
@@ -94,7 +94,7 @@ describe('the live snapshot', () => {
     expect(store.feed.status).toBe('live');
   });
 
-  test('numbers that changed are put into the rows they belong to', () => {
+  test('changed numbers are set in their rows', () => {
     const { far, store } = live();
     const change = delta(1, []);
     far.last().events.message({ ...change, topics: { put: [], set: { keys: ['orders'], rows: [{ depth: 9 }] }, drop: [] } });
@@ -102,7 +102,7 @@ describe('the live snapshot', () => {
     expect('snapshot' in store.feed && store.feed.snapshot.topics.get('orders')?.message_count).toBe(5);
   });
 
-  test('a page of one topic is told of that one, and keeps what it knew of the others', () => {
+  test('a page of one topic receives that topic, and keeps the last known rows of the others', () => {
     const { far, store } = live();
     far.last().events.message(delta(1, [topic('emails', 1)]));
     store.look({ topic: 'orders' });
@@ -126,7 +126,7 @@ describe('the live snapshot', () => {
     expect(far.last().sent).toEqual([{ type: 'view', node: 'a:1' }]);
   });
 
-  test('a missed delta asks once for the whole snapshot and goes on from it', () => {
+  test('after a missed delta the whole snapshot is requested once', () => {
     const { far, store } = live();
     far.last().events.message(delta(7, [topic('orders', 99)]));
     far.last().events.message(delta(8, [topic('orders', 100)]));
@@ -137,13 +137,13 @@ describe('the live snapshot', () => {
     expect(depths(store)).toEqual({ orders: 102 });
   });
 
-  test('a snapshot told twice is one beat of history', () => {
+  test('a snapshot received twice is recorded once in the history', () => {
     const { far, store } = live();
     far.last().events.message(snapshot(1, [topic('orders', 5)]));
     expect(store.history.recent(topicSeries('orders'), 'depth', 10)).toEqual([5]);
   });
 
-  test('three seconds of silence make it stale, and the next beat live again', () => {
+  test('three seconds without a message make it stale, and the next snapshot live again', () => {
     const { far, store } = live();
     vi.advanceTimersByTime(STALE_AFTER_MS - 1);
     expect(store.feed.status).toBe('live');
@@ -153,7 +153,7 @@ describe('the live snapshot', () => {
     expect(store.feed.status).toBe('live');
   });
 
-  test('a broken connection keeps the last snapshot, is looked into and made again', () => {
+  test('a broken connection keeps the last snapshot, checks the session and reconnects', () => {
     const { far, store, onLost } = live();
     far.last().events.closed();
     expect(onLost).toHaveBeenCalledOnce();
@@ -165,11 +165,11 @@ describe('the live snapshot', () => {
     expect(depths(store)).toEqual({ orders: 8 });
   });
 
-  test('attempts to reconnect grow apart, up to ten seconds', () => {
+  test('pauses between attempts to reconnect grow to ten seconds', () => {
     expect([0, 1, 2, 5, 50].map(retryDelayMs)).toEqual([500, 1000, 2000, 10_000, 10_000]);
   });
 
-  test('a paused page stands still while the cluster is followed behind it', () => {
+  test('a paused page does not change while updates continue in the background', () => {
     const { far, store } = live();
     store.pause();
     far.last().events.message(delta(1, [topic('orders', 50)]));
@@ -181,7 +181,7 @@ describe('the live snapshot', () => {
     expect(store.history.recent(topicSeries('orders'), 'depth', 10)).toEqual([5, 50]);
   });
 
-  test('resuming while nothing is heard shows a stale snapshot, not a live one', () => {
+  test('resuming without new messages shows a stale snapshot, not a live one', () => {
     const { store } = live();
     store.pause();
     vi.advanceTimersByTime(STALE_AFTER_MS);
@@ -200,7 +200,7 @@ describe('the live snapshot', () => {
   });
 });
 
-describe('what rides along', () => {
+describe('other messages', () => {
   test('clients of the watched channel are kept, those of another ignored, and the watch outlives the connection', () => {
     const { far, store } = live();
     store.watch('orders', 'billing');
@@ -214,7 +214,7 @@ describe('what rides along', () => {
     expect(far.last().sent).toEqual([{ type: 'watch', topic: 'orders', channel: 'billing' }]);
   });
 
-  test('a run is told to who listens, until they stop', () => {
+  test('listeners receive runs until they unsubscribe', () => {
     const { far, store } = live();
     const heard: number[] = [];
     const stop = store.onRun((run) => heard.push(run.id));
@@ -225,7 +225,7 @@ describe('what rides along', () => {
   });
 });
 
-test('beats that come while the browser draws, or looks elsewhere, are drawn together', () => {
+test('snapshots that come while the browser draws, or is hidden, are drawn together', () => {
   const { connect, sockets } = wire();
   const frames: (() => void)[] = [];
   const store = new FeedStore(connect, { frame: (draw) => void frames.push(draw) });
@@ -235,15 +235,15 @@ test('beats that come while the browser draws, or looks elsewhere, are drawn tog
   socket?.events.message(snapshot(1, [topic('orders', 1)]));
   for (let base = 1; base <= 50; base++) socket?.events.message(delta(base, [topic('orders', base + 1)]));
   expect(frames).toHaveLength(1);
-  expect(store.beat).toBe(0);
+  expect(store.updates).toBe(0);
   frames[0]?.();
-  expect(store.beat).toBe(1);
+  expect(store.updates).toBe(1);
   expect(store.feed.status === 'live' && store.feed.snapshot.topics.get('orders')?.depth).toBe(51);
   expect(store.history.recent(topicSeries('orders'), 'depth', 100)).toHaveLength(51); // none is lost to the charts
   store.stop();
 });
 
-test('whether the socket is open is told apart from whether the snapshot is fresh', () => {
+test('whether the socket is open and whether the snapshot is fresh are separate', () => {
   const { connect, sockets } = wire();
   const store = new FeedStore(connect);
   store.start();
@@ -255,5 +255,33 @@ test('whether the socket is open is told apart from whether the snapshot is fres
   store.reconnect();
   sockets[1]?.events.opened();
   expect(store.connected).toBe(true);
+  store.stop();
+});
+
+test('the last minutes of what comes into view are read once, and again for another view and after a lost connection', async () => {
+  const { connect, sockets } = wire();
+  const asked: ViewOf[] = [];
+  const series = (times: number[]) => [{ scope: 'topic' as const, names: ['orders'], times, phases: [0], metrics: { depth: [[7]] } }];
+  const loadRecent = (view: ViewOf) => {
+    asked.push(view);
+    return asked.length < 3 ? Promise.resolve({ step_s: 10, series: series([-20, -10, 0]) }) : Promise.reject(new Error('refused'));
+  };
+  const store = new FeedStore(connect, { loadRecent });
+  store.start();
+  sockets[0]?.events.opened();
+  sockets[0]?.events.message(snapshot(1, [topic('orders', 8)]));
+  await vi.waitFor(() => expect(store.history.recent(topicSeries('orders'), 'depth', 22)).toEqual([...Array<number>(21).fill(7), 8]));
+  sockets[0]?.events.message(snapshot(2, [topic('orders', 8)]));
+  expect(asked).toEqual([{}]);
+  store.look({ topic: 'orders' });
+  sockets[0]?.events.message({ ...snapshot(3, [topic('orders', 8)]), view: { topic: 'orders' } });
+  expect(asked).toEqual([{}, { topic: 'orders' }]);
+  sockets[0]?.events.closed();
+  store.reconnect();
+  sockets[1]?.events.opened();
+  sockets[1]?.events.message({ ...snapshot(4, [topic('orders', 9)]), view: { topic: 'orders' } });
+  expect(asked).toHaveLength(3);
+  await Promise.resolve();
+  expect(store.feed.status).toBe('live');
   store.stop();
 });

@@ -3,7 +3,7 @@ import type { ChannelRow, NodeRow, TargetOutcome, TopicRow } from '../api/types'
 import { AT_A_TIME, BulkStore, impactOfAll, passwordOf } from './bulk.svelte';
 import { isGrowing, channelFilters, narrowed } from '../snapshot/filters';
 import { channelSeries, History } from '../history/history';
-import { joined, since, type Columns } from '../history/columns';
+import { joined, within, type Columns } from '../history/columns';
 import { KeySequence } from '../navigation/keys';
 import { fit, paletteItems } from '../navigation/palette';
 import type { ClusterSnapshot } from '../snapshot/snapshot';
@@ -39,7 +39,7 @@ class Bar implements Address {
   }
 }
 
-test('what a table shows stands in the address, and its usual order leaves no trace', () => {
+test('the address contains a table’s search, filters and order, except for the default order', () => {
   const bar = new Bar();
   const view = new TableView(bar, { sort: { column: 'name', descending: false } });
   expect(view.sort).toEqual({ column: 'name', descending: false });
@@ -56,12 +56,12 @@ test('what a table shows stands in the address, and its usual order leaves no tr
   expect(bar.search.toString()).toBe('');
 });
 
-test('an order that nobody wrote is no order', () => {
+test('an invalid order is ignored', () => {
   expect(parseSort('<script>')).toBeNull();
   expect(parseSort(sortText({ column: 'p99', descending: true }))).toEqual({ column: 'p99', descending: true });
 });
 
-test('rows stay where they are while held, and new ones come last', () => {
+test('with hold, rows stay in place and new ones come last', () => {
   const order = new StableOrder<{ id: string; n: number }>();
   const apply = (rows: { id: string; n: number }[], hold: boolean, by = 'n'): string =>
     order.apply(rows, (row) => row.id, { by, sort: (row) => row.n, descending: true, hold }).map((row) => row.id).join('');
@@ -69,11 +69,11 @@ test('rows stay where they are while held, and new ones come last', () => {
   expect(apply([{ id: 'd', n: 9 }, { id: 'a', n: 8 }, { id: 'b', n: 2 }, { id: 'c', n: 3 }], true)).toBe('cbad');
   expect(apply([{ id: 'd', n: 9 }, { id: 'a', n: 8 }, { id: 'c', n: 3 }], true)).toBe('cad');
   expect(apply([{ id: 'a', n: 8 }, { id: 'c', n: 3 }, { id: 'd', n: 9 }], false)).toBe('dac');
-  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 9 }, { id: 'd', n: 9 }], false)).toBe('dac'); // equals swap no places
-  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 10 }, { id: 'd', n: 9 }], true, 'another')).toBe('cda'); // asked for anew
+  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 9 }, { id: 'd', n: 9 }], false)).toBe('dac'); // equal rows keep their places
+  expect(apply([{ id: 'a', n: 9 }, { id: 'c', n: 10 }, { id: 'd', n: 9 }], true, 'another')).toBe('cda'); // another order was requested
 });
 
-test('shift chooses everything between, and choosing all twice chooses nothing', () => {
+test('shift selects a range, and selecting all twice selects nothing', () => {
   const selection = new Selection();
   selection.toggle('b');
   selection.extend(['a', 'b', 'c', 'd'], 'd');
@@ -96,19 +96,19 @@ test('g then t goes to the topics; t alone, or much later, does not', () => {
   expect(keys.press('j', 9300)).toEqual({ do: 'move', rows: 1 }); // a sequence that leads nowhere swallows no key
 });
 
-test('every page leads up, and the overview to itself', () => {
+test('every page has a parent, and the overview is its own', () => {
   expect(parentOf({ page: 'channel', topic: 't', channel: 'c' })).toEqual({ page: 'topic', topic: 't' });
   expect(parentOf({ page: 'node', node: 'n' })).toEqual({ page: 'nodes' });
   expect(parentOf({ page: 'overview' })).toEqual({ page: 'overview' });
 });
 
-test('what begins with the word fits better than what holds it', () => {
+test('a name that begins with the word scores more than one that contains it', () => {
   const best = (...texts: string[]): string | undefined => texts.sort((a, b) => (fit(b, ['pay']) ?? -1) - (fit(a, ['pay']) ?? -1))[0];
   expect(best('repayments', 'payments', 'orders.pay')).toBe('payments');
   expect(fit('orders', ['pay'])).toBeNull();
 });
 
-test('the palette finds places, and acts on what is named or on show', () => {
+test('the palette finds places, and actions on the named or current topic', () => {
   const shown = snapshot([channel('orders', 'billing'), channel('orders', 'audit')]);
   const ask = (typed: string, mayAct = true) =>
     paletteItems(shown, typed, { here: { page: 'topic', topic: 'orders' }, mayAct, pages: [{ href: '/nodes', text: 'Nodes' }], settings: [] });
@@ -119,7 +119,7 @@ test('the palette finds places, and acts on what is named or on show', () => {
   expect(ask('nod')[0]).toMatchObject({ run: { do: 'go', href: '/nodes' } });
 });
 
-test('the filters find what grows, what nobody reads, what is paused and what times out', () => {
+test('the filters find growing, unread, paused and timing-out rows', () => {
   const history = new History(100);
   const rows = (second: number): ChannelRow[] => [
     channel('t', 'grows', { depth: 10 * second }),
@@ -134,10 +134,10 @@ test('the filters find what grows, what nobody reads, what is paused and what ti
   expect(['growing', 'unread', 'paused', 'timeouts'].map(names)).toEqual([['grows'], ['unread'], ['held'], ['late']]);
   const { rows: left, choices } = narrowed(rows(40), channelFilters(history), new Set(), (row) => row.name !== 'held');
   expect(left).toHaveLength(4);
-  expect(choices.find(({ key }) => key === 'paused')?.count).toBe(0); // of what the search left
+  expect(choices.find(({ key }) => key === 'paused')?.count).toBe(0); // of the rows that the search found
 });
 
-test('growth is told after ten beats, by means and not by a burst at the end', () => {
+test('growth is known after ten polls, from means and not from a burst at the end', () => {
   const history = new History(100);
   for (let second = 1; second <= 9; second++) history.record(snapshot([channel('t', 'c', { depth: second * 5 })], second));
   expect(history.growth(channelSeries('t', 'c'), 'depth', 60)).toBeNull();
@@ -148,21 +148,21 @@ test('growth is told after ten beats, by means and not by a burst at the end', (
   expect(isGrowing(0, null)).toBe(false);
 });
 
-test('an hour is what the platform kept and then what the browser saw, without a beat twice', () => {
+test('an hour is read from the history of the platform and then of the browser, without a poll twice', () => {
   const past: Columns = [[10, 20, 30], [1, 2, 3]];
   expect(joined(past, [[30, 31], [9, 8]])).toEqual([[10, 20, 30, 31], [1, 2, 9, 8]]);
   expect(joined(past, [[], []])).toEqual(past);
   expect(joined(null, [[5], [1]])).toEqual([[5], [1]]);
-  // Where the page looked elsewhere the platform may know what it did not see; what nobody knows stays a gap.
+  // The platform may know times at which the page was on another view; times that nobody knows are gaps.
   expect(joined(past, [[9, 15, 21, 31, 35], [7, null, null, 8, null]])).toEqual([[9, 10, 20, 30, 31, 35], [7, 1, 2, 3, 8, null]]);
   expect(joined(past, [[31, 35, 36], [8, null, 5]])).toEqual([[10, 20, 30, 31, 35, 36], [1, 2, 3, 8, null, 5]]);
-  expect(since([[10, 20, 30], [1, null, 3]], 10)).toEqual([[20, 30], [null, 3]]);
+  expect(within([[10, 20, 30], [1, null, 3]], 20, 40)).toEqual([[20, 30], [null, 3]]);
 });
 
 const done = (topic: string): TargetOutcome => ({ topic, channel: null, outcome: 'done', message: '', results: [] });
 const targets = Array.from({ length: AT_A_TIME * 2 + 1 }, (_, n) => ({ topic: `t${n}` }));
 
-test('many are done a few at a time, each with its outcome', async () => {
+test('many targets are requested a few at a time, each with its outcome', async () => {
   const sent: number[] = [];
   const store = new BulkStore(async (_, part) => (sent.push(part.length), part.map(({ topic }) => done(topic))));
   store.ask('pause', targets);
@@ -172,7 +172,7 @@ test('many are done a few at a time, each with its outcome', async () => {
   expect(store.asked.step === 'answered' && store.asked.outcomes).toHaveLength(targets.length);
 });
 
-test('stopping, or an error, leaves the rest as they are and keeps what was learnt', async () => {
+test('after a stop or an error, the remaining targets are unchanged and the outcomes kept', async () => {
   const stopping: BulkStore = new BulkStore(async (_, part) => (stopping.stop(), part.map(({ topic }) => done(topic))));
   stopping.ask('delete', targets);
   await stopping.confirm();
@@ -185,7 +185,7 @@ test('stopping, or an error, leaves the rest as they are and keeps what was lear
   expect(act).toHaveBeenCalledTimes(2);
 });
 
-test('before many are emptied, what all of them hold is added up, and their number is asked for', () => {
+test('before many are emptied, their messages are added up, and their number must be typed', () => {
   const shown = snapshot([
     channel('t', 'a', { depth: 5, in_flight_count: 1, nodes: [{ node: 'a:1' }] as ChannelRow['nodes'] }),
     channel('t', 'b', { depth: 7, deferred_count: 2, nodes: [{ node: 'a:1' }, { node: 'b:1' }] as ChannelRow['nodes'] }),

@@ -1,4 +1,4 @@
-/** What begins to fire, told at the page's edge: gathered, so that twenty alerts are one piece of news. */
+/** New firing alerts, announced in a toast: gathered, so that twenty alerts are one toast. */
 import type { Alert } from '../api/types';
 import { isAttended } from '../alerts/alerts';
 import { newsOf } from '../alerts/news';
@@ -20,7 +20,7 @@ export class AlertNews {
 
   began(alerts: readonly Alert[]): void {
     for (const alert of alerts) this.#waiting.set(alert.id, alert);
-    this.#timer ??= setTimeout(() => this.#tell(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
+    this.#timer ??= setTimeout(() => this.#announce(), Math.max(GATHER_MS, this.#last + EVERY_MS - Date.now()));
   }
 
   /** Remove resolved and attended alerts from the news. */
@@ -38,7 +38,7 @@ export class AlertNews {
     } else this.#shown = { ...this.#shown, alerts: left };
   }
 
-  #tell(): void {
+  #announce(): void {
     this.#timer = undefined;
     if (this.#waiting.size === 0) return;
     const shown = this.#shown;

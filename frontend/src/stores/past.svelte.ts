@@ -1,7 +1,7 @@
 import { messageOf, pastAlerts, type AlertFilters } from '../api/client';
 import type { Alert } from '../api/types';
 
-/** Alerts that are over, newest first, read a page at a time; what is over since is put in where it belongs. */
+/** Resolved alerts, newest first, read a page at a time; newly resolved ones are inserted in order. */
 export class PastStore {
   alerts = $state.raw<Alert[]>([]);
   status = $state<'loading' | 'ready' | 'failed'>('loading');
@@ -15,7 +15,7 @@ export class PastStore {
     private readonly read = pastAlerts,
   ) {}
 
-  /** Begin anew, with what matches. What is on show stays until the answer is there. */
+  /** Request the first page with other filters. The shown alerts stay until the answer arrives. */
   async show(filters: AlertFilters): Promise<void> {
     this.#filters = filters;
     await this.#take([], null);
@@ -25,13 +25,13 @@ export class PastStore {
     await this.#take(this.alerts, this.alerts.at(-1)?.id ?? null);
   }
 
-  /** Look whether more are over. */
+  /** Request alerts that were resolved since. */
   async renew(): Promise<void> {
     if (this.status === 'ready') await this.#take(this.alerts, null);
   }
 
   async #take(known: readonly Alert[], before: number | null): Promise<void> {
-    const turn = ++this.#asked; // an answer that was overtaken is not shown
+    const turn = ++this.#asked; // outdated answers are not shown
     if (known.length === 0 || before !== null) this.status = 'loading';
     try {
       const next = await this.read(this.#filters, before, this.page);

@@ -1,8 +1,9 @@
+import { repeated } from '../api/polling';
 import type { PendingList } from '../api/types';
 
 const AGAIN_MS = 3000;
 
-/** What is beyond a threshold and does not fire yet, asked for again and again while somebody looks. */
+/** Pending alerts, requested repeatedly while the page is visible. */
 export class PendingStore {
   answer = $state.raw<PendingList>({ total: 0, pending: [] });
   readonly #ask: () => Promise<PendingList>;
@@ -11,28 +12,13 @@ export class PendingStore {
     this.#ask = ask;
   }
 
-  /** Go on asking as long as `looking` says that somebody looks; returns how to stop. */
+  /** Request repeatedly while `looking` returns true; returns a function that stops it. */
   follow(looking: () => boolean): () => void {
-    let stopped = false;
-    let timer: ReturnType<typeof setTimeout>;
-    const ask = async (): Promise<void> => {
-      if (looking()) {
-        try {
-          const answer = await this.#ask();
-          if (stopped) return;
-          this.answer = answer;
-        } catch {
-          if (stopped) return;
-          // When they would fire is not known; the page says by itself that the platform is away.
-          this.answer = { total: 0, pending: [] };
-        }
-      }
-      timer = setTimeout(() => void ask(), AGAIN_MS);
-    };
-    void ask();
-    return () => {
-      stopped = true;
-      clearTimeout(timer);
-    };
+    return repeated(async (stopped) => {
+      if (!looking()) return;
+      // If it fails, the times are unknown; the page shows anyway that the platform does not answer.
+      const answer = await this.#ask().catch(() => ({ total: 0, pending: [] }));
+      if (!stopped()) this.answer = answer;
+    }, AGAIN_MS);
   }
 }

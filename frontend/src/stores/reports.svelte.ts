@@ -3,7 +3,7 @@ import { loaded, type Loaded } from '../api/loaded';
 import { withRun } from '../reports/runs';
 import type { Job, Parameters, Run, Schedule, ScheduleRequest } from '../api/types';
 
-/** Jobs, their schedules and their runs. Errors of changes are thrown to the form that asked. */
+/** Jobs, their schedules and their runs. Errors of changes are thrown to the form. */
 export class ReportStore {
   jobs = $state.raw<Loaded<Job[]>>({ status: 'loading' });
   schedules = $state.raw<Loaded<Schedule[]>>({ status: 'loading' });
@@ -35,7 +35,7 @@ export class ReportStore {
     this.older = next.length === this.page;
   }
 
-  /** Take a run as the websocket or an answer tells it. A new run of a schedule changes what the schedule tells. */
+  /** Take a run from the websocket or an answer. A new run of a schedule also changes the schedule. */
   take(run: Run): void {
     if (run.schedule_id !== null && run.state === 'queued') void this.loadSchedules();
     const runs = this.runs.status === 'ready' ? this.runs.value : [];

@@ -21,7 +21,7 @@ function answering(answers: Record<string, unknown>) {
 
 afterEach(() => vi.unstubAllGlobals());
 
-test('a run that is told takes its place, newest first, and replaces what was known of it', () => {
+test('a received run is put in order, newest first, and replaces its older state', () => {
   const runs = withRun(withRun([run(1)], run(3)), run(2));
   expect(runs.map((one) => one.id)).toEqual([3, 2, 1]);
   expect(withRun(runs, run(2, { progress: 0.5 }))[1]?.progress).toBe(0.5);
@@ -42,7 +42,7 @@ test('older runs are loaded page by page until there are none', async () => {
   expect(store.older).toBe(false);
 });
 
-test('what cannot be loaded says why and leaves the rest', async () => {
+test('a failed request shows the error and keeps the rest', async () => {
   answering({ 'reports/jobs': { jobs: [] }, 'runs?limit=50': { runs: [] } });
   const store = new ReportStore();
   await store.load();
@@ -50,7 +50,7 @@ test('what cannot be loaded says why and leaves the rest', async () => {
   expect(store.jobs.status).toBe('ready');
 });
 
-test('the time left is told roughly', () => {
+test('the time left is shown roughly', () => {
   expect([3, 12, 50, 58, 150, 3599, 7380].map(leftText)).toEqual([
     ...['a few seconds left', 'about 20 s left', 'about 50 s left', 'about 1 m left'],
     ...['about 3 m left', 'about 1 h 0 m left', 'about 2 h 3 m left'],

@@ -5,10 +5,10 @@ import { pointsCells, type Cells } from '../reports/results';
 
 export type Question = ResultRows & { sort?: string; offset: number };
 
-/** A page of a run's result, as the platform filters and sorts it. What is on show stays until an answer is there. */
+/** A page of a run's result, filtered and sorted by the platform. The shown rows stay until the answer arrives. */
 export class ResultStore {
   result = $state.raw<Result | null>(null);
-  /** Of which row the page on show begins. */
+  /** Index of the first row of the shown page. */
   offset = $state(0);
   groups = $state.raw<ResultGroup[]>([]);
   error = $state('');
@@ -20,7 +20,7 @@ export class ResultStore {
   ) {}
 
   async show(question: Question): Promise<void> {
-    const turn = ++this.#asked; // an answer that was overtaken is not shown
+    const turn = ++this.#asked; // outdated answers are not shown
     try {
       const result = await api.result(this.id, { ...question, limit: this.pageRows });
       if (turn !== this.#asked) return;
@@ -30,18 +30,18 @@ export class ResultStore {
     } catch (error) {
       if (turn !== this.#asked) return;
       const { sort, ...unsorted } = question;
-      // An address may name a column that this result does not have: it orders nothing.
+      // An address may name a column that this result does not have: it is ignored.
       if (sort !== undefined && this.result === null && error instanceof api.ApiError && error.status === 422) await this.show(unsorted);
       else this.error = api.messageOf(error);
     }
   }
 }
 
-/** The lines of a chart: `points` of `stepMs` stand for `windows` windows. */
+/** The lines of a chart: `points`, each of `stepMs`, summarise `windows` windows. */
 export type Line = { cells: Cells[]; stepMs: number; windows: number };
 const HOUR_MS = 3_600_000;
-/** What the platform gives at most. */
-const MOST_POINTS = 10_000;
+/** The platform's maximum. */
+const MAX_POINTS = 10_000;
 
 /** Figures of one topic and channel over all of a result. */
 export async function lineOf(id: number, group: ResultGroup, figures: readonly string[], points = 1000): Promise<Line> {
@@ -50,10 +50,10 @@ export async function lineOf(id: number, group: ResultGroup, figures: readonly s
   return { cells: pointsCells(figures, series.points), stepMs: series.step_ms, windows: series.window_count };
 }
 
-/** One figure of a line at least hour by hour, for a map of hours. */
+/** One figure of a line, at least hourly, for a map of hours. */
 export async function hoursOf(id: number, group: ResultGroup, figure: string, line: Line): Promise<Cells[]> {
   const times = line.cells.map((cells) => Number(cells('window_start')));
   const span = (times.at(-1) ?? 0) - (times[0] ?? 0);
   if (line.stepMs <= HOUR_MS || line.windows <= line.cells.length) return line.cells;
-  return (await lineOf(id, group, [figure], Math.min(MOST_POINTS, Math.ceil(span / HOUR_MS) + 48))).cells;
+  return (await lineOf(id, group, [figure], Math.min(MAX_POINTS, Math.ceil(span / HOUR_MS) + 48))).cells;
 }

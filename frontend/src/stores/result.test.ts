@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { hoursOf, lineOf, ResultStore } from './result.svelte';
 
-/** An API that answers by what is asked, when told to. */
+/** An API whose answer depends on the path, and may be delayed. */
 function answering(answer: (path: string) => unknown, refusal = 200) {
   const asked: string[] = [];
   vi.stubGlobal('document', { cookie: '' });
@@ -17,7 +17,7 @@ afterEach(() => vi.unstubAllGlobals());
 
 const columns = [{ name: 'channel', type: 'string', unit: '' }];
 
-test('a page is asked for with its filters and order, and the groups once', async () => {
+test('each page is requested with filters and order, the groups only once', async () => {
   const asked = answering((path) => (path.includes('/groups') ? { groups: [{ topic: 't', channel: 'c' }] } : { columns, rows: [['c']], total: 9, matching: 1 }));
   const store = new ResultStore(7, 2);
   await store.show({ offset: 0 });
@@ -26,7 +26,7 @@ test('a page is asked for with its filters and order, and the groups once', asyn
   expect([store.result?.matching, store.offset, store.groups]).toEqual([1, 2, [{ topic: 't', channel: 'c' }]]);
 });
 
-test('an answer that was overtaken by another question is not shown', async () => {
+test('an outdated answer is not shown', async () => {
   let release = (): void => {};
   const held = new Promise<void>((resolve) => (release = resolve));
   answering(async (path) => {
@@ -41,7 +41,7 @@ test('an answer that was overtaken by another question is not shown', async () =
   expect(store.result?.rows).toEqual([['quick']]);
 });
 
-test('a map of hours asks again where the points of the line are longer', async () => {
+test('a map of hours is requested separately if the points of the line are longer than an hour', async () => {
   const day = 86_400_000;
   const asked = answering(() => ({ step_ms: day, window_count: 24 * 60, points: [[0, 1], [59 * day, 2]] }));
   const line = await lineOf(7, { topic: 't', channel: null }, ['p99_ms']);
@@ -50,7 +50,7 @@ test('a map of hours asks again where the points of the line are longer', async 
   expect(await hoursOf(7, { topic: 't', channel: null }, 'p99_ms', { ...line, stepMs: 3_600_000 })).toBe(line.cells);
 });
 
-test('a column that the result does not have orders nothing', async () => {
+test('an unknown column of a result is ignored as its order', async () => {
   answering((path) => (path.includes('sort=') ? { message: "sort: there is no column 'x'" } : { columns: [], rows: [['all']], total: 1, matching: 1 }), 422);
   const store = new ResultStore(7);
   await store.show({ sort: 'x', offset: 0 });

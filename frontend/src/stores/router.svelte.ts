@@ -1,25 +1,36 @@
 import { based, unbased } from '../api/base';
 import { hrefOf, parsePath, type Route } from '../navigation/routes';
+import { ScrollStore } from './scroll.svelte';
 
-/** Browsers refuse to have the address rewritten at each key; this is how long typing may rest before it is. */
+/** Pause in typing before the address changes, because browsers refuse to change it at each key. */
 const WRITE_AFTER_MS = 200;
 
-/** The page on show and its query string; follows the address bar and writes it. */
+/** The current page and its query string; follows the address bar and changes it. */
 export class Router {
   route = $state.raw<Route>({ page: 'overview' });
-  /** Of the page on show: what is searched, sorted and filtered. Replaced whole at each change. */
+  /** Search, order and filters of the current page. Replaced as a whole at each change. */
   search = $state.raw<URLSearchParams>(new URLSearchParams());
 
   #write: ReturnType<typeof setTimeout> | undefined;
+  #scroll = new ScrollStore();
+  /** Names the current entry of the browser's history. */
+  #entry = '';
 
   start(): () => void {
     const follow = (): void => {
       clearTimeout(this.#write);
       this.#write = undefined;
+      this.#scroll.save(this.#entry);
+      this.#entry = entryOf(window.history.state) ?? newEntry();
       this.#read();
+      this.#scroll.restore(this.#entry);
     };
     const click = (event: MouseEvent): void => this.#click(event);
-    follow();
+    // The browser would scroll before the page has its rows.
+    window.history.scrollRestoration = 'manual';
+    this.#entry = entryOf(window.history.state) ?? newEntry();
+    window.history.replaceState({ entry: this.#entry }, '');
+    this.#read();
     window.addEventListener('popstate', follow);
     window.addEventListener('pagehide', this.#flush);
     document.addEventListener('click', click);
@@ -33,8 +44,8 @@ export class Router {
   go(target: Route | string, { replace = false }: { replace?: boolean } = {}): void {
     this.#flush();
     const href = based(typeof target === 'string' ? target : hrefOf(target));
-    if (replace) window.history.replaceState(null, '', href);
-    else window.history.pushState(null, '', href);
+    if (replace) window.history.replaceState({ entry: this.#entry }, '', href);
+    else this.#push(href);
     this.#read();
     window.scrollTo(0, 0);
   }
@@ -52,11 +63,17 @@ export class Router {
     if (next.toString() === this.search.toString()) return;
     if (push) this.#flush();
     this.search = next;
-    if (push) window.history.pushState(null, '', this.#href());
+    if (push) this.#push(this.#href());
     else {
       clearTimeout(this.#write);
       this.#write = setTimeout(this.#flush, WRITE_AFTER_MS);
     }
+  }
+
+  #push(href: string): void {
+    this.#scroll.save(this.#entry);
+    this.#entry = newEntry();
+    window.history.pushState({ entry: this.#entry }, '', href);
   }
 
   #href(): string {
@@ -73,7 +90,7 @@ export class Router {
     if (this.#write === undefined) return;
     clearTimeout(this.#write);
     this.#write = undefined;
-    window.history.replaceState(null, '', this.#href());
+    window.history.replaceState({ entry: this.#entry }, '', this.#href());
   };
 
   /** Plain clicks on links within the app change the page; all others (new tab, download, elsewhere) are the browser's. */
@@ -87,4 +104,11 @@ export class Router {
     event.preventDefault();
     this.go(link.pathname + link.search);
   }
+}
+
+let entries = 0;
+const newEntry = (): string => `${performance.timeOrigin}.${++entries}`;
+
+function entryOf(state: unknown): string | null {
+  return typeof state === 'object' && state !== null && 'entry' in state && typeof state.entry === 'string' ? state.entry : null;
 }

@@ -1,9 +1,15 @@
 import { SvelteSet } from 'svelte/reactivity';
 
-/** Rows chosen to act on, by key; they stay chosen while numbers and order change. */
+/** Selected rows, by key; they stay selected while numbers and order change. */
 export class Selection {
   readonly keys = new SvelteSet<string>();
+  /** Why a row cannot be selected; empty if it can. */
+  readonly refusal: (key: string) => string;
   #anchor: string | null = null;
+
+  constructor(refusal: (key: string) => string = () => '') {
+    this.refusal = refusal;
+  }
 
   get size(): number {
     return this.keys.size;
@@ -11,25 +17,30 @@ export class Selection {
 
   toggle(key: string): void {
     this.#anchor = key;
-    if (!this.keys.delete(key)) this.keys.add(key);
+    if (!this.keys.delete(key)) this.#add(key);
   }
 
-  /** Choose all from the last one toggled to `key`, in the order given. */
+  /** Select all rows from the last toggled one to `key`, in the given order. */
   extend(order: readonly string[], key: string): void {
     const from = this.#anchor === null ? -1 : order.indexOf(this.#anchor);
     const to = order.indexOf(key);
     if (from < 0 || to < 0) return this.toggle(key);
-    for (const between of order.slice(Math.min(from, to), Math.max(from, to) + 1)) this.keys.add(between);
+    for (const between of order.slice(Math.min(from, to), Math.max(from, to) + 1)) this.#add(between);
     this.#anchor = key;
   }
 
-  /** Choose all of these; or, where all are chosen already, none of them. */
-  toggleAll(keys: readonly string[]): void {
+  /** Select all of these that can be selected, or none if they are already. */
+  toggleAll(given: readonly string[]): void {
+    const keys = given.filter((key) => this.refusal(key) === '');
     const all = keys.length > 0 && keys.every((key) => this.keys.has(key));
     for (const key of keys) {
       if (all) this.keys.delete(key);
       else this.keys.add(key);
     }
+  }
+
+  #add(key: string): void {
+    if (this.refusal(key) === '') this.keys.add(key);
   }
 
   clear(): void {

@@ -8,7 +8,7 @@ export type SessionState =
   | { status: 'anonymous'; expired: boolean }
   | { status: 'signed-in'; me: Me };
 
-/** Who sits at the page, and what they may do. */
+/** The signed-in user and their permissions. */
 export class SessionStore {
   state = $state.raw<SessionState>({ status: 'unknown' });
 
@@ -30,29 +30,39 @@ export class SessionStore {
     return this.me?.role === 'admin';
   }
 
-  /** Whether what we may do reaches this topic: an operator's may be limited to some. The platform checks it again. */
+  /** Whether the user may act on this topic: an operator may be limited to some. The platform checks it again. */
   mayActOn(topic: string): boolean {
     if (!this.me || !this.mayAct) return false;
     const { role, topic_patterns: patterns } = this.me;
     return role === 'admin' || patterns.length === 0 || patterns.some((pattern) => globMatches(pattern, topic));
   }
 
-  /** Whether it reaches nodes: they are none of the topics that an operator is limited to. */
+  /** Whether the user may act on nodes, which no limit to topics includes. */
   get mayActOnNodes(): boolean {
     return this.isAdmin || (this.mayAct && this.me?.topic_patterns.length === 0);
   }
 
-  /** Whether this person may read messages; `--message-role` sets the lowest role. */
+  /** Whether the user may read messages; `--message-role` sets the lowest role. */
   get mayRead(): boolean {
     return this.me?.reads_messages ?? false;
   }
 
-  /** Ask the platform who we are. No answer leaves a signed-in page as it is: the feed shows that all is stale. */
+  /** Whether the user may read messages of this topic. The platform checks it again. */
+  mayReadOf(topic: string): boolean {
+    return this.mayRead && (this.me?.reads_all_topics === true || this.mayActOn(topic));
+  }
+
+  /** Why an operator who is limited to topics may not act on this one; empty if they may. */
+  refusalOf(topic: string): string {
+    return this.mayActOn(topic) ? '' : `You may act on ${this.me?.topic_patterns.join(', ') ?? ''} only`;
+  }
+
+  /** Request the session. Without an answer, the page stays as it is, and the feed shows that it is stale. */
   async check(): Promise<void> {
     try {
       this.state = { status: 'signed-in', me: await me() };
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) return; // whenUnauthorized has said so
+      if (error instanceof ApiError && error.status === 401) return; // whenUnauthorized handles it
       if (this.state.status !== 'signed-in') this.state = { status: 'unreachable', message: messageOf(error) };
     }
   }

@@ -1,4 +1,5 @@
 import { based } from '../api/base';
+import { reader } from '../api/message';
 import type { TailMessage } from '../api/types';
 
 export type TailedMessage = Extract<TailMessage, { type: 'messages' }>['messages'][number];
@@ -14,12 +15,22 @@ export type TailConnect = (events: { opened(): void; message(message: TailMessag
 
 const KEPT = 500;
 
+const readMessage = reader<TailMessage>({
+  started: () => true,
+  ask: ({ nodes }) => Array.isArray(nodes),
+  messages: ({ messages, skipped, nodes }) => Array.isArray(messages) && typeof skipped === 'number' && typeof nodes === 'number',
+  error: ({ message }) => typeof message === 'string',
+});
+
 export const connectTail: TailConnect = (events) => {
   const { protocol, host } = window.location;
   const socket = new WebSocket(`${protocol === 'https:' ? 'wss' : 'ws'}://${host}${based('/ws/tail')}`);
   let wanted = true;
   socket.onopen = () => wanted && events.opened();
-  socket.onmessage = (event: MessageEvent<string>) => wanted && events.message(JSON.parse(event.data) as TailMessage);
+  socket.onmessage = (event: MessageEvent<string>) => {
+    const message = wanted ? readMessage(event.data) : null;
+    if (message !== null) events.message(message);
+  };
   socket.onclose = () => wanted && events.closed();
   return {
     send: (message) => {
@@ -32,7 +43,9 @@ export const connectTail: TailConnect = (events) => {
   };
 };
 
-/** A topic's messages as they come, the newest first. The platform sends some of many; `skipped` counts the others. */
+/**
+ * A topic's messages as they arrive, the newest first. The platform may send only some; `skipped` counts the others.
+ */
 export class TailStore {
   state = $state.raw<TailState>({ status: 'connecting' });
   messages = $state.raw<readonly (TailedMessage & { number: number })[]>([]);
@@ -50,7 +63,7 @@ export class TailStore {
     this.#topic = topic;
   }
 
-  /** `takeBacklog`: go on although the tail would be the topic's first channel. */
+  /** `takeBacklog`: continue although the tail would be the topic's first channel. */
   start(takeBacklog = false): void {
     this.stop();
     this.state = { status: 'connecting' };
@@ -99,7 +112,7 @@ export class TailStore {
     } else {
       this.skipped += message.skipped;
       this.nodes = message.nodes;
-      if (this.state.status === 'paused') this.skipped += message.messages.length; // they were under way
+      if (this.state.status === 'paused') this.skipped += message.messages.length; // sent before the pause took effect
       if (this.state.status === 'paused' || message.messages.length === 0) return;
       const fresh = message.messages.map((each) => ({ ...each, number: (this.#received += 1) })).reverse();
       this.messages = [...fresh, ...this.messages].slice(0, KEPT);

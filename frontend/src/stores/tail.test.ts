@@ -27,7 +27,7 @@ describe('a tail', () => {
     expect(store.messages.map((each) => each.id)).toEqual(['c', 'b', 'a']);
     expect([store.skipped, store.nodes, store.state.status]).toEqual([7, 2, 'running']);
   });
-  it('stands still while it is paused', () => {
+  it('does not change while it is paused', () => {
     const { store, sent, say } = joined();
     say({ type: 'started', topic: 'orders', channel: 'tail-1#ephemeral' });
     store.pause();
@@ -40,7 +40,7 @@ describe('a tail', () => {
     expect(store.messages).toHaveLength(500);
     expect(store.messages[0]?.id).toBe('59-19');
   });
-  it('asks before it takes a backlog, and goes on when told to', () => {
+  it('asks before it takes a backlog, and goes on after the confirmation', () => {
     const { store, sent, say, events } = joined();
     say({ type: 'ask', topic: 'orders', nodes: [{ node: 'n', depth: 4 }] });
     expect(store.state).toEqual({ status: 'asking', nodes: [{ node: 'n', depth: 4 }] });
@@ -48,7 +48,7 @@ describe('a tail', () => {
     events().opened();
     expect(sent.at(-1)).toMatchObject({ type: 'start', take_backlog: true });
   });
-  it('tells why it ended', () => {
+  it('shows why it ended', () => {
     const { store, say, events } = joined();
     say({ type: 'error', message: 'no' });
     events().closed();

@@ -4,7 +4,7 @@ const KEY = 'nsq.theme';
 /** Light, dark or the system's choice; remembered by this browser. */
 export class ThemeStore {
   choice = $state<Theme>('system');
-  /** Counts changes of what is on show, the system's included: canvases redraw with it. */
+  /** Counts changes of the effective theme, the system's included: canvases redraw with it. */
   changes = $state(0);
 
   constructor() {

@@ -2,12 +2,12 @@ export type Toast = { id: number; tone: 'quiet' | 'ok' | 'warn' | 'bad'; text: s
 
 const SHOWN_MS = 6000;
 
-/** Short news at the page's edge. What went wrong stays until it is put away. */
+/** Short messages at the page's edge. Errors stay until they are dismissed. */
 export class ToastStore {
   list = $state.raw<readonly Toast[]>([]);
   #next = 1;
 
-  /** `href` leads to what the text is about. Returns the toast's id. */
+  /** `href` links to the subject. Returns the toast's id. */
   show(text: string, { tone = 'quiet', href = null }: { tone?: Toast['tone']; href?: string | null } = {}): number {
     const id = this.#next++;
     this.list = [...this.list.slice(-3), { id, tone, text, href }];

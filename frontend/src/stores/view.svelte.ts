@@ -1,7 +1,9 @@
-/** What a page's table shows (searched, sorted, filtered), kept in the address: a link shows the same, back undoes it. */
+/**
+ * Search, order and filters of a page's table, stored in the address: a link shows the same, the back button undoes it.
+ */
 import type { Sort } from '../tables/table';
 
-/** What a view needs of the router; tests pass their own. */
+/** The part of the router that a view needs; tests pass their own. */
 export type Address = {
   readonly search: URLSearchParams;
   set(changes: Readonly<Record<string, string | null>>, options?: { push?: boolean }): void;
@@ -17,7 +19,7 @@ export function parseSort(text: string): Sort | null {
   return column === undefined ? null : { column, descending: minus === '-' };
 }
 
-/** `prefix` tells several tables of one page apart. */
+/** `prefix` distinguishes several tables of one page. */
 export class TableView {
   readonly #address: Address;
   readonly #prefix: string;
@@ -37,7 +39,7 @@ export class TableView {
     this.#set('q', text === '' ? null : text);
   }
 
-  /** A column the table does not have orders nothing; the table then shows the rows as they come. */
+  /** An unknown column is ignored; the table then keeps the given order. */
   get sort(): Sort | null {
     const text = this.#get('sort');
     return (text === null ? null : parseSort(text)) ?? this.#usual;
@@ -52,7 +54,7 @@ export class TableView {
     return new Set((this.#get('filter') ?? '').split(',').filter((name) => name !== ''));
   }
 
-  /** Whether rows may be left out. */
+  /** Whether rows may be hidden. */
   get narrowed(): boolean {
     return this.query !== '' || this.filters.size > 0;
   }
@@ -63,7 +65,7 @@ export class TableView {
     this.#set('filter', filters.size === 0 ? null : [...filters].join(','), true);
   }
 
-  /** Show everything again. */
+  /** Remove search and filters. */
   clear(): void {
     this.#address.set({ [this.#prefix + 'q']: null, [this.#prefix + 'filter']: null }, { push: true });
   }

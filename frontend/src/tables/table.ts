@@ -1,4 +1,4 @@
-/** Ordering, searching and windowing of rows: fifty thousand of them, once a second. */
+/** Ordering, searching and windowing of up to fifty thousand rows, once a second. */
 
 export type SortKey = string | number | boolean | null;
 export type Sort = { column: string; descending: boolean };
@@ -6,7 +6,7 @@ export type Sort = { column: string; descending: boolean };
 const LARGEST_CACHE = 200_000;
 const natural = new Map<string, string>();
 
-/** A text that compares, character by character, as people count: `node-2` before `node-10`, whatever the case. */
+/** A key that sorts names naturally when compared as text: `node-2` before `node-10`, ignoring case. */
 export function naturalKey(text: string): string {
   let key = natural.get(text);
   if (key === undefined) {
@@ -24,7 +24,7 @@ function compare<Row>(a: Keyed<Row>, b: Keyed<Row>, sign: number): number {
   return a.key === b.key ? 0 : sign * (a.key < b.key ? -1 : 1);
 }
 
-/** `rows` by `key`; what is not known comes last either way, and equals keep their order. */
+/** `rows` by `key`; unknown values come last in both orders, and equal rows keep their order. */
 export function sortRows<Row>(rows: readonly Row[], key: (row: Row) => SortKey, descending: boolean): Row[] {
   const sign = descending ? -1 : 1;
   const keyed = rows.map((row): Keyed<Row> => {
@@ -35,15 +35,15 @@ export function sortRows<Row>(rows: readonly Row[], key: (row: Row) => SortKey, 
 }
 
 /**
- * The order of a table whose numbers change each second. Equals never swap places from beat to beat, sorting starts
- * from the last order (which is nearly right, and so cheap), and while someone points at the rows they stay where they
- * are: `hold` keeps the last order, with rows that are new at the end.
+ * The order of a table whose numbers change each second. Equal rows never swap places between snapshots. Sorting starts
+ * from the last order, which is nearly right and so fast. `hold` keeps the last order while the pointer is over the
+ * rows, with new rows at the end.
  */
 export class StableOrder<Row> {
   #last: (string | number)[] = [];
   #by = '';
 
-  /** `by` names the order asked for; another name than last time is never held back. */
+  /** `by` names the requested order; a new name applies even with `hold`. */
   apply(
     rows: readonly Row[],
     rowKey: (row: Row) => string | number,
@@ -86,8 +86,8 @@ export function matchesWords(text: string, query: string): boolean {
 }
 
 /**
- * Which rows of a long table to draw: `[first, end)` around the viewport, with `margin` rows to spare on both sides.
- * `top` is where the first row lies, relative to the viewport's top.
+ * The rows of a long table to render: `[first, end)` around the viewport, with `margin` more rows on both sides. `top`
+ * is the position of the first row, relative to the viewport's top.
  */
 export function visibleRange(
   { top, viewport, rowHeight, total }: { top: number; viewport: number; rowHeight: number; total: number },

@@ -12,13 +12,13 @@ test.each([
   [seen(1, true), 'Would fire now: 1 damaged file', true],
   [seen(0, false), 'Would not fire now: 0 damaged files', false],
   [seen(null, null), 'The number of damaged files is not known', false],
-])('a rule of the archive would do now: %#', (preview, text, lasting) => {
+])('a preview says what a rule of the archive would do now: %#', (preview, text, lasting) => {
   expect(previewOf(preview, 'archive', 'damaged files')).toEqual({ text, lasting });
 });
 
 test('a rule of channels counts those it would fire for', () => {
   const preview = { taken_at: 0, matched: 5, beyond: 2, unknown: 1, rows: [] };
-  expect(previewOf(preview, 'channel', 'messages')).toEqual({ text: 'Would fire now for 2 of 5 channels; of 1 it cannot be told', lasting: true });
+  expect(previewOf(preview, 'channel', 'messages')).toEqual({ text: 'Would fire now for 2 of 5 channels; unknown for 1', lasting: true });
 });
 
 test('a rule of the archive has one subject, whatever its patterns', () => {

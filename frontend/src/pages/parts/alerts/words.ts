@@ -5,7 +5,7 @@ import { metricOf } from '../../../alerts/rule';
 
 export const TONES: Record<Severity, 'bad' | 'warn'> = { critical: 'bad', warning: 'warn' };
 
-/** Seconds as one sets them: `45 s`, `5 min`, `1 h 30 min`, `2 days`. */
+/** Seconds in the units of a form: `45 s`, `5 min`, `1 h 30 min`, `2 days`. */
 export function span(seconds: number): string {
   if (seconds < 60) return `${seconds} s`;
   const parts = [
@@ -17,7 +17,7 @@ export function span(seconds: number): string {
   return parts.slice(0, 2).map((part) => part.join(' ')).join(' ');
 }
 
-/** How long something has lasted, in one unit: `49 s`, `12 min`, `3 h`, `2 days`. */
+/** An elapsed time in one unit: `49 s`, `12 min`, `3 h`, `2 days`. */
 export function roughly(seconds: number): string {
   const s = Math.max(1, Math.floor(seconds));
   if (s < 60) return `${s} s`;
@@ -36,11 +36,11 @@ export function figure(value: number | null, unit: string): string {
 
 type Condition = Pick<Alert, 'metric' | 'comparison' | 'threshold' | 'hold_s'>;
 
-/** What a rule would do now, with its subjects counted; `lasting`: whether it would fire, after its hold time. */
+/** The result of a rule's preview, with counts; `lasting`: whether it would fire, after its hold time. */
 export function previewOf({ matched, beyond, unknown, rows }: RulePreview, scope: Alert['scope'], unit: string): { text: string; lasting: boolean } {
   const lasting = beyond > 0;
   if (scope !== 'archive') {
-    const of = unknown > 0 ? `; of ${count(unknown)} it cannot be told` : '';
+    const of = unknown > 0 ? `; unknown for ${count(unknown)}` : '';
     return { text: `Would fire now for ${count(beyond)} of ${plural(matched, scope)}${of}`, lasting };
   }
   const value = rows[0]?.value ?? null;
@@ -48,13 +48,13 @@ export function previewOf({ matched, beyond, unknown, rows }: RulePreview, scope
   return { text: `Would ${lasting ? '' : 'not '}fire now: ${figure(value, unit)}`, lasting };
 }
 
-/** `above 100,000 messages for 5 min`; of a flag, `for 30 s`. Behind a title that says it, without its unit. */
+/** `above 100,000 messages for 5 min`; for a flag, `for 30 s`. Without the unit if `title` is the unit. */
 export function conditionOf(of: Condition, unit: string, title = ''): string {
   const beyond = unit === '' ? '' : `${of.comparison} ${unit === title.toLowerCase() ? count(of.threshold) : figure(of.threshold, unit)} `;
   return of.hold_s === 0 ? beyond.trim() || 'at once' : `${beyond}for ${span(of.hold_s)}`;
 }
 
-/** `Depth`, `Oldest age`; from the name where the platform's titles are not there yet. */
+/** `Depth`, `Oldest age`; derived from the name until the platform's titles are loaded. */
 export function titleOf(metrics: readonly AlertMetric[], of: Pick<Alert, 'scope' | 'metric'>): string {
   return metricOf(metrics, of.scope, of.metric)?.title ?? of.metric.replace(/_s$/, '').replaceAll('_', ' ');
 }
@@ -65,13 +65,13 @@ export function firesWhen(metrics: readonly AlertMetric[], of: Condition & Pick<
   return `${title} ${conditionOf(of, unit, title)}`;
 }
 
-/** When it would fire: `in 40 s`. A rule with as many alerts as it may have lets no other fire. */
+/** The remaining time until it fires: `in 40 s`. A rule at its limit of alerts fires no more. */
 export function firesIn({ fires_at: at }: Pick<Pending, 'fires_at'>, now: number): string {
   if (at > now) return `in ${roughly((at - now) / 1000)}`;
   return now - at < 10_000 ? 'now' : 'when another is resolved';
 }
 
-/** What it is about, as its patterns say: `channels orders.* / *`, `all topics`. */
+/** The rule's subjects, from its patterns: `channels orders.* / *`, `all topics`. */
 export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel, node_pattern: node }: AlertRule): string {
   if (scope === 'archive') return 'the archive';
   if (scope === 'node') return node === '*' ? 'all nodes' : `nodes ${node}`;
@@ -79,7 +79,7 @@ export function reachOf({ scope, topic_pattern: topic, channel_pattern: channel,
   return topic === '*' && channel === '*' ? 'all channels' : `channels ${topic} / ${channel}`;
 }
 
-/** What it keeps quiet: `Backlog, topic orders.*`. */
+/** The silence's subjects: `Backlog, topic orders.*`. */
 export function silencedBy(silence: Silence): string {
   const patterns = [
     silence.topic_pattern && `topic ${silence.topic_pattern}`,
@@ -89,7 +89,7 @@ export function silencedBy(silence: Silence): string {
   return [silence.rule || 'Every rule', ...patterns].join(', ');
 }
 
-/** Time alone within a day of now, else with its date. */
+/** The time, with the date unless it is within a day of now. */
 export function until(at: number): string {
   return Math.abs(at - Date.now()) < 18 * 3_600_000 ? clock(at).slice(0, 5) : dateTime(at).slice(0, -3);
 }
@@ -105,7 +105,7 @@ export function overWords(alert: Alert): string {
   }[alert.resolution];
 }
 
-/** Who sees to it, or until when it is silenced; empty: nobody, and it is not. */
+/** Who acknowledged it, or until when it is silenced; otherwise empty. */
 export function attendedWords(alert: Alert): string {
   if (alert.acknowledged_at !== null) return `${alert.acknowledged_by} since ${until(alert.acknowledged_at)}`;
   return alert.silenced_until === null ? '' : `silenced until ${until(alert.silenced_until)}`;
