@@ -52,7 +52,7 @@ def refuse_to_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     refuse_to_skip(report)
-    # What a test logged may be no Unicode, on purpose; pytest-xdist can hand on nothing else.
+    # A log record may contain invalid Unicode, which pytest-xdist cannot pass on.
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
 
@@ -70,8 +70,8 @@ NO_BASE_UNITS = {"milliseconds", "microseconds", "nanoseconds", "minutes", "hour
 
 
 def metrics_problems(text: str) -> list[str]:
-    """What ``promtool check metrics`` would find wrong with an answer of ``/metrics``, and what its reader could not
-    use: series that come twice, histograms that fall."""
+    """The problems that ``promtool check metrics`` would report for an answer of ``/metrics``, and those that a reader
+    would have: repeated series and histograms that decrease."""
     problems = []
     declared = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
     helped = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 
 def url_of(settings: Mapping[str, Any]) -> str:
-    """``settings``, an entry of Django's DATABASES, as ``DATABASE_URL`` tells it."""
+    """The ``DATABASE_URL`` for ``settings``, an entry of Django's DATABASES."""
     if settings["ENGINE"].endswith("sqlite3"):
         return f"sqlite:///{settings['NAME']}"
     folder = settings["OPTIONS"]["host"]  # of the server's Unix socket

@@ -1,4 +1,4 @@
-"""A PostgreSQL server out of a wheel, on a Unix socket, with data of its own."""
+"""A PostgreSQL server from a wheel, on a Unix socket, with its own data."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ START_ATTEMPTS = 4
 
 
 def start_postgres() -> tuple[Any, Callable[[], None]]:
-    """A server, and what ends it. Now and then pg_ctl waits in vain for one that is up: that is ended, and another
-    started.
+    """Start a server; returns it and a function that stops it. Sometimes pg_ctl does not notice that the server is up:
+    then it is stopped and another one is started.
 
     The folder is not pytest's: as root the server runs as a user of its own, to whom every pytest that starts on this
     machine closes pytest's folders.
     """
-    if shutil.which("useradd") is None:  # which pgserver calls, and a PATH need not lead to
+    if shutil.which("useradd") is None:  # pgserver calls it, and PATH may not contain it
         os.environ["PATH"] += f"{os.pathsep}/usr/sbin"
-    logging.getLogger("pgserver").setLevel(logging.CRITICAL)  # it still talks when the run's output is closed
+    logging.getLogger("pgserver").setLevel(logging.CRITICAL)  # the server still logs when the run's output is closed
     for attempt in range(START_ATTEMPTS):
         data = Path(tempfile.mkdtemp(prefix="nsq-postgres-"))
         try:

@@ -1,4 +1,4 @@
-"""The checklists in docs/ name tests and deviations that are there."""
+"""The tests and deviations that the checklists in docs/ name exist."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(page: Path) -> list[tuple[str, str]]:
 
 
 def home_of(page: Path) -> Path:
-    """The folder whose tests a page names without it: a daemon's page is called as the daemon is in NSQ."""
+    """The folder of tests that a page names without it: pages have the names of NSQ's daemons."""
     return TESTS / HOMES.get(page.name.removesuffix("-checklist.md"), "")
 
 
@@ -38,7 +38,7 @@ def names_in(path: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize("page", [*CHECKLISTS, FAULTS], ids=lambda page: page.name)
 def test_every_test_that_a_checklist_names_is_there(page: Path) -> None:
-    """Renamed or removed, it must be renamed or replaced in the list too."""
+    """A renamed or removed test must be renamed or replaced in the list too."""
     missing = []
     for file, name in REFERENCE.findall(page.read_text()):
         path = next((base / file for base in (home_of(page), TESTS) if (base / file).is_file()), None)
@@ -50,15 +50,15 @@ def test_every_test_that_a_checklist_names_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", CHECKLISTS, ids=lambda page: page.name)
 def test_every_deviation_that_a_checklist_names_is_explained(page: Path) -> None:
     """By a row of docs/compatibility.md that begins with the same words."""
-    told = {line.strip("| ").split(" | ")[0] for line in (ROOT / "docs/compatibility.md").read_text().splitlines()}
+    listed = {line.strip("| ").split(" | ")[0] for line in (ROOT / "docs/compatibility.md").read_text().splitlines()}
     named = {quoted or plain for quoted, plain in DEVIATION.findall(page.read_text())}
-    assert named - told == set()
+    assert named - listed == set()
     assert named or "*differs*" not in page.read_text()
 
 
 @pytest.mark.parametrize("page", CHECKLISTS, ids=lambda page: page.name)
 def test_no_row_of_a_checklist_is_empty(page: Path) -> None:
-    """Each point has a test, or a deviation that says why there is none."""
+    """Each point has a test, or a deviation that explains why there is none."""
     assert rows(page)
     unshown = [point for point, shown in rows(page) if not REFERENCE.search(shown) and not DEVIATION.search(shown)]
     assert unshown == []

@@ -1,4 +1,4 @@
-"""The source tree keeps its promises: ``platform/`` is a folder of sources and never a package."""
+"""The layout of the source tree: ``platform/`` is a folder of sources and never a package."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ROOT = Path(__file__).resolve().parents[1]
 STANDARD_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 BIN = Path(sys.executable).parent
 
-# Runs at the end of every Python process that finds it: what does `import platform` give in this one?
+# Runs at the end of every Python process that finds it, and writes what `import platform` gives there.
 WITNESS = """
 import atexit, os
-def tell():
+def write():
     import platform
     with open(os.environ["WITNESS"], "w") as file:
         file.write(platform.__file__ or "a folder")
-atexit.register(tell)
+atexit.register(write)
 """
 
 ENTRY_POINTS = {
@@ -45,9 +45,10 @@ ENTRY_POINTS = {
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 def test_import_platform_is_the_standard_librarys_under_every_entry_point(entry_point, tmp_path):
-    """platform/ shares its name with a module that half of PyPI imports; started from the root, it must not win."""
+    """platform/ has the name of a module that many packages import; started from the root, Python must not find it
+    first."""
     (tmp_path / "sitecustomize.py").write_text(WITNESS)
-    told = tmp_path / "told"
+    witness = tmp_path / "witness"
     answer = subprocess.run(
         ENTRY_POINTS[entry_point],
         cwd=ROOT,
@@ -56,7 +57,7 @@ def test_import_platform_is_the_standard_librarys_under_every_entry_point(entry_
             "HOME": str(tmp_path),
             "NSQ_HOME": str(tmp_path / "var"),
             "PYTHONPATH": str(tmp_path),
-            "WITNESS": str(told),
+            "WITNESS": str(witness),
         },
         capture_output=True,
         text=True,
@@ -64,7 +65,7 @@ def test_import_platform_is_the_standard_librarys_under_every_entry_point(entry_
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    assert Path(told.read_text()).resolve() == STANDARD_LIBRARY / "platform.py"
+    assert Path(witness.read_text()).resolve() == STANDARD_LIBRARY / "platform.py"
 
 
 @pytest.mark.parametrize("root", ["platform", "lookup", "analytics"])
@@ -80,5 +81,5 @@ def test_import_platform_in_the_tests_is_the_standard_librarys():
 
 
 def test_tests_are_no_packages():
-    """pytest runs with --import-mode=importlib, which needs none; one would shadow what it tests."""
+    """pytest runs with --import-mode=importlib; an ``__init__.py`` would hide the package under test."""
     assert not list((ROOT / "tests").rglob("__init__.py"))

@@ -1,4 +1,4 @@
-"""Each distribution is built, installed outside the checkout, and does its job there with what it declares."""
+"""Each distribution is built, installed outside the checkout, and works there with its declared requirements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PACKAGES = {
 }
 DEADLINE_S = 400  # a start of Spark on a busy machine
 
-pytestmark = pytest.mark.timeout(900)  # the kernel is compiled in one of them
+pytestmark = pytest.mark.timeout(900)  # one of them compiles the kernel
 
 
 def _build_module() -> ModuleType:
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory) -> Callable[[str], Path]:
 
 
 def required(names: set[str]) -> tuple[set[str], set[str]]:
-    """Return (distributions of ours, third parties) that an installation of ``names`` has.
+    """Return (distributions of this project, third parties) that an installation of ``names`` has.
 
     Fails if an installed third party has a version that a distribution of ours does not allow.
     """
@@ -97,14 +97,14 @@ def required(names: set[str]) -> tuple[set[str], set[str]]:
 
 
 def link_third_parties(names: set[str], folder: Path) -> None:
-    """Make ``folder`` a place to import these installed distributions from, and no others."""
+    """Make it possible to import these installed distributions from ``folder``, and no others."""
     for name in names:
         for file in metadata.files(name) or ():
             top = file.parts[0]
             if top in ("..", "__pycache__"):
                 continue
             place = Path(str(metadata.distribution(name).locate_file(top)))
-            # A folder without __init__.py may be shared with a distribution that is not among these.
+            # A folder without __init__.py may be shared with another distribution.
             is_shared = len(file.parts) > 1 and not (place / "__init__.py").exists()
             entry = Path(*file.parts[:2]) if is_shared else Path(top)
             target = folder / entry
@@ -114,7 +114,7 @@ def link_third_parties(names: set[str], folder: Path) -> None:
 
 
 class Installation:
-    """A virtual environment with distributions of ours from their wheels, and what these require."""
+    """A virtual environment with wheels of this project, and their requirements."""
 
     def __init__(self, folder: Path, names: set[str], wheel: Callable[[str], Path]) -> None:
         self.folder = folder
@@ -155,7 +155,7 @@ class Installation:
 
     @contextmanager
     def running(self, *command: str) -> Iterator[Callable[[str], re.Match[str]]]:
-        """Run a command; what is given waits for a line of its output that matches, until a deadline."""
+        """Run a command; the yielded function waits for a line of its output that matches, with a deadline."""
         program, *words = command
         process = subprocess.Popen(
             [self.bin / program, *words],
@@ -190,7 +190,7 @@ class Installation:
 
 @pytest.fixture(scope="module")
 def install(tmp_path_factory, wheel) -> Callable[..., Installation]:
-    """``install(*names)``: an installation of these distributions, once."""
+    """``install(*names)``: an installation of these distributions, made once."""
     return cache(lambda *names: Installation(tmp_path_factory.mktemp("installed"), set(names), wheel))
 
 
@@ -247,7 +247,7 @@ def test_a_distribution_requires_everything_that_its_packages_import(name):
 
 
 def imported(file: Path) -> set[str]:
-    """The top-level packages that a module imports, but for those imported for their types only."""
+    """The top-level packages that a module imports, except for those imported only for their types."""
     found = set()
     waiting: list[ast.AST] = [ast.parse(file.read_text())]
     while waiting:
@@ -265,7 +265,7 @@ def imported(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", sorted(PACKAGES))
 def test_a_wheel_has_the_packages_of_its_distribution_and_nothing_else(name, wheel):
-    """At the top level of site-packages there are only names of ours."""
+    """At the top level of site-packages are only this project's packages."""
     names = zipfile.ZipFile(wheel(name)).namelist()
     assert {entry.partition("/")[0] for entry in names if ".dist-info/" not in entry} == PACKAGES[name]
     assert {entry.rpartition("/")[2] for entry in names} >= ({"LICENSE", "METADATA"})
@@ -275,7 +275,7 @@ def test_a_wheel_has_the_packages_of_its_distribution_and_nothing_else(name, whe
 
 
 def test_without_a_compiler_the_kernel_is_left_out_with_a_warning(tmp_path):
-    """The build succeeds and says what it left out."""
+    """The build succeeds, with a warning."""
     source = tmp_path / "daemons"
     unbuilt = shutil.ignore_patterns("*.so", "_*.c", "*.egg-info", "__pycache__", "build")
     shutil.copytree(build.FOLDERS["nsq-daemons"], source, ignore=unbuilt)
@@ -322,7 +322,7 @@ asyncio.run(main())
 ANY_PORT = ("--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0")
 
 
-def test_the_client_produces_and_consumes_with_what_the_daemons_serve(install, tmp_path):
+def test_client_and_daemons_work_together(install, tmp_path):
     """Two installations: a program that uses aionsq, and a broker. Neither has the other's packages, nor Django."""
     client, daemons = install("nsq-client"), install("nsq-daemons")
     assert (client.has("aionsq"), client.has("brokerd"), client.has("django")) == (True, False, False)
@@ -345,7 +345,7 @@ def test_the_registry_serves(install):
         assert get(f"http://{addresses['HTTP']}/topics") == b'{"topics":[]}'
 
 
-def test_nsq_lists_what_is_installed_and_says_what_installs_the_rest(install):
+def test_nsq_lists_installed_subcommands_and_names_other_distributions(install):
     client = install("nsq-client")
     usage = client.run("nsq", "--help").stdout
     assert re.search(r"^  tail ", usage, re.MULTILINE)
@@ -411,7 +411,7 @@ def free_address() -> str:
 
 
 def platform_page(site: str) -> str:
-    """The page that a browser gets before anybody has signed in."""
+    """The page for a browser that has not signed in."""
     request = urllib.request.Request(site + "/", headers={"Accept": "text/html"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request, timeout=DEADLINE_S) as answer:

@@ -59,7 +59,7 @@ def test_rows_about_rates_report_the_broker_and_its_floor(tmp_path: Path) -> Non
     assert [rows[f"mixed {size} B"]["size"] for size in (16, 256, 1024)] == [16, 256, 1024]
 
 
-def test_every_other_row_reports_what_it_measured(tmp_path: Path) -> None:
+def test_every_other_row_reports_its_figures(tmp_path: Path) -> None:
     """Idle connections, timers, backlogs, restarts, the registry and nsqadmin, each with its own figures."""
     rows = measured(tmp_path, OTHERS)
     assert " ".join(rows) == (
@@ -80,6 +80,20 @@ def test_every_other_row_reports_what_it_measured(tmp_path: Path) -> None:
     [late] = rows["deferred"]["waits"]
     assert 0 < late["p50_us"] <= late["p99_us"]
     assert 0 < rows["start"]["also"]["/ping s, median"] <= rows["start"]["also"]["/ping s, max"]
+
+
+def test_figures_over_time_are_measured_for_each_window(tmp_path: Path) -> None:
+    """The first request, the usual and the slowest one, and what the files take on disk."""
+    done = bench("history", "--topics=20", "--json", f"--data-path={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(rows) == [
+        f"history, {window}" for window in ("yesterday at 03:00", "a day", "30 days", "30 days, from minutes")
+    ]
+    for row in rows.values():
+        assert 0 < row["p50_us"] <= row["p99_us"] <= row["also"]["slowest ms"] * 1000
+        assert row["also"]["answer kB"] > 1
+        assert row["also"]["MB in 1m/"] > row["also"]["MB in 1h/"] > 0
 
 
 def test_a_bystander_is_measured_beside_nothing_and_beside_each_disturbance(tmp_path: Path) -> None:
@@ -112,21 +126,21 @@ def test_latency_is_measured_at_the_rates_that_are_asked_for(tmp_path: Path) -> 
         assert 0 < to_sent["p50_us"] < to_ok["p50_us"] <= to_ok["p99_us"] <= to_ok["p999_us"] <= to_ok["max_us"]
 
 
-def test_the_platforms_row_tells_how_old_figures_are_in_a_browser() -> None:
+def test_the_platforms_row_has_the_age_of_figures_in_a_browser() -> None:
     """A simulated cluster, the platform on it, and browsers: first most on a topic's page, then all on everything."""
     done = bench("platform", "--json", "--connections=10", "--topics=10", "--seconds=3")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["name"] for row in rows] == ["platform, browsers on pages", "platform, browsers on everything"]
     for row in rows:
-        told = row["also"]
+        figures = row["also"]
         assert row["messages"] > 0
         assert 0 < row["p50_us"] <= row["p99_us"]
-        assert 0 < told["figure to browser p50 ms"] <= told["figure to browser max ms"]
-        assert told["polls/s"] > 0
+        assert 0 < figures["figure to browser p50 ms"] <= figures["figure to browser max ms"]
+        assert figures["polls/s"] > 0
         for part in ("cluster", "collector", "web", "redis"):
-            assert told[f"{part} busy %"] >= 0
-            assert told[f"{part} MiB"] > 0
+            assert figures[f"{part} busy %"] >= 0
+            assert figures[f"{part} MiB"] > 0
 
 
 def test_both_kernels_are_shown_one_below_the_other(tmp_path: Path) -> None:
@@ -153,7 +167,7 @@ def test_the_table_shows_the_rows_that_were_asked_for(tmp_path: Path) -> None:
         (
             ["pubb"],
             "no row called 'pubb'; there are pub, pub1, pub64, sub, sync, layers, http, mpub, fanout, mixed, idle, "
-            "timers, backlog, topics, start, admin, lookup, deferred, latency, bystander, platform",
+            "timers, backlog, topics, start, admin, lookup, deferred, latency, bystander, platform, history",
         ),
         (["--seconds=0"], "argument --seconds: '0' is not a number of seconds between 0 and 3600"),
         (["--size=-1"], "argument --size: '-1' is not a whole number above 0"),
@@ -191,10 +205,10 @@ def test_a_signal_ends_it_and_leaves_nothing(tmp_path: Path, number: int, status
             time.sleep(0.02)
         started = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(number)
-        out, told = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=60)
     finally:
         running.kill()
-    assert (running.returncode, out, told) == (status, "", f"bench: {says}\n")
+    assert (running.returncode, out, err) == (status, "", f"bench: {says}\n")
     assert list(tmp_path.iterdir()) == []
     gone, alive = psutil.wait_procs(started, timeout=30)
     assert (len(gone), alive) == (len(started), [])

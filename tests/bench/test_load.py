@@ -48,7 +48,7 @@ def scripted() -> Iterator[Callable[[bytes], Address]]:
         listener.close()
 
 
-def test_the_publisher_counts_only_what_was_acknowledged() -> None:
+def test_the_publisher_counts_only_acknowledged_messages() -> None:
     """Every batch is waited for, and none is counted twice."""
     command = wire.mpub("t", [b"x" * 10] * 5)
     with floor(ANYWHERE, "swallow", f"--first={len(load.GREETING)}", f"--every={len(command)}") as server:
@@ -56,7 +56,7 @@ def test_the_publisher_counts_only_what_was_acknowledged() -> None:
     assert done.messages == 5000
 
 
-def test_the_storing_floor_keeps_what_came(tmp_path: Path) -> None:
+def test_the_storing_floor_writes_all_bytes(tmp_path: Path) -> None:
     """It answers like the swallowing floor, and every byte is in its files."""
     command = wire.mpub("t", [b"x" * 10] * 5)
     sizes = [f"--first={len(load.GREETING)}", f"--every={len(command)}"]

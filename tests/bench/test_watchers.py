@@ -15,7 +15,7 @@ def test_a_watcher_answers_pings():
     """As a browser does: the web process closes a WebSocket that does not, which would end a slow run."""
     answered: list[bool] = []
 
-    def tell(browser: ServerConnection) -> None:
+    def send_and_ping(browser: ServerConnection) -> None:
         browser.send('{"type":"snapshot","version":1}')
         answered.append(browser.ping().wait(timeout=DEADLINE_S))
         try:
@@ -23,7 +23,7 @@ def test_a_watcher_answers_pings():
         except ConnectionClosed:
             return
 
-    with serve(tell, "127.0.0.1", 0) as server:
+    with serve(send_and_ping, "127.0.0.1", 0) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
         try:

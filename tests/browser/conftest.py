@@ -1,4 +1,4 @@
-"""The whole platform as ``nsq up`` runs it, and a real Chromium in front of it."""
+"""The whole platform as ``nsq up`` runs it, and a real Chromium."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _shared = contextlib.ExitStack()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
-    """End what the tests share after the last test of the folder, for others run in the same process: while Playwright
-    runs, its event loop is the thread's, and asyncio starts no other."""
+    """Close what the tests of this folder share after the last of them. Other tests may run in the same process, and
+    asyncio cannot start a loop in the thread while Playwright's runs."""
     try:
         yield
     finally:
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class SecondNode(Broker):
-    """A broker that registers with the stack's registry; ``with`` starts and ends it. ``id`` is its row's key."""
+    """A broker that registers with the stack's registry; ``with`` starts and stops it. ``id`` is its row's key."""
 
     def __init__(self, lookupd: str, data: Path, env: dict[str, str]) -> None:
         super().__init__(data, f"--lookupd-tcp-address={lookupd}", "--broadcast-address=127.0.0.1", env=env, cwd=ROOT)
@@ -79,30 +79,32 @@ class SecondNode(Broker):
         self.post("/pub", b"x", topic=topic)
 
     def freeze(self) -> None:
-        """Stop answering with the connections open, as a machine that swaps or hangs does."""
+        """Stop answering with the connections open, like a machine that hangs."""
         self.signal(signal.SIGSTOP)
 
 
 @contextlib.contextmanager
 def consumer(address: str, topic: str, channel: str, name: str) -> Iterator[str]:
-    """A bare client: identifies itself as ``name``, subscribes, asks for nothing. Yields the name."""
+    """A minimal client: identifies itself as ``name``, subscribes, sends no RDY. Yields the name."""
     host, _, port = address.partition(":")
-    told = json.dumps({"client_id": name, "hostname": f"{name}.harbour", "heartbeat_interval": 60000}).encode()
+    body = json.dumps({"client_id": name, "hostname": f"{name}.harbour", "heartbeat_interval": 60000}).encode()
     with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
-        connection.sendall(b"  V2IDENTIFY\n" + len(told).to_bytes(4, "big") + told)
+        connection.sendall(b"  V2IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
         connection.sendall(f"SUB {topic} {channel}\n".encode())
         yield name
 
 
 class Stack:
-    """A running platform: the site, and the broker behind it as its HTTP side tells it."""
+    """A running platform: the web app, and HTTP requests to its broker."""
 
     def __init__(self, home: Path) -> None:
         self.addresses = {flag: f"127.0.0.1:{free_port()}" for flag in FLAGS}
         self.site = f"http://{self.addresses['--http-address']}"
         self._nsqd = httpx.Client(base_url=f"http://{self.addresses['--nsqd-http-address']}", timeout=DEADLINE_S)
         self._env = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var")}
+        self._env["NSQADMIN_WEBHOOK_ALLOW"] = "127.0.0.1"
         self.archive = home / "var" / "archive"
+        self.history = home / "var" / "history"
         words = [word for flag, address in self.addresses.items() for word in (flag, address)]
         self._home = home
         self._process = Process(
@@ -121,7 +123,7 @@ class Stack:
         )
 
     def manage(self, *words: str) -> str:
-        """Run ``manage.py WORDS`` to its end and return what it printed."""
+        """Run ``manage.py WORDS`` to its end and return its output."""
         command = [sys.executable, ROOT / "manage.py", *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, env=self._env).stdout
 
@@ -134,7 +136,7 @@ class Stack:
         self._nsqd.post("/mpub", params={"topic": topic}, content=body).raise_for_status()
 
     def consumer(self, topic: str, channel: str, name: str) -> contextlib.AbstractContextManager[str]:
-        """A client of the channel for as long as the block lasts."""
+        """A client of the channel until the block ends."""
         return consumer(self.addresses["--nsqd-tcp-address"], topic, channel, name)
 
     def command(self, path: str, content: bytes = b"", **names: str) -> None:
@@ -142,7 +144,7 @@ class Stack:
         self._nsqd.post(path, params=names, content=content).raise_for_status()
 
     def topic(self, name: str) -> dict[str, Any] | None:
-        """The topic as the broker's /stats tells it; None if there is none."""
+        """The topic in the broker's /stats, or None."""
         topics = self._nsqd.get("/stats", params={"format": "json", "topic": name}).json()["topics"] or []
         return next((topic for topic in topics if topic["topic_name"] == name), None)
 
@@ -170,14 +172,14 @@ def chromium() -> Browser:
     if executable is None:
         pytest.skip("no chromium on PATH: make chromium")
     playwright = _shared.enter_context(sync_playwright())
-    # As root, as in containers, Chromium starts without its sandbox or not at all.
+    # As root, as in containers, Chromium does not start with its sandbox.
     browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
     _shared.callback(browser.close)
     return browser
 
 
 class Visitor:
-    """One person's browser. ``faults`` are the exceptions and console errors of the pages they saw."""
+    """One user's browser. ``faults`` are the exceptions and console errors of its pages."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context
@@ -192,7 +194,7 @@ class Visitor:
         self.page.get_by_role("button", name="Sign in").click()
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Speak to the API from the page's own session, past what the page offers. Returns status and JSON."""
+        """Call the API with the page's session. Returns status and JSON."""
         script = """async ([method, path, body]) => {
             const me = await (await fetch('/api/v1/me')).json();
             const answer = await fetch('/api/v1/' + path, {method, body: body && JSON.stringify(body),
@@ -208,7 +210,7 @@ Visit = Callable[..., Visitor]
 
 @pytest.fixture
 def visit(chromium: Browser, stack: Stack) -> Iterator[Visit]:
-    """Open a browser of its own at a path; ``visit("/topics", user="mara")`` is signed in, ``user=None`` a stranger.
+    """Open a new browser at a path; ``visit("/topics", user="mara")`` is signed in, with ``user=None`` a stranger.
 
     More keywords are Playwright's for a new context: ``viewport``, ``color_scheme``, ``timezone_id``.
     """
@@ -244,7 +246,7 @@ def live(visit: Visit) -> Callable[..., Page]:
 
 @pytest.fixture
 def axe() -> Callable[[Page], list[str]]:
-    """What axe finds wrong on the page as it is shown."""
+    """The violations that axe finds on the page."""
     source = (ROOT / "frontend" / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
     def run(page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an operator does to topics and channels, and what stands in the audit log afterwards."""
+"""Actions of an operator on topics and channels, and their entries in the audit log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.harness import web
+
 
 def last_entry(page, topic):
     """The newest line of the audit page about a topic."""
@@ -14,25 +16,23 @@ def last_entry(page, topic):
     return page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text=topic).first
 
 
-def confirm(page, button):
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name=button).click()
-    expect(dialog.get_by_text("Done everywhere.")).to_be_visible()
-    return dialog
+def confirm(page, button, said):
+    """Confirm the question. Of a single node nothing is listed: the dialog closes, and a message says what was done."""
+    page.get_by_role("dialog").get_by_role("button", name=button).click()
+    expect(page.get_by_role("status", name="News")).to_contain_text(said)
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_pausing_a_topic_pauses_it_on_the_broker_and_is_audited(live, stack):
-    """Pause, see the badge, unpause; the log says who and when."""
+    """After a pause the page shows a badge; after unpausing, the log has both with user and time."""
     stack.command("/topic/create", topic="press")
     page = live("/topics/press")
     page.get_by_role("button", name="Pause", exact=True).click()
-    dialog = confirm(page, "Pause topic")
-    expect(dialog.get_by_role("row").filter(has_text="done")).to_contain_text(stack.addresses["--nsqd-http-address"])
+    confirm(page, "Pause topic", "Topic press was paused.")
     assert stack.topic("press")["paused"] is True
-    dialog.get_by_role("button", name="Close").click()
     expect(page.locator("header").get_by_text("paused", exact=True)).to_be_visible()
     page.get_by_role("button", name="Unpause").click()
-    confirm(page, "Unpause topic")
+    confirm(page, "Unpause topic", "Topic press was unpaused.")
     assert stack.topic("press")["paused"] is False
     entry = last_entry(page, "press")
     expect(entry).to_contain_text("mara")
@@ -44,7 +44,8 @@ def test_pausing_a_topic_pauses_it_on_the_broker_and_is_audited(live, stack):
 
 
 def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack):
-    """The question counts the messages; the button works once the name is typed; then the channel is empty."""
+    """The dialog shows the number of messages; its button is enabled once the name is typed; then the channel is
+    empty."""
     stack.command("/topic/create", topic="bins")
     stack.command("/channel/create", topic="bins", channel="glass")
     stack.publish("bins", 42)
@@ -58,7 +59,7 @@ def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack
     dialog.get_by_label("to confirm").fill("glas")
     expect(empty).to_be_disabled()
     dialog.get_by_label("to confirm").fill("glass")
-    confirm(page, "Empty channel")
+    confirm(page, "Empty channel", "Channel glass of topic bins was emptied.")
     assert stack.channel("bins", "glass")["depth"] == 0
     entry = last_entry(page, "bins / glass")
     expect(entry).to_contain_text("empty")
@@ -66,7 +67,7 @@ def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack
 
 
 def test_deleting_a_topic_takes_it_away_and_leads_back_to_the_list(live, stack):
-    """What was deleted is gone from the broker and the list, and stays in the log."""
+    """The topic is gone from the broker and the list, and stays in the log."""
     stack.publish("doomed", 5)
     stack.command("/channel/create", topic="doomed", channel="one")
     page = live("/topics/doomed")
@@ -74,9 +75,8 @@ def test_deleting_a_topic_takes_it_away_and_leads_back_to_the_list(live, stack):
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
     dialog.get_by_label("to confirm").fill("doomed")
-    confirm(page, "Delete topic")
+    confirm(page, "Delete topic", "Topic doomed was deleted.")
     assert stack.topic("doomed") is None
-    dialog.get_by_role("button", name="Close").click()
     expect(page).to_have_url(re.compile("/topics$"))
     expect(page.get_by_role("link", name="doomed", exact=True)).to_have_count(0)
     expect(last_entry(page, "doomed")).to_contain_text("delete")
@@ -99,7 +99,7 @@ def test_a_question_left_unanswered_changes_nothing(live, stack, leave):
 
 
 def test_the_keyboard_stays_within_the_question(live, stack):
-    """Tab goes round inside the dialog and never to the page behind it."""
+    """Tab moves the focus inside the dialog only."""
     stack.publish("spared")
     page = live("/topics/spared")
     page.get_by_role("button", name="Delete").press("Enter")
@@ -111,7 +111,7 @@ def test_the_keyboard_stays_within_the_question(live, stack):
 
 
 def test_a_failure_is_reported_in_the_dialog(live, stack):
-    """A topic that somebody else deleted meanwhile: the dialog says so and stays."""
+    """Somebody else has deleted the topic meanwhile: the dialog says so and stays open."""
     stack.publish("vanishing")
     page = live("/topics/vanishing")
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
@@ -125,7 +125,7 @@ def test_a_failure_is_reported_in_the_dialog(live, stack):
 
 
 def test_a_topic_and_a_channel_are_created_from_the_page(live, stack):
-    """A bad name is refused beside the field; a good one opens its page, and has a channel once a node has it."""
+    """An invalid name is refused beside the field; a valid one opens the new page."""
     stack.publish("any")
     page = live("/topics")
     page.get_by_role("button", name="New topic").click()
@@ -135,6 +135,7 @@ def test_a_topic_and_a_channel_are_created_from_the_page(live, stack):
     expect(dialog.get_by_role("alert")).to_contain_text("Letters, digits")
     dialog.get_by_label("Name").fill("fresh")
     dialog.get_by_role("button", name="Create topic").click()
+    expect(page.get_by_role("heading", name="fresh", level=1)).to_be_visible()
     expect(page.get_by_text("Only a registry knows this topic")).to_be_visible()
     stack.publish("fresh")
     page.get_by_role("button", name="New channel").click()
@@ -144,8 +145,47 @@ def test_a_topic_and_a_channel_are_created_from_the_page(live, stack):
     assert stack.channel("fresh", "first") is not None
 
 
+def test_a_topic_that_was_just_created_is_not_reported_missing(live, stack):
+    """Until the collector has read it, its page says that it was created, not that it may have been deleted."""
+    stack.publish("any")
+    page = live("/topics")
+    page.evaluate(
+        """() => {
+            window.said = new Set();
+            const note = () => document.querySelectorAll('main .notice .title').forEach((it) => said.add(it.innerText));
+            new MutationObserver(note).observe(document.body, {childList: true, subtree: true, characterData: true});
+        }"""
+    )
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("newborn")
+    page.get_by_role("dialog").get_by_role("button", name="Create topic").click()
+    expect(page.get_by_text("Only a registry knows this topic")).to_be_visible()
+    said = page.evaluate("[...window.said]")
+    assert not [title for title in said if "No node has" in title], said
+
+
+def test_the_page_of_a_topic_or_channel_that_is_deleted_elsewhere_leads_to_the_list(live, stack):
+    """Whoever looks at it meanwhile is not left on a page without contents, and is told why."""
+    stack.command("/topic/create", topic="shortlived")
+    stack.command("/channel/create", topic="shortlived", channel="first")
+    page, other = live("/topics/shortlived"), live("/topics/shortlived/first")
+    for each in (page, other):
+        expect(each.get_by_role("button", name="Delete")).to_be_visible()
+    address = f"http://{stack.addresses['--lookupd-http-address']}"
+    stack.command("/channel/delete", topic="shortlived", channel="first")
+    web.post(f"{address}/channel/delete", params={"topic": "shortlived", "channel": "first"}, trust_env=False)
+    expect(other).to_have_url(re.compile("/topics/shortlived$"))
+    news = other.get_by_role("status", name="News")
+    expect(news).to_contain_text("Channel first of topic shortlived no longer exists.")
+    stack.command("/topic/delete", topic="shortlived")
+    web.post(f"{address}/topic/delete", params={"topic": "shortlived"}, trust_env=False)
+    for each in (page, other):
+        expect(each).to_have_url(re.compile("/topics$"))
+        expect(each.get_by_role("status", name="News")).to_contain_text("Topic shortlived no longer exists.")
+
+
 def test_a_viewer_sees_everything_and_changes_nothing(visit, stack):
-    """No buttons, with the reason; and the API refuses what the page does not offer."""
+    """There are no buttons, and the reason is shown; the API refuses the actions as well."""
     stack.publish("exhibit")
     visitor = visit("/topics/exhibit", user="viktor")
     page = visitor.page
@@ -161,11 +201,11 @@ def test_a_viewer_sees_everything_and_changes_nothing(visit, stack):
 
 
 def test_the_audit_page_is_filtered(live, stack):
-    """By person, action and object; what matches nothing is said, with a way back."""
+    """By person, action and object; an empty result says so and offers to clear the filter."""
     stack.command("/topic/create", topic="needle")
     page = live("/topics/needle")
     page.get_by_role("button", name="Pause", exact=True).click()
-    confirm(page, "Pause topic")
+    confirm(page, "Pause topic", "Topic needle was paused.")
     page.goto("/audit")
     entries = page.get_by_role("list", name="Audit log").get_by_role("listitem")
     page.get_by_label("Object").fill("needle")
@@ -179,7 +219,7 @@ def test_the_audit_page_is_filtered(live, stack):
 
 
 def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
-    """How far back is chosen, or a point in time; what comes of it is told node by node."""
+    """To a time or by a duration; the page shows the result of each node."""
     stack.command("/topic/create", topic="regret")
     stack.command("/channel/create", topic="regret", channel="all")
     stack.publish("regret", 7)
@@ -191,7 +231,8 @@ def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
     dialog.get_by_role("button", name="Rewind channel").click()
     expect(dialog.get_by_role("alert")).to_have_text("A date and a time are needed.")
     dialog.get_by_label("Back to").select_option("10 minutes ago")
-    confirm(page, "Rewind channel")
+    dialog.get_by_role("button", name="Rewind channel").click()
+    expect(dialog.get_by_text("Done everywhere.")).to_be_visible()
     expect(dialog.get_by_role("row").filter(has_text="done")).to_contain_text("7 messages, the oldest of")
     dialog.get_by_role("button", name="Close").click()
     expect(page.get_by_label("Numbers of this channel")).to_contain_text("7")

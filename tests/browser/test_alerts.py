@@ -1,4 +1,4 @@
-"""Alerts in the browser: rules, what fires by what the broker holds, who sees to it, silences and notifiers."""
+"""Alerts in the browser: rules, firing alerts, acknowledgements, silences and notifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.ports import free_port
 
 @pytest.fixture
 def admin(visit):
-    """Ada's browser, at the rules. Whatever rules, silences and notifiers there are in the end go with it."""
+    """Ada's browser, on the page of rules. All rules, silences and notifiers are removed at the end."""
     visitor = visit("/alerts?tab=rules", user="ada")
     yield visitor
     for kind in ("rules", "silences", "notifiers"):
@@ -21,7 +21,7 @@ def admin(visit):
 
 
 def waits_for_nobody(stack, topic: str, channels: tuple[str, ...] = ("siren",)) -> None:
-    """Twenty messages in each of these channels."""
+    """Channels without consumers, with twenty messages each."""
     stack.command("/topic/create", topic=topic)
     for channel in channels:
         stack.command("/channel/create", topic=topic, channel=channel)
@@ -29,7 +29,7 @@ def waits_for_nobody(stack, topic: str, channels: tuple[str, ...] = ("siren",)) 
 
 
 def depth_rule(topic: str, **fields) -> dict:
-    """Fires at once, as a warning, for each channel of the topic that holds more than five messages."""
+    """Fires at once, as a warning, for each channel of the topic with more than five messages."""
     metric = {"scope": "channel", "metric": "depth", "threshold": 5, "topic_pattern": topic}
     return {"name": f"Deep {topic}", **metric, "hold_s": 0, "resolve_after_s": 0, **fields}
 
@@ -40,7 +40,7 @@ def make(admin, rule: dict) -> None:
 
 
 def firing(page: Page, subject: str) -> Locator:
-    """The row of the alert of this subject."""
+    """The row of this subject's alert."""
     return page.get_by_role("group", name="Firing alerts").get_by_role("row").filter(has_text=subject)
 
 
@@ -48,8 +48,8 @@ def badge(page: Page) -> Locator:
     return page.get_by_role("navigation", name="Main").get_by_role("link", name=re.compile("^Alerts"))
 
 
-def test_what_would_fire_is_listed_until_it_is_well_again(admin, stack, axe):
-    """Beyond its threshold, but not yet for as long as its rule asks: the page says when it would fire."""
+def test_a_pending_alert_is_listed_until_its_condition_ends(admin, stack, axe):
+    """The channel is beyond the threshold, but not yet for the hold time: the page shows when the alert would fire."""
     waits_for_nobody(stack, "alarm-p")
     make(admin, depth_rule("alarm-p", hold_s=7000))
     page = admin.page
@@ -63,8 +63,8 @@ def test_what_would_fire_is_listed_until_it_is_well_again(admin, stack, axe):
 
 
 def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
-    """An admin writes a rule and is told what it would fire for; an operator elsewhere is told that it does, sees to
-    it, and finds it in the history once the messages are gone."""
+    """An admin writes a rule with a preview; another operator sees the alert, acknowledges it, and finds it in the
+    history once the messages are gone."""
     waits_for_nobody(stack, "alarm-a")
     operator = live("/channels?q=alarm-a")
     expect(operator.get_by_role("link", name="alarm-a / siren")).to_be_visible()
@@ -119,7 +119,7 @@ def test_a_rule_fires_is_acknowledged_and_is_over(admin, live, stack, axe):
 
 
 def test_an_alert_is_silenced_for_a_while(admin, live, stack):
-    """A reason is asked for; it stays on the page, marked, and out of the badge until the silence ends."""
+    """A reason is required; the alert stays on the page, marked, and is not in the badge until the silence ends."""
     waits_for_nobody(stack, "alarm-s")
     make(admin, depth_rule("alarm-s"))
     page = live("/alerts")
@@ -144,7 +144,7 @@ def test_an_alert_is_silenced_for_a_while(admin, live, stack):
 
 
 def test_several_alerts_are_acknowledged_at_once(admin, live, stack):
-    """Chosen by their boxes, with one note for all of them."""
+    """The selected ones, with one note for all."""
     waits_for_nobody(stack, "alarm-m", ("one", "two"))
     make(admin, depth_rule("alarm-m"))
     page = live("/alerts")
@@ -160,7 +160,7 @@ def test_several_alerts_are_acknowledged_at_once(admin, live, stack):
 
 
 def test_a_viewer_looks_and_changes_nothing(admin, live, stack):
-    """Alerts, rules, silences and notifiers are shown, and no button changes them; the API refuses as well."""
+    """Alerts, rules, silences and notifiers are shown without buttons; the API refuses changes as well."""
     waits_for_nobody(stack, "alarm-v")
     make(admin, depth_rule("alarm-v"))
     page = live("/alerts", user="viktor")
@@ -181,7 +181,7 @@ def test_a_viewer_looks_and_changes_nothing(admin, live, stack):
 
 
 def test_a_webhook_that_does_not_take_the_test_says_so_beside_its_address(admin):
-    """While it is being made, and afterwards in the list; it is mended there, too."""
+    """In the dialog, and afterwards in the list, where the address can be corrected."""
     page = admin.page
     page.get_by_role("tab", name="Notifiers").click()
     page.get_by_role("button", name="New notifier").click()
@@ -201,7 +201,7 @@ def test_a_webhook_that_does_not_take_the_test_says_so_beside_its_address(admin)
 
 
 def test_suggested_rules_are_there_for_the_taking(admin, axe):
-    """Where there is no rule, those to begin with are offered: one, then the rest, until none is left to offer."""
+    """If there are no rules, the page offers suggested ones: one is added, then the rest."""
     page = admin.page
     expect(page.get_by_role("heading", name="No rules yet: begin with these")).to_be_visible()
     assert axe(page) == []

@@ -1,4 +1,4 @@
-"""The Counter page for the screen on the wall, and the Lookup page for what only registries know."""
+"""The counter, and the part of the Nodes page for registries and topics that only they know."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(page) -> int:
 
 @pytest.fixture
 def register(stack):
-    """Has the registry know something that no broker has."""
+    """Register a topic that no broker has."""
 
     def make(path: str, **names: str) -> None:
         address = stack.addresses["--lookupd-http-address"]
@@ -29,7 +29,7 @@ def register(stack):
 
 
 def test_the_counter_counts_what_channels_are_given(live, stack):
-    """It stands at the sum over all channels and moves without a reload; one more channel counts once more."""
+    """It shows the sum over all channels and changes without a reload; another channel counts too."""
     stack.command("/topic/create", topic="counted")
     stack.command("/channel/create", topic="counted", channel="one")
     page = live("/counter")
@@ -44,9 +44,9 @@ def test_the_counter_counts_what_channels_are_given(live, stack):
     assert page.evaluate("window.notReloaded") is True
 
 
-def test_what_only_a_registry_knows_is_listed_and_can_be_deleted(live, stack, register):
-    """A topic with its channels, as soon as it is registered; after its name was typed it is gone for good."""
-    page = live("/lookup")
+def test_topics_without_a_broker_are_listed_and_can_be_deleted(live, stack, register):
+    """A topic with its channels, once it is registered. After its name was typed it is deleted, and the page stays."""
+    page = live("/nodes")
     register("/topic/create", topic="ghost.ship")
     register("/channel/create", topic="ghost.ship", channel="crew")
     inactive = page.get_by_role("region", name="Inactive topics")
@@ -57,17 +57,17 @@ def test_what_only_a_registry_knows_is_listed_and_can_be_deleted(live, stack, re
     expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
     dialog.get_by_label("to confirm").fill("ghost.ship")
     dialog.get_by_role("button", name="Delete topic").click()
-    expect(dialog.get_by_role("row").filter(has_text="done")).to_be_visible()
-    dialog.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("status", name="News")).to_contain_text("Topic ghost.ship was deleted.")
+    expect(page).to_have_url(re.compile("/nodes$"))
     expect(inactive.get_by_text("ghost.ship")).to_have_count(0)
     address = stack.addresses["--lookupd-http-address"]
     assert "ghost.ship" not in web.get(f"http://{address}/topics", trust_env=False).json()["topics"]
 
 
 def test_a_topic_that_comes_to_a_broker_is_no_longer_inactive(live, stack, register):
-    """The first message brings it there."""
+    """The first message creates it on the broker."""
     register("/topic/create", topic="launched")
-    page = live("/lookup")
+    page = live("/nodes")
     inactive = page.get_by_role("region", name="Inactive topics")
     expect(inactive.get_by_role("link", name="launched", exact=True)).to_be_visible()
     stack.publish("launched")
@@ -75,8 +75,8 @@ def test_a_topic_that_comes_to_a_broker_is_no_longer_inactive(live, stack, regis
 
 
 def test_a_topic_and_a_channel_are_created_ahead_of_their_producer(live, stack):
-    """The registry knows them at once; a bad name is told beside the field and asked of nobody."""
-    page = live("/lookup")
+    """The registry has them at once; an invalid name is refused beside the field, without a request."""
+    page = live("/nodes")
     form = page.get_by_role("region", name="Create a topic or channel")
     form.get_by_label("Topic name").fill("two words")
     form.get_by_role("button", name="Create").click()
@@ -95,10 +95,38 @@ def test_a_topic_and_a_channel_are_created_ahead_of_their_producer(live, stack):
 
 
 def test_a_viewer_looks_and_changes_nothing(live, register):
-    """No form and no delete button: who may not, is not led into asking."""
+    """There are no forms and no delete buttons."""
     register("/topic/create", topic="untouched")
-    page = live("/lookup", user="viktor")
+    page = live("/nodes", user="viktor")
     inactive = page.get_by_role("region", name="Inactive topics")
     expect(inactive.get_by_role("link", name="untouched", exact=True)).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("Delete"))).to_have_count(0)
     expect(page.get_by_role("button", name="Create")).to_have_count(0)
+
+
+def test_the_navigation_is_grouped_and_leads_to_the_counter_and_the_registries(live, stack):
+    """The counter is a part of the overview, the registries are one of the nodes; a search box shows its key."""
+    page = live("/", user="ada")
+    main = page.get_by_role("navigation", name="Main")
+    groups = {
+        name: main.get_by_role("group", name=name).get_by_role("link").all_inner_texts()
+        for name in ("Cluster", "Monitoring", "Administration")
+    }
+    assert groups == {
+        "Cluster": ["Overview", "Topics", "Channels", "Clients", "Nodes"],
+        "Monitoring": ["Alerts", "Reports"],
+        "Administration": ["Audit", "People"],
+    }
+    search = page.get_by_role("button", name="Search Ctrl K")
+    expect(search).to_be_visible()
+    search.click()
+    expect(page.get_by_role("dialog", name="Command palette")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Counter").click()
+    expect(page.get_by_role("region", name="Messages processed")).to_be_visible()
+    expect(main.get_by_role("link", name="Overview")).to_have_attribute("aria-current", "page")
+    main.get_by_role("link", name="Nodes").click()
+    registries = page.get_by_role("table", name="Registries").get_by_role("row")
+    expect(registries.filter(has_text=stack.addresses["--lookupd-http-address"])).to_contain_text("up")
+    page.goto("/lookup")  # the address of earlier versions
+    expect(page.get_by_role("heading", name="Nodes", level=1)).to_be_visible()

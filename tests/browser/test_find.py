@@ -1,4 +1,4 @@
-"""Finding things among many, and acting on several at once, by pointer and by keyboard."""
+"""Searching, filtering, and acting on several rows at once, by pointer and by keyboard."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def names(page):
     return page.get_by_role("table", name="Channels").get_by_role("link")
 
 
-def test_what_was_searched_and_filtered_is_in_the_address(live, shop):
-    """A link shows the same rows to somebody else; the back button takes a filter off."""
+def test_search_and_filters_are_in_the_address(live, shop):
+    """A link shows the same rows to somebody else; the back button removes a filter."""
     page = live("/channels")
     page.get_by_role("searchbox", name="Search channels").fill("shop")
     expect(names(page)).to_have_text(["shop / north", "shop / south", "shop / west"])
@@ -48,7 +48,7 @@ def test_what_was_searched_and_filtered_is_in_the_address(live, shop):
 
 
 def test_nothing_found_offers_the_way_back(live, shop):
-    """An empty list says why it is empty."""
+    """An empty list says why it is empty, and offers to clear the filter."""
     page = live("/channels?q=shop&filter=timeouts")
     expect(page.get_by_text("No matching channels")).to_be_visible()
     page.get_by_role("button", name=re.compile("Show all")).click()
@@ -78,7 +78,7 @@ def test_the_palette_leads_anywhere(live, shop):
 
 
 def test_a_viewers_palette_offers_no_actions(live, shop):
-    """Only places."""
+    """It has only places."""
     page = live("/topics/shop", user="viktor")
     page.keyboard.press("Control+k")
     page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("delete shop")
@@ -86,7 +86,7 @@ def test_a_viewers_palette_offers_no_actions(live, shop):
 
 
 def test_the_keyboard_reaches_everything(live, shop):
-    """g c, /, j, k, x, Enter, u and ?; typing in a field types."""
+    """g c, /, j, k, x, Enter, u and ?; in an input field they type text."""
     page = live("/")
     page.keyboard.type("gc")
     expect(page.get_by_role("heading", name="Channels", level=1)).to_be_visible()
@@ -117,7 +117,8 @@ def test_the_keyboard_reaches_everything(live, shop):
 
 
 def test_several_are_emptied_at_once_counted_first(live, stack):
-    """What goes is counted, the number of channels is asked for, and each has its line in the report and in the log."""
+    """The dialog shows the number of messages and requires the number of channels; each channel is in the result and in
+    the log."""
     for name in ("one", "two", "three"):
         stack.command("/topic/create", topic="sweep")
         stack.command("/channel/create", topic="sweep", channel=name)
@@ -151,7 +152,7 @@ def test_several_are_emptied_at_once_counted_first(live, stack):
 
 
 def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
-    """Each topic and node has its own outcome: done here, unreachable there."""
+    """Each topic and node has its own outcome: done, or unreachable."""
     for topic in ("rubble.a", "rubble.b"):
         stack.publish(topic)
     with stack.second_node() as second:
@@ -174,14 +175,14 @@ def test_several_topics_are_deleted_and_a_node_that_hangs_is_named(live, stack):
 
 
 def test_a_viewer_chooses_nothing(live, shop):
-    """No boxes where nothing may be done."""
+    """There are no check boxes."""
     page = live("/channels", user="viktor")
     expect(page.get_by_role("link", name="shop / north")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(0)
 
 
 def test_clients_of_the_whole_cluster_are_found(live, stack):
-    """By their name, on their own page and in the palette."""
+    """By name, on the page of clients and in the palette."""
     stack.command("/topic/create", topic="harbour")
     with stack.consumer("harbour", "pilots", "crew-7"):
         page = live("/clients")
@@ -199,7 +200,7 @@ def columns(rows):
 
 
 class Large:
-    """The feed of a cluster of 1,000 topics, 5,000 channels and 50,000 clients of one of them."""
+    """The feed of a cluster with 1,000 topics, 5,000 channels and 50,000 clients of one of them."""
 
     def __init__(self, page):
         self.version = 1
@@ -257,7 +258,7 @@ class Large:
 
 
 def test_five_thousand_channels_scroll_and_follow(visit):
-    """Only rows in sight exist; the last row is reached; a row in sight changes and stays the same element."""
+    """Only visible rows are rendered; the last row can be reached; a visible row changes and stays the same element."""
     page = visit("/signin").page
     large = Large(page)
     page.goto("/channels")
@@ -281,7 +282,7 @@ def test_five_thousand_channels_scroll_and_follow(visit):
 
 
 def test_fifty_thousand_clients_of_one_channel_scroll(visit):
-    """They are counted, searched and reached to the last, and few of them are drawn."""
+    """They are counted, searched and scrolled to the last, and few of them are rendered."""
     page = visit("/signin").page
     Large(page)
     page.goto("/topics/t0/c0")
@@ -292,3 +293,13 @@ def test_fifty_thousand_clients_of_one_channel_scroll(visit):
     expect(table.get_by_text("client-49999.example")).to_be_visible()
     page.get_by_role("searchbox", name="Search clients").fill("client-31415.")
     expect(table.get_by_text("client-31415.example")).to_be_visible()
+
+
+def test_a_client_id_cannot_pretend_to_be_another(visit, stack):
+    """Characters that reverse the text or are invisible are shown as their code points, on both pages of clients."""
+    shown = r"pay\u{202E}tnega\u{200B}"
+    with stack.consumer("masked", "billing", "pay\u202etnega\u200b"):
+        page = visit("/topics/masked/billing").page
+        expect(page.get_by_role("group", name="Clients")).to_contain_text(shown)
+        page.goto("/clients?q=masked")
+        expect(page.get_by_role("group", name="Clients")).to_contain_text(shown)

@@ -1,4 +1,4 @@
-"""Pages that follow the cluster by themselves."""
+"""Live updates of pages."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.harness.waiting import wait_until
+
 
 def row(page, name):
     return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
 
 
 def figure(page, name, title):
-    """What stands in a column of somebody's row."""
+    """The text of a column in a row."""
     titles = [heading.rstrip("▾▴").strip() for heading in page.get_by_role("columnheader").all_inner_texts()]
     return row(page, name).get_by_role("cell").nth(titles.index(title))
 
 
 def test_the_topics_page_changes_without_a_reload(live, stack):
-    """Someone looks at the list; a new topic appears in it, and its depth grows as messages come."""
+    """A new topic appears in the open list, and its depth grows with its messages."""
     page = live("/topics")
     page.evaluate("window.notReloaded = true")
     stack.publish("arrivals", 3)
@@ -28,13 +30,13 @@ def test_the_topics_page_changes_without_a_reload(live, stack):
     stack.publish("arrivals", 4)
     expect(depth).to_have_text("7")
     stack.command("/topic/delete", topic="arrivals")
-    # Deleted behind the platform's back, so the registry still lists it.
+    # Deleted on the broker only, so the registry still lists it.
     expect(row(page, "arrivals")).to_contain_text("inactive")
     assert page.evaluate("window.notReloaded") is True
 
 
-def test_the_overview_counts_what_waits(live, stack):
-    """A backlog stands first among the largest, and a channel that nobody reads is pointed at."""
+def test_the_overview_shows_backlogs(live, stack):
+    """A backlog is first among the largest, and a channel without consumers is listed."""
     stack.publish("parcels")
     stack.command("/channel/create", topic="parcels", channel="depot")
     stack.publish("parcels", 2000)
@@ -46,7 +48,7 @@ def test_the_overview_counts_what_waits(live, stack):
 
 
 def test_a_page_requests_constant_data_once(live, stack):
-    """Numbers go on by themselves; the hour before, the messages and graphite's links are asked for once."""
+    """Figures continue by themselves; history, messages and graphite's links are requested once."""
     stack.publish("beats")
     stack.command("/channel/create", topic="beats", channel="drum")
     page = live("/topics")
@@ -61,7 +63,7 @@ def test_a_page_requests_constant_data_once(live, stack):
 
 
 def test_a_paused_page_holds_still_and_catches_up(live, stack):
-    """Pausing freezes the numbers for reading; resuming shows the present ones."""
+    """Pausing freezes the figures; resuming shows the current ones."""
     stack.publish("held")
     page = live("/topics")
     expect(row(page, "held")).to_be_visible()
@@ -70,7 +72,7 @@ def test_a_paused_page_holds_still_and_catches_up(live, stack):
     page.get_by_role("button", name="Pause live updates").click()
     expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
     stack.publish("held", 5)
-    # Another browser shows that the news is out; this one has had as much time.
+    # When another browser shows the change, this one has had as much time.
     other = live("/topics")
     expect(row(other, "held")).to_be_visible()
     expect(figure(other, "held", "Depth")).to_have_text("6")
@@ -80,7 +82,7 @@ def test_a_paused_page_holds_still_and_catches_up(live, stack):
 
 
 def test_silence_is_shown_as_stale_and_heals(visit):
-    """When no news comes, the page says since when it is stale; it does not pretend."""
+    """Without updates, the page says since when it is stale."""
     visitor = visit("/signin", user="mara")
     muted = {"now": False}
 
@@ -99,7 +101,7 @@ def test_silence_is_shown_as_stale_and_heals(visit):
 
 
 def test_a_cut_connection_is_made_again(visit, stack):
-    """The feed comes back by itself, with what happened meanwhile."""
+    """The feed reconnects by itself, and shows what happened meanwhile."""
     visitor = visit("/signin", user="mara")
     sockets = []
 
@@ -117,8 +119,8 @@ def test_a_cut_connection_is_made_again(visit, stack):
     assert len(sockets) >= 2
 
 
-def test_a_feed_that_cannot_be_reached_says_what_to_look_at(visit):
-    """A page that never hears anything does not say for ever that it connects; once it can, it goes on by itself."""
+def test_an_unreachable_feed_says_what_to_check(visit):
+    """A page that never receives anything says what to check; once it can connect, it continues by itself."""
     visitor = visit("/signin", user="mara")
     cut = {"now": True}
 
@@ -138,7 +140,7 @@ def test_a_feed_that_cannot_be_reached_says_what_to_look_at(visit):
 
 
 def test_an_ephemeral_topic_has_an_address_of_its_own(live, stack):
-    """``#`` in a name is no fragment: following the link and reloading both show the topic."""
+    """The ``#`` of the name is no fragment: a link and a reload both show the topic."""
     stack.command("/topic/create", topic="sparks#ephemeral")
     page = live("/topics")
     row(page, "sparks#ephemeral").get_by_role("link").click()
@@ -149,7 +151,7 @@ def test_an_ephemeral_topic_has_an_address_of_its_own(live, stack):
 
 
 def test_a_search_narrows_the_list_and_sorting_orders_it(live, stack):
-    """Type to find; click a heading to sort, numbers largest first."""
+    """Typing filters the rows; clicking a heading sorts them, largest numbers first."""
     for name, count in (("sort.small", 1), ("sort.large", 30), ("sort.middle", 7)):
         stack.publish(name, count)
     page = live("/topics")
@@ -167,10 +169,72 @@ def test_a_search_narrows_the_list_and_sorting_orders_it(live, stack):
 
 
 def test_a_channel_shows_who_consumes_it(live, stack):
-    """A consumer that connects appears among the clients with its name; one that leaves is gone."""
+    """A new consumer appears among the clients with its name; one that disconnects is gone."""
     stack.publish("work")
     with stack.consumer("work", "crew", "crew-7") as name:
         page = live("/topics/work/crew")
         clients = page.get_by_role("table", name="Clients")
         expect(clients.get_by_role("row").filter(has_text=name)).to_be_visible()
     expect(page.get_by_text("No consumer is subscribed")).to_be_visible()
+
+
+def history_of(visitor, topic):
+    """The depths that the platform recorded of a topic in the last hour."""
+    status, answer = visitor.call("GET", f"history?scope=topic&topic={topic}")
+    assert status == 200, answer
+    return answer["metrics"].get("depth", [])
+
+
+def test_a_page_opens_with_the_last_minute_that_the_platform_holds(visit, live, stack):
+    """A backlog that grew before the page was opened is found as growing, and has its line, at once and after a look
+    at another page."""
+    visitor = visit("/")
+
+    def has_grown():
+        stack.publish("swelling", 5)
+        return len([depth for depth in history_of(visitor, "swelling") if depth]) >= 3
+
+    wait_until(has_grown, "three records of a growing backlog")
+    # From now on it is still, so that a page with figures of its own alone finds nothing that grows.
+    page = live("/topics?filter=growing")
+    expect(row(page, "swelling")).to_be_visible()
+    page.goto("/topics/swelling")
+    line = page.get_by_role("img", name="Depth, last two minutes").locator("path.line")
+    expect(line).to_have_attribute("d", re.compile(r"(L[^L]+){20}"))
+
+
+def test_what_is_not_known_yet_is_not_counted_as_none(visit, stack):
+    """Until the last minute has been read, the number of growing backlogs is "…"."""
+    stack.publish("unhurried")
+    visitor = visit("/signin")
+    page = visitor.page
+    held = []
+    page.route(re.compile("/api/v1/history/recent"), lambda route: held.append(route))
+    page.goto("/topics?filter=growing")
+    chip = page.get_by_role("button", name="Backlog growing")
+    expect(chip).to_have_text("Backlog growing…")
+    expect(page.get_by_text("Reading the last minute…")).to_be_visible()
+    for route in held:
+        route.continue_()
+    expect(chip).to_have_text(re.compile(r"^Backlog growing\d+$"))
+
+
+def test_back_returns_to_the_same_rows(live, stack):
+    """Search, order and the scroll position of a list are as they were before one of its rows was opened."""
+    for number in range(40):
+        stack.command("/topic/create", topic=f"stair.{number:02}")
+    page = live("/topics")
+    page.get_by_role("searchbox", name="Search topics").fill("stair")
+    page.get_by_role("button", name="Topic", exact=True).click()
+    box = page.get_by_role("group", name="Topics", exact=True)
+    expect(box.get_by_role("row")).to_have_count(41)
+    box.evaluate("box => box.scrollTop = 500")
+    row(page, "stair.20").get_by_role("link").click()
+    expect(page.get_by_role("heading", name="stair.20", level=1)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("searchbox", name="Search topics")).to_have_value("stair")
+    expect(page.get_by_role("columnheader", name="Topic")).to_have_attribute("aria-sort", "descending")
+    wait_until(lambda: abs(box.evaluate("box => box.scrollTop") - 500) <= 1, "the same rows")
+    page.go_forward()
+    expect(page.get_by_role("heading", name="stair.20", level=1)).to_be_visible()
+    assert page.evaluate("window.scrollY") == 0

@@ -1,4 +1,4 @@
-"""Publishing, watching and looking at messages from the page."""
+"""Publishing, tailing and peeking from the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.waiting import wait_until
 
 
 def bodies(visitor_or_page, topic, channel):
-    """What the channel holds, asked of the platform from the page's own session."""
+    """The messages of the channel, requested with the page's session."""
     return visitor_or_page.evaluate(
         """async ([topic, channel]) => {
             const query = new URLSearchParams({topic, channel, limit: 100});
@@ -28,14 +28,14 @@ def held(page, topic, channel):
 
 @pytest.fixture
 def letters(stack):
-    """A topic with a channel, emptied."""
+    """A topic with an empty channel."""
     stack.command("/topic/create", topic="letters")
     stack.command("/channel/create", topic="letters", channel="post")
     stack.command("/channel/empty", topic="letters", channel="post")
 
 
 def test_messages_are_published_from_the_topics_page(live, stack, letters):
-    """One or one a line, checked as JSON when they are to be; the page says how many went where."""
+    """One message or one per line, validated as JSON on request; the page says how many were sent to each node."""
     page = live("/topics/letters")
     page.get_by_role("button", name="Publish…").click()
     dialog = page.get_by_role("dialog", name="Publish to letters")
@@ -58,7 +58,7 @@ def test_messages_are_published_from_the_topics_page(live, stack, letters):
 
 
 def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
-    """Any bytes; a delay that makes no sense, or that the node does not take, is told beside its field."""
+    """Any bytes; a delay that is invalid or that the node refuses is reported beside its field."""
     node = stack.addresses["--nsqd-http-address"]
     page = live("/topics/letters?publish=on")
     dialog = page.get_by_role("dialog")
@@ -81,7 +81,7 @@ def test_a_file_goes_deferred_to_the_node_that_was_chosen(live, stack, letters):
 
 
 def test_a_tail_shows_filters_and_pauses_and_leaves_nothing_behind(live, stack, letters):
-    """Through a channel of its own, which is gone when the page is left; the other channel keeps its messages."""
+    """Its channel is deleted when the page is left; another channel keeps its messages."""
     page = live("/topics/letters")
     page.get_by_role("button", name="Tail").click()
     tail = page.get_by_role("region", name="Tail")
@@ -103,8 +103,8 @@ def test_a_tail_shows_filters_and_pauses_and_leaves_nothing_behind(live, stack, 
     wait_until(lambda: len(stack.topic("letters")["channels"]) == 1, "the tail's channel is gone")
 
 
-def test_a_tail_asks_before_it_takes_what_waits_for_a_first_channel(live, stack):
-    """A topic without a channel keeps its messages for the first one: nothing is touched until somebody says so."""
+def test_a_tail_asks_before_it_takes_a_topics_backlog(live, stack):
+    """A topic without a channel keeps its messages for the first one: nothing is taken without a confirmation."""
     stack.publish("unread", 3)
     page = live("/topics/unread?tail=on")
     tail = page.get_by_role("region", name="Tail")
@@ -114,8 +114,9 @@ def test_a_tail_asks_before_it_takes_what_waits_for_a_first_channel(live, stack)
     expect(tail.get_by_role("article")).to_have_count(3)
 
 
-def test_what_waits_in_a_channel_is_looked_at_and_published_again(live, stack, letters):
-    """Nothing changes by looking; a long body is cut until it is asked for; a copy goes out after a question."""
+def test_waiting_messages_are_shown_and_published_again(live, stack, letters):
+    """Looking changes nothing; a long body is cut until the rest is requested; a copy is published after a
+    confirmation."""
     stack.command("/pub", b'{"order": 17, "items": ["' + b"x" * 3_000 + b'"]}', topic="letters")
     before = stack.channel("letters", "post")
     page = live("/topics/letters/post")
@@ -142,7 +143,7 @@ def test_what_waits_in_a_channel_is_looked_at_and_published_again(live, stack, l
 
 
 def test_a_viewer_is_offered_no_messages(visit, stack, letters):
-    """Bodies can be confidential: looking into them is for operators, unless the platform is told otherwise."""
+    """Bodies can be confidential: by default only operators may read them."""
     visitor = visit("/topics/letters/post?messages=ready", user="viktor")
     page = visitor.page
     expect(page.get_by_role("heading", name="post", level=1)).to_be_visible()
@@ -157,7 +158,7 @@ def test_a_viewer_is_offered_no_messages(visit, stack, letters):
 
 
 def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, letters):
-    """`publish letters`, `tail letters` and `messages letters post`."""
+    """``publish letters``, ``tail letters`` and ``messages letters post``."""
     page = live("/")
     for typed, address in (
         ("publish letters", "/topics/letters?publish=on"),
@@ -175,7 +176,7 @@ def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, lette
 
 
 def test_a_topic_is_tombstoned_on_one_node(live, stack):
-    """From the node's page, after a question that says what happens; the outcome is told server by server."""
+    """From the node's page, after a dialog that explains it; the outcome of each server is shown."""
     stack.publish("faded")
     node = stack.addresses["--nsqd-http-address"]
     page = live(f"/nodes/{node.replace(':', '%3A')}")
@@ -189,7 +190,7 @@ def test_a_topic_is_tombstoned_on_one_node(live, stack):
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_messages_fit_the_screen_and_are_accessible(live, stack, letters, axe, width):
-    """Publish, tail and peek on a desk and on a phone: nothing wider than the screen, nothing serious for axe."""
+    """Publish, tail and peek on desktop and phone: nothing wider than the screen, nothing serious for axe."""
     stack.command("/pub", b'{"order": 17}', topic="letters")
     stack.command("/pub", bytes(range(200)), topic="letters")
     for path, there in (

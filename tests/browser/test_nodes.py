@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import re
+import signal
+
+import pytest
 from playwright.sync_api import expect
+
+SINCE = re.compile(r"has not answered since \d\d:\d\d:\d\d")
+
+
+@pytest.fixture(params=[signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "dies"])
+def silent(request, live, stack):
+    """A node that stops answering while a page is open: the page, the node, the topic. It holds two messages on the
+    only channel of its topic, and one of two messages of the topic ``shared``."""
+    stack.command("/topic/create", topic="shared")
+    stack.command("/channel/create", topic="shared", channel="all")
+    stack.publish("shared")
+    with stack.second_node() as other:
+        topic = f"lonely.{other.http[1]}"  # nodes of earlier tests are remembered with their topics
+        for name in (topic, "shared"):
+            other.post("/topic/create", topic=name)
+            other.post("/channel/create", topic=name, channel="all")
+            other.publish(name)
+        other.publish(topic)
+        page = live(f"/topics/{topic}/all")
+        expect(figures(page, "Numbers of this channel")).to_contain_text("Depth 2")
+        other.signal(request.param)
+        yield page, other, topic
+
+
+def figures(page, label):
+    return page.get_by_label(label)
+
+
+def banner(page):
+    """What the page says of nodes that do not answer."""
+    return page.get_by_role("region", name="Nodes that do not answer")
 
 
 def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
-    """The nodes page and the overview point at it; an action says where it was done and where not, as does the log."""
+    """The nodes page and the overview show it; the outcome of an action and the log name both nodes."""
     here = stack.addresses["--nsqd-http-address"]
     stack.publish("spread")
     with stack.second_node() as other:
@@ -31,3 +66,48 @@ def test_a_node_that_hangs_is_shown_as_down_and_in_the_outcome(live, stack):
         page.goto("/audit")
         entry = page.get_by_role("list", name="Audit log").get_by_role("listitem").filter(has_text="spread").first
         expect(entry).to_contain_text("partial")
+
+
+def test_each_page_says_which_node_is_silent_since_when_and_what_is_old(silent):
+    """A channel, its topic, the node, the lists, clients and the counter: none shows old figures as present ones."""
+    page, other, topic = silent
+    mine = banner(page).locator("p").filter(has_text=other.id)
+    expect(mine).to_contain_text(SINCE)
+    expect(mine).to_contain_text("Its share of the figures here is from then: depth 2, 0 in flight, 0 clients.")
+    expect(page.get_by_text("No consumer is subscribed")).to_have_count(0)
+    expect(page.get_by_text("No consumer on the nodes that answer")).to_be_visible()
+    expect(page.get_by_text("its consumers are not known")).to_be_visible()
+    expect(page.get_by_role("table", name="This channel on each node")).to_contain_text("old figures")
+    page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name=topic).click()
+    expect(mine).to_contain_text("depth 2, 0 in flight, 0 clients")
+    expect(page.get_by_role("table", name="Channels")).to_contain_text("old figures")
+    expect(page.get_by_role("table", name="This topic on each node")).to_contain_text("old figures")
+    mine.get_by_role("link", name=other.id).click()
+    expect(mine).to_contain_text("All figures on this page are from then.")
+    page.get_by_role("link", name="Topics", exact=True).first.click()
+    expect(mine).to_contain_text("depth 3, 0 clients")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="shared", exact=True))
+    expect(row).to_contain_text("partly old")
+    page.get_by_role("link", name="Clients", exact=True).click()
+    expect(mine).to_contain_text("Its clients are not listed.")
+    page.goto("/counter")
+    expect(mine).to_contain_text("Its messages are counted as of then.")
+
+
+def test_a_page_that_the_silent_node_does_not_concern_has_recent_figures(silent, stack):
+    """No warning about figures that are recent, but the header does not say that all is well."""
+    page, other, _ = silent
+    expect(banner(page)).to_contain_text(other.id)
+    stack.publish("elsewhere")
+    page.goto("/topics/elsewhere")
+    expect(page.get_by_role("heading", name="elsewhere", level=1)).to_be_visible()
+    expect(figures(page, "Numbers of this topic")).to_contain_text("Depth 1")
+    expect(banner(page)).to_have_count(0)
+    indicator = page.locator("header .indicator")
+    expect(indicator.get_by_role("link")).to_have_text(re.compile(r"^\d nodes? down$"))
+    # The dot has the colour of the warning, not that of "Live".
+    colours = indicator.evaluate(
+        "it => [it.querySelector('.dot'), it.querySelector('a')].map((part, at) => "
+        "getComputedStyle(part)[at ? 'color' : 'backgroundColor'])"
+    )
+    assert colours[0] == colours[1]

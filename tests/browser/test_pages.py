@@ -1,4 +1,4 @@
-"""Every page on a desk and on a phone, in both themes, by keyboard, and with nothing to show."""
+"""Every page on desktop and phone, in both themes, by keyboard, and without data."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gallery(stack):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_fits_and_runs_without_an_error(visit, stack, gallery, width, theme):
-    """One heading each, nothing wider than the screen, nothing wrong in the console."""
+    """One heading each, nothing wider than the screen, no error in the console."""
     visitor = visit("/", viewport=WIDTHS[width], color_scheme=theme)
     page = visitor.page
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
@@ -60,12 +60,12 @@ def test_every_page_fits_and_runs_without_an_error(visit, stack, gallery, width,
         page.wait_for_load_state("networkidle")
         beyond = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert beyond <= 0, f"{path} is {beyond} px wider than the screen"
-    # The browser itself logs an API answer of 404, which is right for a run that is not there.
+    # The browser itself logs the API's 404 for a run that does not exist.
     assert [fault for fault in visitor.faults if "404" not in fault] == []
 
 
 def test_the_heading_fits_at_every_width(live):
-    """With every place an admin has, and the longest thing it says: since when the numbers stand still."""
+    """With all places of an admin and the longest status, the time since which the figures are stale."""
     page = live("/counter", user="ada")
     page.get_by_role("button", name="Pause live updates").click()
     expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
@@ -86,7 +86,7 @@ def test_the_phones_menu_leads_everywhere(live):
 
 
 def test_the_first_tab_offers_to_skip_the_navigation(live):
-    """Keyboard users reach the content at once."""
+    """The first Tab focuses a link to the content."""
     page = live("/topics")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
@@ -111,7 +111,7 @@ def test_the_theme_is_a_choice_that_lasts(live):
 
 
 def test_waiting_messages_are_shown_without_consuming_them(live, stack):
-    """A channel without consumers offers to list what waits in it, and nothing is finished by that."""
+    """A channel without consumers offers to list its messages, and finishes none."""
     stack.publish("patient", count=3)
     stack.command("/channel/create", topic="patient", channel="later")
     wait_until(lambda: stack.channel("patient", "later")["depth"] == 3, "the messages are in the channel")
@@ -125,7 +125,7 @@ def test_waiting_messages_are_shown_without_consuming_them(live, stack):
 
 
 def test_a_topic_without_channels_says_what_to_do(live, stack):
-    """An empty state has a next step, and none that would finish the messages that wait."""
+    """The page offers a next step that finishes no waiting message."""
     stack.publish("lonely")
     page = live("/topics/lonely")
     expect(page.get_by_text("Its first channel receives all of them")).to_be_visible()
@@ -135,7 +135,7 @@ def test_a_topic_without_channels_says_what_to_do(live, stack):
 
 
 def test_times_are_the_viewers(visit, stack):
-    """The same entry reads differently in Tokyo and in Lima."""
+    """The same entry has different times in Tokyo and in Lima."""
     stack.command("/topic/create", topic="dawn")
     visitor = visit("/audit")
     status, answer = visitor.call("POST", "actions", {"action": "pause", "topic": "dawn"})

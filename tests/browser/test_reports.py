@@ -1,4 +1,4 @@
-"""Reports from the page: run now, watch, read, download, schedule."""
+"""Reports from the page: run, watch, read, download, schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARK_MS = 240_000
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path):
-    """Run now, progress that moves by itself, then a table of percentiles and the same as CSV."""
+    """The progress is updated live, then the page shows a table of percentiles and offers it as CSV."""
     stack.publish("measured")
     tail = ("nsq", "tail", "--topic", "measured", "--channel", "probe", "--n", "1")
     assert "message 0" in stack.manage(*tail, "--nsqd-tcp-address", stack.addresses["--nsqd-tcp-address"])
@@ -65,7 +65,7 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
 
 @pytest.mark.spark
 def test_a_running_report_is_cancelled_from_its_page(live, stack):
-    """The page turns to cancelled by itself, and says what to do next."""
+    """The page shows that it is cancelled, and what to do next."""
     wait_until(lambda: any(stack.archive.rglob("*.parquet")), "the collector has written to the archive")
     page = live("/reports?job=latency&p.window=5m&p.period=30m")
     expect(page.get_by_label("Period")).to_have_value("30m")
@@ -79,7 +79,7 @@ def test_a_running_report_is_cancelled_from_its_page(live, stack):
 
 
 def test_a_run_that_fails_says_why_on_its_page(live, stack):
-    """The job's own sentence, with the log open below it; no JVM is needed to find out."""
+    """The job's error message, with the log below it; no JVM is started."""
     moved = stack.archive.with_name("archive-away")
     stack.archive.joinpath("samples").mkdir(parents=True, exist_ok=True)
     page = live("/reports")
@@ -91,7 +91,7 @@ def test_a_run_that_fails_says_why_on_its_page(live, stack):
         expect(alert).to_contain_text("there is no archive at", timeout=SPARK_MS)
         expect(page.get_by_text("has the collector run?").last).to_be_visible()
     finally:
-        # The collector may have begun another folder meanwhile; what it wrote there joins the rest.
+        # The collector may have created another folder meanwhile; it is merged with the rest.
         for file in stack.archive.glob("samples/date=*/hour=*/*.parquet"):
             target = moved / file.relative_to(stack.archive)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,14 +119,14 @@ print(f"run={run.pk}.")
 
 
 def test_the_newest_rows_of_a_large_result_are_found_drawn_and_counted(live, stack):
-    """None of 12,000 is out of reach: by page, by order, by channel and time; the chart ends with the last."""
+    """All 12,000 rows can be reached: by page, order, channel and time; the chart ends with the last."""
     run = re.search(r"run=(\d+)\.", stack.manage("shell", "-c", LARGE))[1]
     page = live(f"/reports/runs/{run}", timezone_id="UTC")
     rows = page.get_by_role("table", name="Result").get_by_role("row")
     search = page.get_by_role("search", name="Filter rows")
     expect(search).to_contain_text("12,000")
     chart = page.get_by_role("img", name="Latency percentiles")
-    expect(chart).to_contain_text("3 Apr")  # the legend tells the latest point
+    expect(chart).to_contain_text("3 Apr")  # the legend shows the latest point
     expect(page.get_by_text("6,000 windows in")).to_be_visible()
     pages = page.get_by_role("navigation", name="Pages of the result")
     expect(pages).to_contain_text("Rows 1–500 of 12,000")
@@ -144,6 +144,51 @@ def test_the_newest_rows_of_a_large_result_are_found_drawn_and_counted(live, sta
     page.get_by_label("Filter rows").last.fill("nowhere")
     page.get_by_role("button", name="Show all rows").click()
     expect(search).to_contain_text("12,000")
+
+
+SHORT = """
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+from django.conf import settings
+from nsqplatform.reports.models import ReportRun, now
+windows = [datetime(2026, 3, 14, 12, n, tzinfo=UTC) for n in range(1, 10)]
+quarter_hours = [900_000.0 + 10_000 * n for n in range(9)]
+figures = {name: quarter_hours for name in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms")}
+start = {"window_start": pa.array(windows, pa.timestamp("us", tz="UTC"))}
+run = ReportRun.objects.create(job="latency", state="succeeded", rows=9, finished_at=now())
+folder = Path(settings.NSQ_REPORTS) / str(run.pk)
+folder.mkdir(parents=True)
+names = {"topic": ["orders"] * 9, "channel": ["billing"] * 9}
+pq.write_table(pa.table(start | names | {"count": [5_000] * 9} | figures), folder / "part-0.parquet")
+print(f"run={run.pk}.")
+"""
+DRAWN_TEXTS = """(() => {
+    window.drawn = [];
+    const fillText = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const place = this.getTransform().transformPoint({x, y});
+        const width = this.measureText(text).width;
+        const left = place.x - ({right: width, end: width, center: width / 2}[this.textAlign] ?? 0);
+        window.drawn.push({text, left});
+        return fillText.apply(this, arguments);
+    };
+})()"""
+"""Records each text that is drawn on a canvas, with its left edge on it, in pixels."""
+
+
+def test_the_labels_of_a_chart_are_whole_and_its_time_axis_has_several(visit, stack):
+    """On a phone, "16 m 40 s" keeps its first digit, and eight minutes have more than one time."""
+    run = re.search(r"run=(\d+)\.", stack.manage("shell", "-c", SHORT))[1]
+    page = visit("/signin", timezone_id="UTC", viewport={"width": 390, "height": 844}).page
+    page.add_init_script(DRAWN_TEXTS)
+    page.goto(f"/reports/runs/{run}")
+    expect(page.get_by_role("img", name="Latency percentiles")).to_contain_text("12:09:00")
+    wait_until(lambda: any("16 m 40 s" in each["text"] for each in page.evaluate("window.drawn")), "the axis is drawn")
+    drawn = page.evaluate("window.drawn")
+    assert min(each["left"] for each in drawn) >= 0, drawn
+    times = {each["text"] for each in drawn if re.fullmatch(r"12:0\d:00", each["text"])}
+    assert len(times) >= 2, drawn
 
 
 OBJECTIVES = """
@@ -187,7 +232,7 @@ print("updated", Report.objects.update(last_run_at=now()))
 
 
 def test_every_action_of_a_schedule_is_on_a_screen_of_1280(live, stack):
-    """Also when the columns of times are filled: the table does not scroll sideways."""
+    """Also with all time columns filled: the table does not scroll sideways."""
     assert "updated" in stack.manage("shell", "-c", RAN)
     page = live("/reports", user="ada", viewport={"width": 1280, "height": 800})
     delete = page.get_by_role("button", name="Delete Roll up the archive")
@@ -207,7 +252,7 @@ def test_an_operator_runs_reports_and_schedules_none(live):
 
 
 def test_an_invalid_parameter_is_reported_and_nothing_runs(live):
-    """What the page can see it says beside the field; what the job sees, beside the button."""
+    """The page reports its own checks beside the field, and the job's beside the button."""
     page = live("/reports")
     expect(page.get_by_text("No runs yet").or_(page.get_by_role("table", name="Runs"))).to_be_visible()
     page.get_by_label("Minimum for p99.9").fill("many")
@@ -221,7 +266,7 @@ def test_an_invalid_parameter_is_reported_and_nothing_runs(live):
 
 
 def test_a_schedule_is_made_changed_switched_off_and_deleted(live):
-    """A cron line is read back in words, with the times it means; a bad one is refused beside the field."""
+    """A cron line is shown in words, with its next times; an invalid one is refused beside the field."""
     page = live("/reports", user="ada")
     page.get_by_role("button", name="New schedule").click()
     dialog = page.get_by_role("dialog")

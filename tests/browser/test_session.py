@@ -6,6 +6,8 @@ import re
 
 from playwright.sync_api import expect
 
+from tests.browser.conftest import PASSWORD
+
 
 def test_signing_in_leads_to_the_page_that_was_asked_for(visit, stack):
     """A stranger at a deep link signs in and is where the link pointed."""
@@ -15,6 +17,14 @@ def test_signing_in_leads_to_the_page_that_was_asked_for(visit, stack):
     visitor.sign_in("mara")
     expect(visitor.page.get_by_role("heading", name="deep#ephemeral", level=1)).to_be_visible()
     expect(visitor.page).to_have_url(re.compile(r"/topics/deep%23ephemeral$"))
+
+
+def test_signing_in_leads_to_no_other_site(visit):
+    """An address that a browser would take for another host, because it drops the tab, leads to the overview."""
+    visitor = visit("/signin?next=%2F%09%2Fevil.example%2F", user=None)
+    visitor.sign_in("mara")
+    expect(visitor.page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    assert visitor.page.evaluate("location.pathname") == "/"
 
 
 def test_a_wrong_password_is_reported_beside_the_field(visit):
@@ -64,3 +74,35 @@ def test_the_menu_names_the_person_and_the_role(visit):
     page = visit("/", user="viktor").page
     page.get_by_role("button", name="Menu").click()
     expect(page.get_by_text("Signed in as viktor, role viewer")).to_be_visible()
+
+
+def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack):
+    """Tail and Messages are absent for other topics; check boxes and Tombstone are disabled, with the reason."""
+    for topic in ("limit.mine", "limit.other"):
+        stack.command("/topic/create", topic=topic)
+        stack.command("/channel/create", topic=topic, channel="billing")
+    stack.manage("create_account", "olga", "--role", "operator", "--password", PASSWORD)
+    limit = "from nsqplatform.accounts.models import User; "
+    stack.manage("shell", "-c", limit + "User.objects.filter(username='olga').update(topic_patterns=['limit.mine'])")
+    page = visit("/topics?q=limit.", user="olga").page
+    expect(page.get_by_role("checkbox", name="Choose limit.mine")).to_be_enabled()
+    refused = page.get_by_role("checkbox", name="Choose limit.other")
+    expect(refused).to_be_disabled()
+    expect(refused).to_have_attribute("title", "You may act on limit.mine only")
+    page.get_by_role("checkbox", name=re.compile("^Choose all")).click()
+    expect(page.get_by_text("1 topic chosen")).to_be_visible()
+    page.goto("/topics/limit.mine")
+    expect(page.get_by_role("button", name="Tail")).to_be_visible()
+    page.goto("/topics/limit.other")
+    expect(page.get_by_text("View only: you may act on limit.mine.")).to_be_visible()
+    expect(page.get_by_role("button", name="Tail")).to_have_count(0)
+    page.goto("/topics/limit.other/billing")
+    expect(page.get_by_text("View only: you may act on limit.mine.")).to_be_visible()
+    expect(page.get_by_role("button", name="Messages")).to_have_count(0)
+    page.goto("/nodes")
+    page.get_by_role("group", name="Nodes").get_by_role("link").first.click()
+    mine = page.get_by_role("button", name=re.compile("^Tombstone topic limit.mine "))
+    expect(mine).to_be_enabled()
+    other = page.get_by_role("button", name=re.compile("^Tombstone topic limit.other "))
+    expect(other).to_be_disabled()
+    expect(other).to_have_attribute("title", "You may act on limit.mine only")

@@ -1,4 +1,4 @@
-"""``nsq up`` and its siblings as a user starts them: processes of their own, free ports, a home of their own."""
+"""``nsq up`` and other subcommands, started as by a user: as processes, on free ports, with a new home."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FLAGS = (
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """A newcomer's: nothing configured but where to keep things."""
+    """A new user's environment: only the location of the home is configured."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "NSQ_HOME": str(home / "var"), **more}
 
 
 class Run(Process):
-    """A started ``nsq`` subcommand and everything it has printed."""
+    """A started ``nsq`` subcommand and its output."""
 
     def __init__(self, *words: str, env: dict[str, str]) -> None:
         super().__init__([sys.executable, ROOT / "manage.py", "nsq", *words], env=env, cwd=env["HOME"], merged=True)
@@ -42,7 +42,7 @@ class Run(Process):
         return int(self.wait_for_log(rf"● {name} +running +pid (\d+)", after=after)[1])
 
     def pids(self) -> list[int]:
-        """Every process that it ever started."""
+        """The process ids of all processes that it started."""
         return [int(match[1]) for line in self.log if (match := re.search(r"● \S+ +starting +pid (\d+)", line))]
 
     def clean_up(self) -> None:
@@ -71,7 +71,7 @@ class Up(Run):
         return f"http://{self.addresses['--nsqd-http-address']}"
 
     def signin_link(self) -> str:
-        """Another link, from the command that prints one."""
+        """Another link, printed by the command for it."""
         answer = subprocess.run(
             [sys.executable, ROOT / "manage.py", "nsq", "signin-link", "--site", self.site],
             capture_output=True,
@@ -84,7 +84,7 @@ class Up(Run):
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
-    """Starts ``nsq up`` with more options, in the test's folder unless ``home`` is given; stops it in the end."""
+    """Starts ``nsq up`` with more options, in the test's folder unless ``home`` is given; stops it at the end."""
     started: list[Up] = []
 
     def start(*words: str, home: Path = tmp_path, ports: list[int] | None = None, **env: str) -> Up:
@@ -98,7 +98,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One whole platform for the tests of a module, from nothing."""
+    """One platform for the tests of a module, started in an empty folder."""
     platform = Up(tmp_path_factory.mktemp("whole"))
     try:
         platform.wait_for_log(r"^Ctrl-C stops everything", within_s=150)
@@ -127,7 +127,7 @@ def nsq(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def start_nsq(tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Starts a subcommand that goes on."""
+    """Starts a subcommand without waiting for its end."""
     started: list[Run] = []
 
     def start(*words: str, **env: str) -> Run:

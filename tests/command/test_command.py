@@ -1,4 +1,4 @@
-"""``nsq`` itself: what it lists, what it says to a slip, and what it does not load."""
+"""``nsq`` itself: its list of subcommands, its errors, and the modules that it does not import."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_unknown_subcommand_is_one_line_with_the_nearest(nsq, typed, hint):
     ],
 )
 def test_broker_registry_and_tools_start_without_django(nsq, subcommand, said):
-    """They answer in a moment because they import none of it."""
+    """They start fast because they do not import it."""
     answer = nsq(subcommand, "--help", PYTHONPROFILEIMPORTTIME="1")
     assert answer.returncode == 0
     assert said in answer.stdout + answer.stderr
@@ -75,7 +75,7 @@ def test_a_sign_in_link_for_nobody_names_the_account(nsq, whole):
 
 
 def test_web_on_a_taken_port_ends_and_names_the_holder(nsq, whole):
-    """A supervisor sees the exit; the line says who is in the way."""
+    """A supervisor sees the exit; the line names the process that uses the port."""
     answer = nsq("web", "--http-address", whole.addresses["--http-address"])
     assert answer.returncode == 1
     assert f"cannot listen on {whole.addresses['--http-address']}: Address already in use" in answer.stderr

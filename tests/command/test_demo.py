@@ -1,4 +1,4 @@
-"""``nsq demo``: traffic that makes a dashboard live, and raw latencies to hold a report against."""
+"""``nsq demo``: traffic for a dashboard, and a record of latencies to compare with a report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def channels(platform):
 
 
 def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_nsq):
-    """Everything that a dashboard has a column for moves."""
+    """Every column of a dashboard changes."""
     demo = start_nsq("demo", "--rate", "400", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
 
     def lively():
@@ -55,8 +55,8 @@ def test_it_drives_fast_slow_failing_deferred_and_falling_behind(broker, start_n
     assert all(channel["client_count"] == 0 for channel in channels(broker).values())
 
 
-def test_it_notes_the_latency_of_every_message_it_finished(broker, nsq, tmp_path):
-    """One line for each FIN: the broker's own count of finished messages is the same, by channel."""
+def test_the_latency_of_every_finished_message_is_recorded(broker, nsq, tmp_path):
+    """One line for each FIN: the broker counts as many finished messages, by channel."""
     answer = nsq(
         "demo",
         *("--rate", "300", "--duration", "5"),
@@ -76,7 +76,7 @@ def test_it_notes_the_latency_of_every_message_it_finished(broker, nsq, tmp_path
 
 
 def test_without_a_broker_it_says_so_in_a_line(nsq):
-    """Exit 1, no traceback, and how to name another broker."""
+    """Exit status 1, no traceback, and how to name another broker."""
     answer = nsq("demo", "--nsqd-tcp-address", "127.0.0.1:1")
     assert answer.returncode == 1
     (line,) = answer.stderr.splitlines()
@@ -84,8 +84,8 @@ def test_without_a_broker_it_says_so_in_a_line(nsq):
     assert "--nsqd-tcp-address" in line
 
 
-def test_it_lives_through_a_restart_of_the_broker(broker, start_nsq):
-    """The newcomer may kill what he likes: traffic goes on."""
+def test_traffic_continues_after_a_restart_of_the_broker(broker, start_nsq):
+    """After the broker was killed and restarted, traffic goes on."""
     demo = start_nsq("demo", "--rate", "100", "--nsqd-tcp-address", broker.addresses["--nsqd-tcp-address"])
     wait_until(lambda: len(channels(broker)) == 7)
     seen = len(broker.log)

@@ -28,8 +28,8 @@ def findings(answer):
     return {finding["name"]: finding for finding in json.loads(answer.stdout)}
 
 
-def test_every_check_reports_and_the_exit_status_tells_of_what_is_needed(nsq):
-    """0 unless something that the platform needs is missing."""
+def test_every_check_reports_and_the_exit_status_depends_on_required_ones(nsq):
+    """0 unless a part that the platform requires is missing."""
     answer = nsq("doctor", "--json")
     found = findings(answer)
     assert set(found) == CHECKS
@@ -46,8 +46,8 @@ def test_the_table_shows_the_same_to_a_reader(nsq):
         assert re.search(rf"^[✓!✗] +{check} ", answer.stdout, re.MULTILINE), check
 
 
-def test_what_is_not_on_the_path_is_said_with_its_cost(nsq, tmp_path):
-    """No compiler, no Node, no Java, no browser: drawbacks, and no reason to fail."""
+def test_missing_programs_are_reported_with_their_cost(nsq, tmp_path):
+    """Without compiler, Node, Java or browser there are drawbacks, but no failure."""
     empty = tmp_path / "bin"
     empty.mkdir()
     found = findings(nsq("doctor", "--json", PATH=str(empty)))
@@ -59,7 +59,7 @@ def test_what_is_not_on_the_path_is_said_with_its_cost(nsq, tmp_path):
 
 
 def test_a_home_that_cannot_be_written_is_named(nsq, tmp_path):
-    """Exit 1: nothing can be kept."""
+    """Exit status 1: nothing can be stored."""
     (tmp_path / "file").touch()
     answer = nsq("doctor", "--json", NSQ_HOME=str(tmp_path / "file" / "var"))
     found = findings(answer)
@@ -69,7 +69,7 @@ def test_a_home_that_cannot_be_written_is_named(nsq, tmp_path):
 
 
 def test_services_elsewhere_that_do_not_answer_are_named_without_their_password(nsq):
-    """Redis and Postgres given by URL: which one, and what does not work until it does."""
+    """Redis and Postgres from URLs: the name of each, and the parts that do not work without it."""
     answer = nsq(
         "doctor",
         "--json",
@@ -85,11 +85,11 @@ def test_services_elsewhere_that_do_not_answer_are_named_without_their_password(
 
 
 def test_a_taken_port_names_its_holder(nsq):
-    """So that the reader knows whether it is the running platform."""
+    """So the reader knows whether it is the running platform."""
     try:
         taken = socket.create_server(("127.0.0.1", 4171))
     except OSError:
-        holder = r"pid \d+"  # somebody else has it, which serves as well
+        holder = r"pid \d+"  # another process has it, which is enough
         taken = None
     else:
         holder = f"pid {os.getpid()}"

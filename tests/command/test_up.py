@@ -1,4 +1,4 @@
-"""``nsq up``: the whole platform from nothing, watched over, and stopped without a loss."""
+"""``nsq up``: the whole platform, started from nothing, supervised, and stopped without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stats(up):
 
 
 def test_every_process_comes_up_from_nothing_and_answers(whole):
-    """One command, an empty folder: each process has its line of state, and every server answers /ping."""
+    """One command, an empty folder: each process has a status line, and every server answers /ping."""
     pids = [whole.running(name) for name in ALL]
     assert len(set(pids)) == len(ALL)
     assert all(psutil.pid_exists(pid) for pid in pids)
@@ -30,20 +30,20 @@ def test_every_process_comes_up_from_nothing_and_answers(whole):
         assert (answer.status_code, answer.text) == (200, "OK"), flag
 
 
-def test_the_broker_stands_in_the_registry(whole):
-    """A consumer that asks the registry is sent to an address that works."""
+def test_the_broker_is_registered(whole):
+    """A consumer gets a working address from the registry."""
 
     def producers():
         return web.get(f"http://{whole.addresses['--lookupd-http-address']}/nodes").json()["producers"]
 
     wait_until(producers)
     (producer,) = producers()
-    told = f"{producer['broadcast_address']}:{producer['tcp_port']}"
-    assert told == whole.addresses["--nsqd-tcp-address"]
+    address = f"{producer['broadcast_address']}:{producer['tcp_port']}"
+    assert address == whole.addresses["--nsqd-tcp-address"]
 
 
 def test_the_printed_link_signs_in_once(whole):
-    """The newcomer clicks the link and is the administrator; a second use is refused."""
+    """It makes a new user the administrator; a second use is refused."""
     link = whole.wait_for_log(r"Sign in, once, as admin: (http\S+)")[1]
     assert link.startswith(whole.site)
 
@@ -62,8 +62,8 @@ def test_the_printed_link_signs_in_once(whole):
         assert latecomer.get(f"{whole.site}/api/v1/me").status_code == 401
 
 
-def test_what_is_published_shows_in_the_platforms_snapshot(whole):
-    """Broker, registry, collector, Redis and web work together: a topic appears in the API."""
+def test_published_messages_show_in_the_platforms_snapshot(whole):
+    """A topic appears in the API: broker, registry, collector, Redis and web work together."""
     link = whole.signin_link()
     web.post(f"{whole.nsqd}/pub", params={"topic": "hello"}, content=b"hello").raise_for_status()
     with web.client() as browser:
@@ -78,13 +78,13 @@ def test_what_is_published_shows_in_the_platforms_snapshot(whole):
 
 
 def test_output_in_a_pipe_is_plain(whole):
-    """Logs of processes stand behind their names, without escape codes where no terminal is."""
+    """Log lines begin with the process's name, without escape codes."""
     assert re.search(r"^web +│ ", whole.output, re.MULTILINE)
     assert "\x1b" not in whole.output
 
 
 def test_sigterm_stops_all_within_seconds_and_loses_nothing(up):
-    """A message that was acknowledged, and one in a consumer's hands, are there after the next start."""
+    """Acknowledged messages, and messages in flight, are there after the next start."""
     first = up()
     first.wait_for_log("^Ctrl-C stops everything", within_s=150)
     web.post(f"{first.nsqd}/topic/create", params={"topic": "kept"}).raise_for_status()
@@ -109,7 +109,7 @@ def test_sigterm_stops_all_within_seconds_and_loses_nothing(up):
 
 
 def test_a_killed_process_is_restarted_and_up_says_so(up):
-    """kill -9 on the broker: a line tells of it, and a new one answers at the same address."""
+    """After a kill -9 of the broker, a line reports it, and a new one answers at the same address."""
     platform = up(*BROKER_ONLY)
     platform.wait_for_log("^Ctrl-C stops everything")
     first = platform.running("brokerd")
@@ -123,7 +123,7 @@ def test_a_killed_process_is_restarted_and_up_says_so(up):
 
 
 def test_a_process_that_keeps_dying_is_tried_less_and_less_often(up, tmp_path):
-    """A broker that cannot start (its data path is a file) does not spin, and the rest goes on."""
+    """A broker that cannot start (its data path is a file) does not loop, and the rest goes on."""
     (tmp_path / "var").mkdir()
     platform = up("--without", "redis,collector,web,worker,dispatcher,beat")
     platform.wait_for_log("^Ctrl-C stops everything")
@@ -142,7 +142,8 @@ def test_a_process_that_keeps_dying_is_tried_less_and_less_often(up, tmp_path):
 
 
 def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
-    """Which port, who has it, which flag chooses another; exit 1 and nothing was started."""
+    """The line has the port, the process that uses it and the flag to choose another; exit status 1, nothing was
+    started."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         platform = up("--nsqd-http-address", f"127.0.0.1:{port}")
@@ -155,14 +156,14 @@ def test_a_taken_port_is_named_with_its_holder_before_anything_starts(up):
 
 
 def test_the_same_port_asked_for_twice_is_named(up):
-    """A slip of the flags is a line, not a process that dies over and over."""
+    """It is reported in a line before any process starts."""
     platform = up("--http-address", "127.0.0.1:4999", "--nsqd-tcp-address", "127.0.0.1:4999")
     assert platform.wait_for_exit() == 1
     assert "port 4999 is given twice, by --nsqd-tcp-address and --http-address" in platform.output
 
 
 def test_a_second_up_on_the_same_folder_is_refused(up):
-    """Two brokers on one data path would be a disaster; the second is told who is first."""
+    """The second one names the first: two brokers must not use one data path."""
     first = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
     first.wait_for_log("^Ctrl-C stops everything")
     second = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
@@ -171,7 +172,7 @@ def test_a_second_up_on_the_same_folder_is_refused(up):
 
 
 def test_no_process_outlives_an_up_that_was_killed(up):
-    """kill -9 on nsq up itself: nothing keeps the ports or the data path."""
+    """After a kill -9 of nsq up itself, no process keeps the ports or the data path."""
     platform = up()
     platform.wait_for_log("^Ctrl-C stops everything", within_s=150)
     pids = platform.pids()
@@ -181,7 +182,7 @@ def test_no_process_outlives_an_up_that_was_killed(up):
 
 
 def test_a_second_signal_does_not_wait(up):
-    """A process that hangs cannot hold the terminal: Ctrl-C again ends it."""
+    """Ctrl-C again ends it although a process hangs."""
     platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
     platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("lookup")
@@ -194,17 +195,17 @@ def test_a_second_signal_does_not_wait(up):
 
 
 def test_a_reader_that_leaves_stops_it_in_order(up):
-    """``nsq up | head``: nothing keeps running unseen, and nothing is killed in the middle of its work."""
+    """``nsq up | head``: all processes are stopped, and none is killed."""
     platform = up("--without", "redis,brokerd,collector,web,worker,dispatcher,beat")
     platform.wait_for_log("^Ctrl-C stops everything")
     pid = platform.running("lookup")
     platform.close_output()
-    os.kill(pid, signal.SIGKILL)  # something to tell of
+    os.kill(pid, signal.SIGKILL)  # a reason for a log line
     assert platform.wait_for_exit() == 0
 
 
 def test_a_long_path_does_not_keep_redis_from_starting(up, tmp_path):
-    """A Unix socket's path ends at about 100 bytes; a home may be longer."""
+    """The path of a Unix socket is limited to about 100 bytes; a home may be longer."""
     home = tmp_path / ("deep" * 30)
     home.mkdir()
     platform = up("--without", "lookup,brokerd,collector,web,worker,dispatcher,beat", home=home)
@@ -212,7 +213,7 @@ def test_a_long_path_does_not_keep_redis_from_starting(up, tmp_path):
 
 
 def test_bad_options_are_named(nsq):
-    """One line that says which and what there is; exit 2."""
+    """One line with the option and the permitted values; exit status 2."""
     for words, said in (
         (("--without", "brokers"), "there is no process 'brokers'; there are redis, lookup, brokerd"),
         (("--http-address", "4171"), "'4171' is not host:port with a port from 1 to 65535"),

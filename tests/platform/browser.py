@@ -1,4 +1,4 @@
-"""What a browser makes of the messages on ``/ws/cluster``, as docs/architecture.md describes them."""
+"""Applies messages of ``/ws/cluster`` as a browser does; docs/architecture.md describes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key_of(kind: str, row: dict[str, Any]) -> str:
 
 
 class Browser:
-    """The picture, put together from snapshots and deltas."""
+    """A browser's snapshot, built from snapshots and deltas."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -1,4 +1,4 @@
-"""Everybody who may come to the platform, with what says who they are."""
+"""Callers of every kind, with their credentials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CALLERS = ["stranger", *ROLES, *(f"{role}'s token" for role in ROLES)]
 
 
 class Caller:
-    """Somebody, with the headers that say who."""
+    """A caller, with the headers that authenticate it."""
 
     def __init__(self, name: str, user: Any, headers: dict[str, str]) -> None:
         self.name = name
@@ -25,12 +25,12 @@ class Caller:
 
     @property
     def as_sent(self) -> dict[str, str]:
-        """The headers by the names they are sent under."""
+        """The headers by their names in requests."""
         return {name.replace("_", "-"): value for name, value in self.headers.items()}
 
 
 def maker(account: Callable[..., Any]) -> Callable[[str], Caller]:
-    """Makes a caller of CALLERS; ``limited`` is an operator of ``orders.*`` alone."""
+    """Makes a caller of CALLERS; ``limited`` is an operator of ``orders.*`` only."""
     from django.test import Client
 
     from nsqplatform.accounts.tokens import create_token

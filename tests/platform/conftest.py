@@ -1,4 +1,4 @@
-"""A platform to test: Redis, a database, the web process on a free port, and a cluster of nodes to look at."""
+"""A platform to test: Redis, a database, the web process on a free port, and a cluster of nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.platform.our_nsq import OurCluster
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """The bundled Redis, on the socket where the settings look for it."""
+    """The bundled Redis, on the socket where the settings expect it."""
     from django.conf import settings
 
     with running_redis(settings.REDIS_URL, tmp_path_factory.mktemp("redis")) as client:
@@ -40,7 +40,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
 
 @pytest.fixture
 def redis(redis_server: Redis) -> Redis:
-    """It, emptied."""
+    """An empty Redis."""
     redis_server.flushall()
     return redis_server
 
@@ -50,7 +50,7 @@ def redis(redis_server: Redis) -> Redis:
 
 @pytest.fixture
 def go_cluster(settings: Any) -> Iterator[GoCluster]:
-    """A Go cluster that the platform is told of through its registry."""
+    """A Go cluster, which the platform finds through its registry."""
     cluster = GoCluster()
     settings.NSQLOOKUPD_HTTP_ADDRESSES = (cluster.registry.address,)
     settings.NSQD_HTTP_ADDRESSES = ()
@@ -63,7 +63,7 @@ def go_cluster(settings: Any) -> Iterator[GoCluster]:
 
 @pytest.fixture
 def cluster(settings: Any, tmp_path: Path) -> Iterator[OurCluster]:
-    """Two brokers and a registry, which the platform is told of."""
+    """Two brokers and a registry, which the platform is configured with."""
     ours = OurCluster(tmp_path)
     settings.NSQLOOKUPD_HTTP_ADDRESSES = (ours.registry.http_address,)
     settings.NSQD_HTTP_ADDRESSES = ()
@@ -75,7 +75,7 @@ def cluster(settings: Any, tmp_path: Path) -> Iterator[OurCluster]:
 
 
 class Collecting:
-    """A collector at work in a thread of its own."""
+    """A collector that runs in a thread of its own."""
 
     def __init__(self) -> None:
         from nsqplatform.cluster.collector.process import collect
@@ -121,8 +121,8 @@ def collect(transactional_db: None, redis: Redis, settings: Any, tmp_path: Path)
 
 
 @pytest.fixture
-def picture(redis: Redis) -> Callable[[], dict[str, Any] | None]:
-    """Reads the picture that the collector keeps, as rows."""
+def snapshot(redis: Redis) -> Callable[[], dict[str, Any] | None]:
+    """Reads the collector's snapshot, as rows."""
 
     def read() -> dict[str, Any] | None:
         kept = redis.get("nsq:snapshot")
@@ -158,7 +158,7 @@ def platform_environment(**changes: str) -> dict[str, str]:
 
 @pytest.fixture
 def django_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs a command of Django's in a home of its own; keywords are environment variables."""
+    """Runs a Django command with a new home directory; keywords are environment variables."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -205,7 +205,7 @@ def start_collector(redis: Redis, tmp_path: Path) -> Iterator[Callable[..., None
 
 @pytest.fixture(scope="session")
 def web_process(redis_server: Redis, django_db_setup: None) -> Iterator[Web]:
-    """The web process, on the tests' database and Redis; started once, since each test leaves both as it found them."""
+    """The web process, on the tests' database and Redis; started once, since each test restores both."""
     from django.conf import settings
     from django.db import connection
 
@@ -218,7 +218,7 @@ def web_process(redis_server: Redis, django_db_setup: None) -> Iterator[Web]:
 
 @pytest.fixture
 def web(web_process: Web, redis: Redis, transactional_db: None) -> Web:
-    """The web process, with an empty database and an empty Redis."""
+    """The web process, with an empty database and Redis."""
     return web_process
 
 
@@ -229,7 +229,7 @@ PASSWORD = "correct horse battery staple"
 
 @pytest.fixture
 def account(db: None) -> Callable[..., Any]:
-    """Makes an account of a role, named after it unless told, with PASSWORD."""
+    """Makes an account of a role, named after it by default, with PASSWORD."""
     from nsqplatform.accounts.roles import Role
     from nsqplatform.accounts.services import create_account
 
@@ -246,12 +246,12 @@ def password() -> str:
 
 @pytest.fixture
 def callers(account: Callable[..., Any]) -> Callable[[str], Caller]:
-    """Makes somebody of a role, signed in by a session or a token."""
+    """Makes a caller with a role, signed in by a session or a token."""
     return maker(account)
 
 
 class Browser:
-    """Talks to the API as the web app does: a session cookie, and the CSRF header with what changes something."""
+    """Calls the API as the web app does: with a session cookie, and the CSRF header on changes."""
 
     def __init__(self, handler: Any) -> None:
         self.client = handler
@@ -274,7 +274,7 @@ class Browser:
 
 @pytest.fixture
 def browser(redis: Redis, db: None) -> Callable[[], Browser]:
-    """Makes browsers, each with its own cookies and Django's CSRF checks on."""
+    """Makes browsers, each with its own cookies and with Django's CSRF checks."""
     from django.test import Client
 
     return lambda: Browser(Client(enforce_csrf_checks=True))
@@ -296,7 +296,7 @@ def nsqadmin_settings(settings: Any) -> Callable[..., None]:
 
 @pytest.fixture
 def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable[..., None]) -> Iterator[NsqadminApi]:
-    """nsqadmin's endpoints as they are by default: closed to whoever does not sign in."""
+    """nsqadmin's endpoints with default settings: callers must sign in."""
     from datetime import timedelta
 
     nsqadmin_settings(http_client_request_timeout=timedelta(seconds=1))
@@ -307,6 +307,6 @@ def locked_api(redis: Redis, transactional_db: None, nsqadmin_settings: Callable
 
 @pytest.fixture
 def api(locked_api: NsqadminApi, nsqadmin_settings: Callable[..., None]) -> NsqadminApi:
-    """They, opened to scripts on this machine by ``--script-role=admin``; nodes have a second to answer."""
+    """These endpoints, opened to scripts on this machine by ``--script-role=admin``; nodes have a second to answer."""
     nsqadmin_settings(script_role="admin")
     return locked_api

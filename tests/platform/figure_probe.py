@@ -1,4 +1,4 @@
-"""Prints what the platform makes of the figure ``poison_count``, as JSON. test_figures.py runs it as a process."""
+"""Prints, as JSON, how the platform handles the figure ``poison_count``. test_figures.py runs it as a process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ django.setup()
 from nsqanalytics.schema import ARROW_SCHEMA  # noqa: E402
 from nsqplatform.alerts.catalogue import METRICS  # noqa: E402
 from nsqplatform.alerts.readings import MetricReader  # noqa: E402
-from nsqplatform.cluster.collector.node import Node  # noqa: E402
-from nsqplatform.cluster.collector.reading import NodeView, Reading  # noqa: E402
 from nsqplatform.cluster.collector.samples import samples_of  # noqa: E402
-from nsqplatform.cluster.collector.stats import parse_stats  # noqa: E402
 from nsqplatform.cluster.history import records  # noqa: E402
+from nsqplatform.cluster.readings.node import Node  # noqa: E402
+from nsqplatform.cluster.readings.reading import NodeView, Reading  # noqa: E402
+from nsqplatform.cluster.readings.stats import parse_stats  # noqa: E402
 from nsqplatform.cluster.snapshots.builder import SnapshotBuilder  # noqa: E402
 from nsqplatform.cluster.snapshots.delta import Deltas  # noqa: E402
 from nsqplatform.cluster.snapshots.figure_files import DOCS, TYPESCRIPT, array, files  # noqa: E402

@@ -1,4 +1,4 @@
-"""A Go cluster's HTTP side, for the platform to look at and act on: nsqd and nsqlookupd as version 1.3.0 answers.
+"""The HTTP side of a Go cluster: nsqd and nsqlookupd as version 1.3.0 answers.
 
 No histograms, no boot_id, no ages: what the platform must do without on nodes that are not ours.
 """
@@ -107,7 +107,7 @@ class Upstream:
         self._thread.start()
 
     def stop(self) -> None:
-        """Refuse connections and cut the open ones, as a process that died does."""
+        """Refuse connections and close the open ones, like a process that died."""
         self._server.shutdown()
         self._server.server_close()
         for connection in self._server.open:
@@ -133,7 +133,7 @@ class GoNode(Upstream):
         super().__init__()
 
     def topic(self, name: str, **figures: Any) -> dict[str, Any]:
-        """Have a topic, or change its figures."""
+        """Add a topic, or change its figures."""
         topic = self.topics.setdefault(
             name,
             {
@@ -151,7 +151,7 @@ class GoNode(Upstream):
         return topic
 
     def channel(self, topic: str, name: str, **figures: Any) -> dict[str, Any]:
-        """Have a channel, or change its figures."""
+        """Add a channel, or change its figures."""
         channels = self.topic(topic)["channels"]
         channel = next((each for each in channels if each["channel_name"] == name), None)
         if channel is None:
@@ -251,7 +251,7 @@ class GoNode(Upstream):
 
 
 class GoRegistry(Upstream):
-    """nsqlookupd's HTTP side: the nodes given, by what they hold, and topics that none of them does."""
+    """nsqlookupd's HTTP side: the given nodes with their topics, and topics without nodes."""
 
     def __init__(self, nodes: list[GoNode]) -> None:
         self.nodes = nodes

@@ -1,4 +1,4 @@
-"""nsqadmin's endpoints, asked as scripts ask them: through the web process's ASGI application, from any address."""
+"""nsqadmin's endpoints, called as scripts call them: through the web process's ASGI application, from any address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.waiting import DEADLINE_S
 
 
 class NsqadminApi:
-    """The application on an event loop of its own. ``peer`` is the address a request seems to come from."""
+    """The application on an event loop of its own. ``peer`` is the address that a request seems to come from."""
 
     def __init__(self) -> None:
         from django.core.asgi import get_asgi_application

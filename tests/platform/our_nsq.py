@@ -8,7 +8,7 @@ from tests.harness.daemon import Broker, Registry
 
 
 class OurCluster:
-    """A registry and two brokers that register with it; each keeps its ports over a restart."""
+    """A registry and two brokers that register with it; each keeps its ports when it restarts."""
 
     def __init__(self, data: Path) -> None:
         self.registry = Registry(keep_ports=True).launch()

@@ -1,4 +1,4 @@
-"""Where notifiers send to: a webhook's receiver and a mail server, which keep what they were sent."""
+"""Receivers of notifications: a webhook and a mail server, which keep the messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.platform.go_nsq import Upstream
 
 
 class Receiver(Upstream):
-    """A webhook's other end. ``status["/hook"]`` makes it refuse, ``hold`` makes it hang."""
+    """A webhook. ``status["/hook"]`` makes it refuse, ``hold`` makes it hang."""
 
     takes_bodies = ("/hook",)
 
@@ -33,8 +33,8 @@ class Receiver(Upstream):
         self.bodies.append(json.loads(body))
         return 200, "ok"
 
-    def told(self) -> list[tuple[str, list[str]]]:
-        """Each message's event, and what it was about."""
+    def events(self) -> list[tuple[str, list[str]]]:
+        """Event and subjects of each message."""
         return [
             (body["event"], [each["node"] or f"{each['topic']}/{each['channel']}" for each in body["alerts"]])
             for body in self.bodies

@@ -1,4 +1,4 @@
-"""Pictures from rows, as tests write them down."""
+"""Snapshots from rows that a test writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nsqplatform.cluster.snapshots.snapshot import KINDS, Snapshot
 from nsqplatform.cluster.snapshots.table import SHARES, Table
 
 
-def picture_of(snapshot: Mapping[str, Any]) -> Snapshot:
-    """From what ``GET snapshot`` would answer; what a share does not say is None."""
+def snapshot_of(snapshot: Mapping[str, Any]) -> Snapshot:
+    """Build a snapshot from an answer of ``GET snapshot``; missing figures of a share are None."""
     tables = {}
     for kind in KINDS:
         rows = snapshot[kind]

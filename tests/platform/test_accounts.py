@@ -1,4 +1,4 @@
-"""Accounts: signing in by password, link and token; roles; and what keeps other sites out."""
+"""Accounts: signing in by password, link and token; roles; protection from other sites."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
 
 
 def test_signing_in_and_out(browser, account):
-    """A session lasts from the one to the other."""
+    """The session exists from signing in to signing out."""
     account("viewer", "ann")
     ann = browser()
     assert ann.request("GET", "me").status_code == 401
@@ -31,7 +31,7 @@ def test_signing_in_and_out(browser, account):
 
 
 def test_a_wrong_password_and_an_unknown_name_look_alike(browser, account):
-    """Nobody learns from the answer which accounts exist."""
+    """The answer does not show which accounts exist."""
     account("viewer", "ann")
     wrong, unknown = browser().sign_in("ann", "no"), browser().sign_in("nobody", "no")
     assert (wrong.status_code, wrong.json()) == (unknown.status_code, unknown.json())
@@ -39,7 +39,7 @@ def test_a_wrong_password_and_an_unknown_name_look_alike(browser, account):
 
 
 def test_guessing_is_slowed_down(browser, account):
-    """After five failures even the right password is refused for a while; other names are not concerned."""
+    """After five failures, even the right password is refused for a while; other names are not affected."""
     account("viewer", "ann")
     account("viewer", "bob")
     for _ in range(5):
@@ -51,7 +51,7 @@ def test_guessing_is_slowed_down(browser, account):
 
 
 def test_guesses_at_the_same_time_are_slowed_down_too(browser, account):
-    """Of 25 at once, five are checked, as of 25 in a row."""
+    """Five of 25 simultaneous guesses are checked, as of 25 sequential ones."""
     account("viewer", "ann")
     gate, statuses = threading.Barrier(25), []
 
@@ -71,7 +71,7 @@ def test_guesses_at_the_same_time_are_slowed_down_too(browser, account):
 
 
 def test_a_closed_account_cannot_sign_in(browser, account):
-    """And its open sessions end."""
+    """Its open sessions end too."""
     ann = account("viewer", "ann")
     before = browser()
     before.sign_in("ann")
@@ -101,7 +101,7 @@ def follow(client: Client, link: str) -> Any:
 
 
 def test_a_link_signs_in_once(link):
-    """Opening it asks; the button signs in; a second use is refused."""
+    """Opening it shows a button, which signs in; a second use is refused."""
     client = Client(enforce_csrf_checks=True)
     response = follow(client, link)
     assert (response.status_code, response["Location"]) == (302, "/")
@@ -112,7 +112,7 @@ def test_a_link_signs_in_once(link):
 
 
 def test_a_link_that_is_only_fetched_stays_good(link):
-    """Mail scanners and previews spend nothing, and are not signed in."""
+    """Mail scanners and previews do not use it up, and are not signed in."""
     scanner = Client(enforce_csrf_checks=True)
     for _ in range(3):
         assert scanner.get(link).status_code == 200
@@ -122,14 +122,14 @@ def test_a_link_that_is_only_fetched_stays_good(link):
 
 
 def test_a_link_needs_its_page(link):
-    """Another site cannot press the button."""
+    """Another site cannot submit its form."""
     client = Client(enforce_csrf_checks=True)
     assert client.post(link).status_code == 403
     assert follow(client, link).status_code == 302
 
 
 def test_a_link_expires(link):
-    """After fifteen minutes it is worth nothing."""
+    """After fifteen minutes it is refused."""
     from nsqplatform.accounts.models import OneTimeLink
     from nsqplatform.accounts.services import LINK_LIFETIME
 
@@ -138,8 +138,8 @@ def test_a_link_expires(link):
     assert follow(Client(enforce_csrf_checks=True), link).status_code == 410
 
 
-def test_of_two_who_use_a_link_at_once_one_gets_in(link):
-    """There is no moment between the look and the deed."""
+def test_a_link_used_twice_at_once_signs_in_one(link):
+    """Check and use are one step."""
     from nsqplatform.accounts.services import use_link
 
     token = link.rsplit("/", 1)[1]
@@ -161,14 +161,14 @@ def test_of_two_who_use_a_link_at_once_one_gets_in(link):
 
 
 def test_only_a_hash_of_a_link_is_kept(link):
-    """Whoever reads the database cannot sign in with what it holds."""
+    """A copy of the database does not let anyone sign in."""
     from nsqplatform.accounts.models import OneTimeLink
 
     assert link.rsplit("/", 1)[1] not in str(OneTimeLink.objects.values().get())
 
 
 def test_the_first_start_makes_an_administrator(db):
-    """And no later one does."""
+    """Later starts make none."""
     from nsqplatform.accounts.services import first_start
 
     link = first_start()
@@ -183,7 +183,7 @@ def test_the_first_start_makes_an_administrator(db):
 
 
 def test_a_token_speaks_for_its_account(account, browser):
-    """A script needs neither cookies nor CSRF."""
+    """A script needs neither cookies nor a CSRF token."""
     from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("operator"), name="backup")
@@ -195,7 +195,7 @@ def test_a_token_speaks_for_its_account(account, browser):
 
 @pytest.mark.parametrize("header", ["Bearer nonsense", "Bearer ", "Basic YTpi", "nonsense", "Bearer é"])
 def test_a_token_that_is_none_is_refused(header, redis):
-    """With 401 and the reason, whatever it looks like."""
+    """With 401 and the reason, whatever its form."""
     response = Client().get("/api/v1/me", headers={"Authorization": header})
     assert response.status_code == 401
     expected = "unknown token" if header.startswith("Bearer") else "sign in first"
@@ -203,7 +203,7 @@ def test_a_token_that_is_none_is_refused(header, redis):
 
 
 def test_a_token_ends_with_its_account(account):
-    """Closing an account closes its scripts."""
+    """Closing an account disables its tokens."""
     from nsqplatform.accounts.tokens import create_token
 
     user = account("operator")
@@ -214,7 +214,7 @@ def test_a_token_ends_with_its_account(account):
 
 
 def test_a_new_token_of_the_same_name_replaces_the_old(account):
-    """So that a lost token can be made worthless."""
+    """So a lost token can be disabled."""
     from nsqplatform.accounts.tokens import create_token
 
     user = account("viewer")
@@ -235,8 +235,8 @@ WRITES = [
 @pytest.mark.parametrize(
     ("role", "endpoint"), list(itertools.product(["stranger", "viewer", "operator", "admin"], READS + WRITES))
 )
-def test_each_role_may_what_it_should(role, endpoint, browser, account, go_cluster, redis):
-    """Everybody signed in may look; operators and administrators may act; a stranger may nothing."""
+def test_each_role_has_its_permissions(role, endpoint, browser, account, go_cluster, redis):
+    """All signed-in users may look; operators and administrators may act; a stranger may do nothing."""
     redis.set("nsq:snapshot", '{"version":1,"taken_at":1,"nodes":{},"topics":{},"channels":{}}')
     go_cluster.nodes[0].topic("orders")
     person = browser()
@@ -253,8 +253,8 @@ def test_each_role_may_what_it_should(role, endpoint, browser, account, go_clust
         assert status == 200
 
 
-def test_every_endpoint_asks_who_calls(browser):
-    """Nothing but the sign-in answers a stranger: also what is added later."""
+def test_every_endpoint_authenticates(browser):
+    """Strangers can only sign in; this covers endpoints that are added later."""
     from nsqplatform.console.api import api
 
     schema = api.get_openapi_schema()
@@ -271,7 +271,7 @@ def test_every_endpoint_asks_who_calls(browser):
 
 
 def test_a_change_without_the_csrf_header_is_refused(browser, account, go_cluster):
-    """A cookie alone is what another site's page would send too."""
+    """A page of another site would send the cookie too."""
     account("operator")
     person = browser()
     person.sign_in("operator")
@@ -286,7 +286,7 @@ def test_a_change_without_the_csrf_header_is_refused(browser, account, go_cluste
 
 
 def test_another_site_cannot_sign_its_visitor_in(browser, account, password):
-    """Neither by a form, which cannot send JSON, nor by script, whose origin the browser tells."""
+    """A form cannot send JSON, and the browser reports the origin of a script."""
     account("viewer", "ann")
     body = f'{{"username":"ann","password":"{password}"}}'
     form = Client().generic("POST", "/api/v1/session", body, content_type="text/plain")
@@ -303,7 +303,7 @@ def test_another_site_cannot_sign_its_visitor_in(browser, account, password):
 
 
 def test_accounts_and_tokens_are_made_from_the_command_line(browser, capsys):
-    """For whoever runs the machine."""
+    """For the operator of the machine."""
     call_command("create_account", "bob", "--role", "operator", "--password", "correct horse battery")
     assert browser().sign_in("bob", "correct horse battery").json()["role"] == "operator"
     capsys.readouterr()
@@ -322,13 +322,13 @@ def test_accounts_and_tokens_are_made_from_the_command_line(browser, capsys):
     ],
 )
 def test_a_command_that_cannot_says_why(arguments, complaint, db):
-    """In one line, and with a failing exit status."""
+    """With one line and a failing exit status."""
     with pytest.raises(CommandError, match=complaint):
         call_command(*arguments)
 
 
 def test_a_counter_that_expires_while_it_is_incremented_starts_again():
-    """The sign-in or refusal that it counts goes on."""
+    """The sign-in or refusal that it counts succeeds."""
     from nsqplatform.accounts.counters import increment
 
     assert [increment("kept", expires_s=60) for _ in range(2)] == [1, 2]

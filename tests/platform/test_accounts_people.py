@@ -1,4 +1,4 @@
-"""People: invited, limited, closed; their tokens and sessions; and what the audit trail shows of it."""
+"""People: invitations, limits, closed accounts; their tokens and sessions; and their entries in the audit trail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def admin(browser, account):
 
 
 def test_an_invited_person_signs_in_once_and_chooses_a_password(admin, browser):
-    """The link leads to the account's page; the password is checked, and holds."""
+    """The link leads to the account's page; the new password is checked and works."""
     made = admin.request("POST", "people", {"username": "olga", "role": "operator", "topic_patterns": ["orders.*"]})
     assert made.status_code == 201
     client = Client(enforce_csrf_checks=True)
@@ -50,7 +50,7 @@ def test_an_invited_person_signs_in_once_and_chooses_a_password(admin, browser):
 
 
 def test_a_session_gets_a_new_key_at_sign_in(browser, account):
-    """One that somebody else planted is worth nothing afterwards."""
+    """A session key that somebody else planted is invalid afterwards."""
     account("viewer", "ann")
     ann = browser()
     ann.sign_in("ann")
@@ -75,7 +75,7 @@ def test_signing_out_everywhere_else_leaves_this_session(browser, account):
 
 
 def test_the_last_admin_stays_one(admin):
-    """Nobody would be left to make another."""
+    """Nobody else could make another."""
     [ada] = admin.request("GET", "people").json()["people"]
     for change in ({"role": "viewer"}, {"is_active": False}):
         answer = admin.request("PATCH", f"people/{ada['id']}", change)
@@ -86,7 +86,7 @@ def test_the_last_admin_stays_one(admin):
 
 
 def test_a_token_is_shown_once_and_has_no_more_than_its_owner(browser, account):
-    """Nor goes on after its end, or when its owner is a lesser one."""
+    """It stops working when it expires, and has fewer rights when its owner's role is lowered."""
     from nsqplatform.accounts.models import ApiToken, User
 
     user = account("operator", "olga")
@@ -107,7 +107,7 @@ def test_a_token_is_shown_once_and_has_no_more_than_its_owner(browser, account):
 
 
 def test_the_audit_trail_is_filtered_by_the_platform_and_downloaded_as_filtered(admin):
-    """Invitations, changes and refused sign-ins are in it; a cell is no formula."""
+    """Invitations, changes and refused sign-ins are in it; no cell is a formula."""
     from nsqplatform.accounts.audit import record
 
     admin.request("POST", "people", {"username": "olga", "role": "operator"})

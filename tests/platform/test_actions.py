@@ -1,4 +1,4 @@
-"""Actions: what an operator does to topics and channels, node by node, and what the audit trail keeps of it."""
+"""Actions on topics and channels: their effect on each node, and their entries in the audit trail."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outcomes(response: Any) -> dict[str, str]:
 
 @pytest.mark.parametrize("verb", ["pause", "unpause"])
 def test_pausing_reaches_every_node_that_has_the_topic(go_cluster, operator, verb):
-    """Each node is named in the answer; a node without the topic is left alone."""
+    """Each node is named in the answer; a node without the topic is not called."""
     for node in go_cluster.nodes:
         node.topic("orders", paused=verb == "unpause")
     go_cluster.nodes[0].topic("other")
@@ -55,7 +55,7 @@ def test_emptying_a_channel_spares_nodes_without_it(go_cluster, operator):
 
 
 def test_deleting_a_topic_goes_to_registries_first(go_cluster, operator):
-    """No consumer is sent to a node for a topic that is about to go."""
+    """So no consumer is sent to a node for a topic that is being deleted."""
     order: list[str] = []
     for upstream in go_cluster.everything:
         original = upstream.post
@@ -81,7 +81,7 @@ def test_ephemeral_names_arrive_whole(go_cluster, operator):
 
 
 def test_creating_a_channel_makes_it_on_registries_and_producers(go_cluster, operator):
-    """Consumers find it at the registry; the nodes of the topic keep messages for it from now on."""
+    """Consumers find it at the registry; the topic's nodes keep messages for it from then on."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     response = act(operator, "create", "orders", "archive")
@@ -92,20 +92,20 @@ def test_creating_a_channel_makes_it_on_registries_and_producers(go_cluster, ope
 
 
 def test_creating_a_topic_without_registries_makes_it_on_the_nodes(go_cluster, operator, settings):
-    """With nobody else to remember it, the nodes do."""
+    """Without a registry, only the nodes can store it."""
     settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
     settings.NSQD_HTTP_ADDRESSES = tuple(node.address for node in go_cluster.nodes)
     assert outcomes(act(operator, "create", "orders")) == {node.address: "done" for node in go_cluster.nodes}
     assert all("orders" in node.topics for node in go_cluster.nodes)
 
 
-def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, collect, picture):
-    """The picture remembers that it has the topic, although the registry has dropped it."""
+def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, collect, snapshot):
+    """The snapshot still has the node with the topic, although the registry has dropped it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     beta.topic("orders")
     collect()
-    wait_until(lambda: [len(topic["nodes"]) for topic in (picture() or {"topics": []})["topics"]] == [2], "both nodes")
+    wait_until(lambda: [len(topic["nodes"]) for topic in (snapshot() or {"topics": []})["topics"]] == [2], "both nodes")
     beta.stop()
     go_cluster.registry.nodes = [alpha]
     response = act(operator, "pause", "orders")
@@ -117,7 +117,7 @@ def test_a_node_that_is_down_makes_the_outcome_partial(go_cluster, operator, col
 
 
 def test_a_refusing_node_is_reported_with_its_own_message(go_cluster, operator):
-    """Status and message of the node stand beside its name."""
+    """Its status and message are beside its name."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     alpha.status["/topic/pause"] = (500, "INTERNAL_ERROR")
@@ -142,8 +142,8 @@ def test_a_hanging_node_does_not_hang_the_action(go_cluster, operator):
 
 @pytest.mark.parametrize("action", ["pause", "empty", "delete"])
 @pytest.mark.parametrize("channel", [None, "billing"])
-def test_what_does_not_exist_is_not_found(go_cluster, operator, action, channel):
-    """A slip of the pen is told from a failure, and leaves no audit entry."""
+def test_an_unknown_topic_or_channel_is_not_found_for_an_action(go_cluster, operator, action, channel):
+    """A misspelt name differs from a failure, and leaves no audit entry."""
     response = act(operator, action, "orderz", channel)
     assert response.status_code == 404
     assert "orderz" in response.json()["message"]
@@ -151,7 +151,7 @@ def test_what_does_not_exist_is_not_found(go_cluster, operator, action, channel)
 
 
 def test_a_channel_that_no_node_has_is_not_found(go_cluster, operator):
-    """Also on a topic that exists."""
+    """Also if the topic exists."""
     go_cluster.nodes[0].topic("orders")
     response = act(operator, "pause", "orders", "nowhere")
     assert (response.status_code, response.json()["message"]) == (
@@ -161,7 +161,7 @@ def test_a_channel_that_no_node_has_is_not_found(go_cluster, operator):
 
 
 def test_without_any_registry_the_answer_says_which_did_not_answer(go_cluster, operator):
-    """Nothing can be said of a cluster that cannot be asked."""
+    """Without an answer, nothing is known about the cluster."""
     go_cluster.registry.stop()
     response = act(operator, "pause", "orders")
     assert response.status_code == 502
@@ -182,7 +182,7 @@ def test_without_any_registry_the_answer_says_which_did_not_answer(go_cluster, o
     ],
 )
 def test_malformed_requests_name_the_field(go_cluster, operator, body, complaint):
-    """And nothing is sent to any node."""
+    """Nothing is sent to any node."""
     response = operator.request("POST", "actions", body)
     assert response.status_code == 422
     assert complaint in response.json()["message"]
@@ -190,7 +190,7 @@ def test_malformed_requests_name_the_field(go_cluster, operator, body, complaint
 
 
 def test_a_body_that_is_no_json_is_refused(go_cluster, operator):
-    """With the API's own kind of error."""
+    """With the error format of the API."""
     response = operator.client.generic(
         "POST",
         "/api/v1/actions",
@@ -202,7 +202,7 @@ def test_a_body_that_is_no_json_is_refused(go_cluster, operator):
     assert response.json()["message"]
 
 
-def test_the_audit_trail_keeps_who_what_when_and_what_became_of_it(go_cluster, operator):
+def test_the_audit_trail_has_user_action_time_and_outcome(go_cluster, operator):
     """Newest first, in pages."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")
@@ -226,14 +226,15 @@ def test_the_audit_trail_keeps_who_what_when_and_what_became_of_it(go_cluster, o
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "before=x"])
 def test_audit_pages_have_sensible_sizes(operator, query):
-    """A query that makes no sense is told so."""
+    """An invalid size is refused."""
     response = operator.request("GET", f"audit?{query}")
     assert response.status_code == 422
     assert query.split("=")[0] in response.json()["message"]
 
 
 def test_a_topic_is_taken_off_one_node(go_cluster, operator):
-    """Registries hide that node, it deletes the topic, the other node keeps it; audited and told node by node."""
+    """Registries hide that node, it deletes the topic, the other node keeps it; the audit trail and the answer name
+    each node."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     beta.topic("orders")
@@ -252,13 +253,13 @@ def rewind(browser: Any, since: str, channel: str = "billing") -> Any:
 
 
 def test_gos_nodes_cannot_rewind_and_say_so(go_cluster, operator):
-    """Each is named with the reason; nothing was done, and the attempt is in the audit log."""
+    """Each is named with the reason; nothing is changed, and the attempt is in the audit log."""
     for node in go_cluster.nodes:
         node.topic("orders")
         node.channel("orders", "billing")
-    told = rewind(operator, "2026-01-01T00:00:00Z").json()
-    assert told["outcome"] == "failed"
-    assert {each["detail"] for each in told["results"]} == {
+    outcomes = rewind(operator, "2026-01-01T00:00:00Z").json()
+    assert outcomes["outcome"] == "failed"
+    assert {each["detail"] for each in outcomes["results"]} == {
         "this nsqd cannot rewind (Go's keeps nothing that was finished)"
     }
     entry = operator.request("GET", "audit").json()["entries"][0]
@@ -269,7 +270,7 @@ def test_gos_nodes_cannot_rewind_and_say_so(go_cluster, operator):
     ("since", "reason"), [("2026-01-01T00:00:00", "zone"), ("9999-01-01T00:00:00Z", "past"), ("yesterday", "datetime")]
 )
 def test_a_time_to_rewind_to_is_past_and_has_its_zone(since, reason, go_cluster, operator):
-    """Anything else is refused by name, and no node is asked."""
+    """Other times are refused by name, and no node is called."""
     response = rewind(operator, since)
     assert response.status_code == 422
     assert "since" in response.json()["message"]

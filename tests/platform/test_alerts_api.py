@@ -1,4 +1,4 @@
-"""Alerts over HTTP: rules, notifiers, silences, and what people do about what fires."""
+"""Alerts over HTTP: rules, notifiers, silences, and actions on alerts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACKLOG = {"name": "Backlog", "scope": "channel", "metric": "depth", "threshold"
 
 @pytest.fixture
 def signed_in(browser, account) -> Callable[..., Any]:
-    """A browser of somebody with this role; an operator may be limited to topics."""
+    """A signed-in browser of a user with this role; an operator may be limited to topics."""
 
     def sign_in(role: str, topic_patterns: list[str] | None = None) -> Any:
         user = account(role, f"{role}-limited" if topic_patterns else role)
@@ -62,7 +62,7 @@ def new_rule(**values: Any) -> Rule:
 
 
 def test_a_rule_is_made_changed_and_deleted(admin):
-    """Each time the trail says who did it and what the rule is now."""
+    """Each entry of the audit trail has the user and the new rule."""
     made = admin.request("POST", "alerts/rules", BACKLOG)
     assert made.status_code == 201, made.content
     rule = made.json()
@@ -99,7 +99,7 @@ def test_a_rule_is_made_changed_and_deleted(admin):
     ],
 )
 def test_a_rule_that_cannot_work_is_refused(admin, values, complaint):
-    """By the field and what is wrong with it; nothing is kept."""
+    """The error names the field and the fault; nothing is saved."""
     answer = admin.request("POST", "alerts/rules", BACKLOG | values)
     assert answer.status_code == 422
     assert complaint in answer.json()["message"]
@@ -107,14 +107,14 @@ def test_a_rule_that_cannot_work_is_refused(admin, values, complaint):
 
 
 def test_two_rules_have_two_names(admin):
-    """They are told apart by them."""
+    """Their names distinguish them."""
     assert admin.request("POST", "alerts/rules", BACKLOG).status_code == 201
     again = admin.request("POST", "alerts/rules", BACKLOG)
     assert (again.status_code, again.json()["message"]) == (422, "name: there is a rule 'Backlog' already")
 
 
 def test_a_node_that_is_missing_needs_no_threshold(admin):
-    """And patterns that do not belong to the scope are dropped, so that no page shows them."""
+    """Patterns that do not belong to the scope are dropped, so that no page shows them."""
     body = {
         "name": "Missing",
         "scope": "node",
@@ -128,7 +128,7 @@ def test_a_node_that_is_missing_needs_no_threshold(admin):
 
 
 def test_a_rule_of_the_archive_has_no_patterns(admin):
-    """Nor does the trail name any."""
+    """The audit trail has none either."""
     body = {
         "name": "Damaged",
         "scope": "archive",
@@ -147,8 +147,8 @@ def test_a_rule_of_the_archive_has_no_patterns(admin):
     assert "metric: 'depth' is none of the archive's; there are damaged_file_count" in refused.json()["message"]
 
 
-def test_what_is_suggested_can_be_taken_as_it_is(admin):
-    """Each is the body of a rule; none is there before somebody takes it."""
+def test_suggested_rules_can_be_created_unchanged(admin):
+    """Each suggestion is the body of a rule; no rule exists before somebody creates it."""
     offered = admin.request("GET", "alerts/rules/suggested").json()["rules"]
     assert len(offered) == len(SUGGESTED)
     assert admin.request("GET", "alerts/rules").json()["rules"] == []
@@ -159,7 +159,7 @@ def test_what_is_suggested_can_be_taken_as_it_is(admin):
 
 
 def test_deleting_a_rule_ends_its_alerts_and_keeps_them(admin):
-    """What was, stays in the history."""
+    """The alerts stay in the history."""
     rule = new_rule()
     firing(rule, topic="orders.eu", channel="billing")
     admin.request("DELETE", f"alerts/rules/{rule.pk}")
@@ -173,8 +173,8 @@ def test_deleting_a_rule_ends_its_alerts_and_keeps_them(admin):
     )
 
 
-def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, picture):
-    """Of the newest picture, without keeping the rule; of what a silent node holds nothing is claimed."""
+def test_a_preview_shows_whether_a_rule_would_fire_now(admin, go_cluster, collect, snapshot):
+    """It uses the newest snapshot and does not save the rule; subjects on a silent node are unknown."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders.eu", "billing", depth=500)
     alpha.channel("orders.eu", "mail", depth=5)
@@ -183,28 +183,28 @@ def test_a_preview_tells_what_a_rule_would_say_now(admin, go_cluster, collect, p
     alpha.channel("returns", "billing", depth=500)
     assert admin.request("POST", "alerts/rules/preview", BACKLOG).status_code == 503
     collect()
-    wait_until(lambda: len((picture() or {}).get("channels", [])) == 4, "all channels")
-    told = admin.request("POST", "alerts/rules/preview", BACKLOG).json()
-    assert (told["matched"], told["beyond"], told["unknown"]) == (3, 2, 0)
-    values = {(row["topic"], row["channel"]): (row["value"], row["beyond"]) for row in told["rows"]}
+    wait_until(lambda: len((snapshot() or {}).get("channels", [])) == 4, "all channels")
+    answer = admin.request("POST", "alerts/rules/preview", BACKLOG).json()
+    assert (answer["matched"], answer["beyond"], answer["unknown"]) == (3, 2, 0)
+    values = {(row["topic"], row["channel"]): (row["value"], row["beyond"]) for row in answer["rows"]}
     assert values == {
         ("orders.eu", "billing"): (500, True),
         ("orders.us", "billing"): (140, True),
         ("orders.eu", "mail"): (5, False),
     }
-    assert told["rows"][2]["channel"] == "mail"
+    assert answer["rows"][2]["channel"] == "mail"
     beta.stop()
-    wait_until(lambda: any(row["state"] == "down" for row in picture()["nodes"]), "beta down")
-    told = admin.request("POST", "alerts/rules/preview", BACKLOG).json()
-    assert (told["matched"], told["beyond"], told["unknown"]) == (3, 1, 1)
+    wait_until(lambda: any(row["state"] == "down" for row in snapshot()["nodes"]), "beta down")
+    answer = admin.request("POST", "alerts/rules/preview", BACKLOG).json()
+    assert (answer["matched"], answer["beyond"], answer["unknown"]) == (3, 1, 1)
     below = BACKLOG | {"metric": "client_count", "comparison": "below", "threshold": 1}
-    told = admin.request("POST", "alerts/rules/preview", below).json()
-    assert (told["matched"], told["beyond"], told["unknown"]) == (3, 2, 1)
+    answer = admin.request("POST", "alerts/rules/preview", below).json()
+    assert (answer["matched"], answer["beyond"], answer["unknown"]) == (3, 2, 1)
     assert not Rule.objects.exists()
 
 
 def test_every_metric_of_rules_is_in_the_snapshot(admin, cluster, collect):
-    """Each metric of the catalogue has a value, of brokers that answer."""
+    """Each metric of the catalogue has a value from brokers that answer."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)
     collect()
@@ -236,13 +236,13 @@ def test_every_metric_of_rules_is_in_the_snapshot(admin, cluster, collect):
     ],
 )
 def test_a_notifier_that_reaches_nobody_is_refused(admin, values, complaint):
-    """By the field and what is wrong with it."""
+    """The error names the field and the fault."""
     answer = admin.request("POST", "alerts/notifiers", {"name": "ops"} | values)
     assert (answer.status_code, answer.json()["message"]) == (422, complaint)
 
 
-def test_who_may_not_change_a_webhook_does_not_read_its_address(admin, signed_in):
-    """It often holds a key: others see its host."""
+def test_a_webhooks_address_is_hidden_from_users_who_may_not_change_it(admin, signed_in):
+    """The address often contains a key: others see only its host."""
     url = "https://hooks.example.org/services/T0/B0/secret"
     made = admin.request("POST", "alerts/notifiers", {"name": "ops", "kind": "webhook", "url": url})
     assert made.json()["url"] == url
@@ -251,7 +251,7 @@ def test_who_may_not_change_a_webhook_does_not_read_its_address(admin, signed_in
 
 
 def test_a_rule_names_its_notifiers_and_follows_their_names(admin):
-    """Renamed, they are told as before; deleted, the rule is left without."""
+    """A renamed notifier stays in its rules; a deleted one is removed from them."""
     made = admin.request("POST", "alerts/notifiers", {"name": "ops", "kind": "email", "recipients": ["a@example.org"]})
     rule = admin.request("POST", "alerts/rules", BACKLOG | {"notifiers": ["ops"]}).json()
     assert rule["notifiers"] == ["ops"]
@@ -263,22 +263,22 @@ def test_a_rule_names_its_notifiers_and_follows_their_names(admin):
 
 
 def test_a_failed_test_of_a_notifier_says_why(admin, settings):
-    """In the answer, and beside the notifier until something goes through."""
+    """In the answer, and beside the notifier until a message is delivered."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 1
     made = admin.request("POST", "alerts/notifiers", {"name": "ops", "kind": "email", "recipients": ["a@example.org"]})
-    told = admin.request("POST", f"alerts/notifiers/{made.json()['id']}/test", {}).json()
-    assert told["delivered"] is False
-    assert "refused" in told["error"]
+    answer = admin.request("POST", f"alerts/notifiers/{made.json()['id']}/test", {}).json()
+    assert answer["delivered"] is False
+    assert "refused" in answer["error"]
     [seen] = admin.request("GET", "alerts/notifiers").json()["notifiers"]
-    assert seen["last_error"] == told["error"]
+    assert seen["last_error"] == answer["error"]
     assert seen["last_error_at"]
     entry = AuditEntry.objects.get(action="test notifier")
-    assert (entry.subject, entry.outcome, entry.detail) == ("ops", "failed", told["error"])
+    assert (entry.subject, entry.outcome, entry.detail) == ("ops", "failed", answer["error"])
 
 
 def test_a_test_by_e_mail_arrives(admin, mailoutbox):
-    """It says that it is one, and who sent it."""
+    """It says that it is a test, and who sent it."""
     body = {"name": "ops", "kind": "email", "recipients": ["a@example.org", "b@example.org"]}
     made = admin.request("POST", "alerts/notifiers", body)
     assert admin.request("POST", f"alerts/notifiers/{made.json()['id']}/test", {}).json()["delivered"] is True
@@ -292,18 +292,18 @@ def test_a_test_by_e_mail_arrives(admin, mailoutbox):
 
 
 def test_an_alert_is_acknowledged_and_closed(signed_in):
-    """Everybody sees by whom and why; a resolved alert can be neither."""
+    """Everybody sees by whom and why; a resolved alert can be neither acknowledged nor closed."""
     alert = firing(new_rule(), topic="orders.eu", channel="billing")
     operator = signed_in("operator")
     assert operator.request("GET", "alerts/counts").json()["counts"]["warning"] == 1
-    told = operator.request("POST", f"alerts/{alert.pk}/acknowledge", {"note": "restarting billing"}).json()
-    assert (told["acknowledged_by"], told["note"]) == ("operator", "restarting billing")
+    answer = operator.request("POST", f"alerts/{alert.pk}/acknowledge", {"note": "restarting billing"}).json()
+    assert (answer["acknowledged_by"], answer["note"]) == ("operator", "restarting billing")
     counts = operator.request("GET", "alerts").json()["counts"]
     assert counts == {"critical": 0, "warning": 0, "acknowledged": 1, "silenced": 0}
-    told = operator.request("DELETE", f"alerts/{alert.pk}/acknowledge").json()
-    assert (told["acknowledged_by"], told["acknowledged_at"]) == ("", None)
-    told = operator.request("POST", f"alerts/{alert.pk}/close", {"note": "known"}).json()
-    assert (told["state"], told["resolution"], told["resolved_by"]) == ("resolved", "closed", "operator")
+    answer = operator.request("DELETE", f"alerts/{alert.pk}/acknowledge").json()
+    assert (answer["acknowledged_by"], answer["acknowledged_at"]) == ("", None)
+    answer = operator.request("POST", f"alerts/{alert.pk}/close", {"note": "known"}).json()
+    assert (answer["state"], answer["resolution"], answer["resolved_by"]) == ("resolved", "closed", "operator")
     again = operator.request("POST", f"alerts/{alert.pk}/acknowledge", {})
     assert (again.status_code, again.json()["message"]) == (409, f"alert {alert.pk} is already resolved")
     trail = AuditEntry.objects.filter(topic="orders.eu").order_by("id")
@@ -314,7 +314,7 @@ def test_an_alert_is_acknowledged_and_closed(signed_in):
     ]
 
 
-def test_alerts_are_found_by_what_they_are_about(signed_in):
+def test_alerts_are_found_by_their_subjects(signed_in):
     """By severity, rule and parts of the names; in pages."""
     rule, worse = new_rule(), new_rule(name="Worse", severity="critical")
     for name in ("orders.eu", "orders.us", "returns"):
@@ -334,7 +334,7 @@ def test_alerts_are_found_by_what_they_are_about(signed_in):
 
 
 def test_an_operator_of_some_topics_attends_to_no_other_alerts(signed_in):
-    """One by one or many at once; nodes are nobody's topic."""
+    """One by one or many at once; alerts of nodes belong to no topic."""
     rule = new_rule()
     mine, other = (firing(rule, topic=topic, channel="billing") for topic in ("orders.eu", "returns"))
     node = firing(new_rule(name="Missing", scope="node", metric="down"), node="10.0.0.7:4151")
@@ -365,8 +365,8 @@ def in_ms(**ahead: float) -> int:
     return int((timezone.now() + timedelta(**ahead)).timestamp() * 1000)
 
 
-def test_a_silence_covers_what_it_names_until_it_ends(signed_in):
-    """Its alerts say until when; ended early, they count again."""
+def test_a_silence_covers_its_subjects_until_it_ends(signed_in):
+    """Its alerts have its end; after an early end, they count again."""
     rule = new_rule()
     eu, us = (firing(rule, topic=topic, channel="billing") for topic in ("orders.eu", "orders.us"))
     operator = signed_in("operator")
@@ -389,7 +389,7 @@ def test_a_silence_covers_what_it_names_until_it_ends(signed_in):
 
 
 def test_a_silence_of_a_rule_covers_its_alerts_alone(signed_in):
-    """Wherever they are."""
+    """On all topics and nodes."""
     rule, other = new_rule(), new_rule(name="Other")
     covered = firing(rule, topic="orders.eu", channel="billing")
     firing(other, topic="orders.eu", channel="billing")
@@ -401,7 +401,7 @@ def test_a_silence_of_a_rule_covers_its_alerts_alone(signed_in):
 
 
 def test_an_operator_of_some_topics_silences_no_others(signed_in):
-    """A pattern that reaches further is taken as far as their topics go; other names are refused."""
+    """A broader pattern is limited to their topics; other names are refused."""
     rule = new_rule()
     mine, other = (firing(rule, topic=topic, channel="billing") for topic in ("orders.eu", "returns"))
     limited = signed_in("operator", ["orders.*"])
@@ -428,7 +428,7 @@ def test_an_operator_of_some_topics_silences_no_others(signed_in):
     ],
 )
 def test_a_silence_that_says_too_little_is_refused(signed_in, values, complaint):
-    """It would silence nothing, or nobody would know why."""
+    """It would match nothing, or its reason would be unknown."""
     body = {"reason": "quiet", "ends_at": in_ms(hours=1)} | values
     answer = signed_in("operator").request("POST", "alerts/silences", body)
     assert answer.status_code == 422
@@ -437,7 +437,7 @@ def test_a_silence_that_says_too_little_is_refused(signed_in, values, complaint)
 
 
 def test_a_silence_of_a_rule_that_is_not_there_is_refused(signed_in):
-    """404, and nothing is kept."""
+    """With 404, and nothing is saved."""
     body = {"rule_id": 4711, "reason": "quiet", "ends_at": in_ms(hours=1)}
     assert signed_in("operator").request("POST", "alerts/silences", body).status_code == 404
     assert not Silence.objects.exists()

@@ -1,4 +1,4 @@
-"""When an alert fires and when it is over: the rules against pictures, with the clock in the test's hands."""
+"""The rules by which alerts fire and resolve, on snapshots, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nsqplatform.alerts.subject_state import GAP_S, Event, SubjectState, step
 from nsqplatform.alerts.suggested import SUGGESTED
 from nsqplatform.cluster.snapshots.snapshot import Snapshot
 from nsqplatform.cluster.store import DamagedFiles
-from tests.platform.snapshots import picture_of
+from tests.platform.snapshots import snapshot_of
 
 # ---- one subject
 
@@ -37,7 +37,7 @@ def events(observations: Sequence[Observation], *, hold_s: float, resolve_after_
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Observation]:
-    """Polls that come mostly each second, with a pause or a step of the clock now and then."""
+    """Polls, mostly one second apart, with a pause or a change of the clock now and then."""
     steps = draw(st.lists(st.sampled_from([1.0, 1.0, 1.0, 5.0, 29.0, 31.0, 600.0, -5.0, -3600.0]), max_size=60))
     times = list(accumulate(steps, initial=1_700_000_000.0))
     return [(now, draw(st.sampled_from([True, False, None]))) for now in times]
@@ -48,18 +48,18 @@ HOLDS = st.sampled_from([0.0, 1.0, 3.0, 10.0, 60.0])
 
 @given(histories(), HOLDS, HOLDS)
 def test_an_alert_fires_and_is_over_by_turns(history, hold_s, resolve_after_s):
-    """Whatever happens, nobody is told of an end without a beginning, or of a beginning twice."""
-    told = [event for _, event in events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)]
-    assert told == [Event.FIRED, Event.RESOLVED] * (len(told) // 2) + [Event.FIRED] * (len(told) % 2)
+    """No resolution is notified without a firing, and no firing twice."""
+    seen = [event for _, event in events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)]
+    assert seen == [Event.FIRED, Event.RESOLVED] * (len(seen) // 2) + [Event.FIRED] * (len(seen) % 2)
 
 
 @given(histories(), HOLDS, HOLDS)
-def test_what_changes_it_has_held_for_as_long_as_it_has_to(history, hold_s, resolve_after_s):
-    """Each known observation since then says the same, and no two are so far apart that anything could have been."""
+def test_an_alert_changes_only_after_its_hold_time(history, hold_s, resolve_after_s):
+    """All known values since then agree, and no gap between them is long enough to hide a change."""
     known = [(now, beyond) for now, beyond in history if beyond is not None]
     for index, (now, beyond) in enumerate(known):
-        told = len(events(known[:index], hold_s=hold_s, resolve_after_s=resolve_after_s))
-        news = events(known[: index + 1], hold_s=hold_s, resolve_after_s=resolve_after_s)[told:]
+        seen = len(events(known[:index], hold_s=hold_s, resolve_after_s=resolve_after_s))
+        news = events(known[: index + 1], hold_s=hold_s, resolve_after_s=resolve_after_s)[seen:]
         if not news:
             continue
         wanted, for_s = (True, hold_s) if news[0][1] is Event.FIRED else (False, resolve_after_s)
@@ -71,8 +71,8 @@ def test_what_changes_it_has_held_for_as_long_as_it_has_to(history, hold_s, reso
 
 
 @given(histories(), HOLDS, HOLDS)
-def test_what_is_not_known_changes_nothing(history, hold_s, resolve_after_s):
-    """A poll without knowledge is as good as none."""
+def test_unknown_values_change_nothing(history, hold_s, resolve_after_s):
+    """A poll with an unknown value has no effect."""
     known = [(now, beyond) for now, beyond in history if beyond is not None]
     found = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
     assert found == events(known, hold_s=hold_s, resolve_after_s=resolve_after_s)
@@ -80,7 +80,7 @@ def test_what_is_not_known_changes_nothing(history, hold_s, resolve_after_s):
 
 @given(st.integers(0, 600), st.integers(0, 600))
 def test_a_lasting_condition_fires_and_resolves(hold_s, resolve_after_s):
-    """No alert is swallowed: a second after its hold time at the latest."""
+    """At the latest a second after its hold time."""
     history = [(float(now), now < hold_s + 2) for now in range(hold_s + resolve_after_s + 10)]
     (fired_at, fired), (over_at, over) = events(history, hold_s=hold_s, resolve_after_s=resolve_after_s)
     assert (fired, over) == (Event.FIRED, Event.RESOLVED)
@@ -102,16 +102,16 @@ def test_a_lasting_condition_fires_and_resolves(hold_s, resolve_after_s):
         ("below", Reading(None), None),
     ],
 )
-def test_of_a_sum_with_a_share_missing_no_more_is_said_than_is_known(comparison, reading, beyond):
-    """It may be larger, never smaller."""
+def test_a_sum_with_a_missing_share_is_a_lower_bound(comparison, reading, beyond):
+    """The sum may be larger, never smaller."""
     assert is_beyond(Rule(comparison=comparison, threshold=100.0), reading) is beyond
 
 
-# ---- pictures
+# ---- snapshots
 
 ALPHA, BETA = "10.0.0.1:4151", "10.0.0.2:4151"
 NODE = {"hostname": "", "state": "up", "error": None, "health": "OK", "start_time": 5, "publish_rate": 0.0}
-NODE["lost_message_count"] = 0
+NODE |= {"down_since": None, "lost_message_count": 0}
 TOPIC = {
     "depth": 0,
     "channel_count": 1,
@@ -149,11 +149,11 @@ def topic(name: str, *nodes: str, **figures: Any) -> dict[str, Any]:
     return {"name": name, "nodes": shares} | TOPIC | figures
 
 
-def picture(
+def snapshot(
     *channels: dict[str, Any], topics: Sequence[dict[str, Any]] = (), nodes: dict[str, dict[str, Any]] | None = None
 ) -> Snapshot:
     nodes = {ALPHA: {}, BETA: {}} if nodes is None else nodes
-    return picture_of(
+    return snapshot_of(
         {
             "version": 1,
             "taken_at": 0,
@@ -169,17 +169,17 @@ DOWN = Rule(pk=2, name="Missing", scope="node", metric="down", hold_s=3, resolve
 
 
 class Clock:
-    """An engine that polls once a second from second 0, past its settling unless ``settled`` is false."""
+    """An engine that polls once a second from second 0, after its settling time unless ``settled`` is false."""
 
     def __init__(self, *rules: Rule, settled: bool = True, **limits: Any) -> None:
         self.engine = Engine(settling_s=10.0, **limits)
         self.engine.follow(rules, now=0.0)
         self.now = 0.0
         if settled:
-            self.polls(picture(), 11)
+            self.polls(snapshot(), 11)
 
     def polls(self, seen: Snapshot, count: int = 1) -> list[tuple[float, str, Any]]:
-        """What happened in so many polls: when, what, and to which subject (its last part) or how it ended."""
+        """The events of so many polls: the time, the kind, and the last part of the subject or the resolution."""
         found = []
         for _ in range(count):
             self.now += 1
@@ -190,10 +190,10 @@ class Clock:
         return found
 
 
-def test_an_alert_fires_after_its_hold_time_and_is_over_after_its_calm():
-    """With the value that it fired at, and since when it was so."""
+def test_an_alert_fires_and_resolves_after_its_hold_times():
+    """With its value when it fired, and the time since when it was beyond the threshold."""
     clock = Clock(DEPTH)
-    high, low = picture(channel("billing", (ALPHA, 500))), picture(channel("billing", (ALPHA, 5)))
+    high, low = snapshot(channel("billing", (ALPHA, 500))), snapshot(channel("billing", (ALPHA, 5)))
     assert clock.polls(high, 3) == []
     clock.now += 1
     [[fired]] = list(clock.engine.evaluate(high, now=clock.now))
@@ -204,40 +204,40 @@ def test_an_alert_fires_after_its_hold_time_and_is_over_after_its_calm():
     assert clock.polls(low, 5) == [(clock.now - 2, "cleared", "billing")]
 
 
-def test_a_peak_shorter_than_the_hold_time_is_nobodys_news():
-    """Whether it comes once or often."""
+def test_a_peak_shorter_than_the_hold_time_fires_nothing():
+    """However often it occurs."""
     clock = Clock(DEPTH)
     for _ in range(10):
-        assert clock.polls(picture(channel("billing", (ALPHA, 500))), 3) == []
-        assert clock.polls(picture(channel("billing", (ALPHA, 5)))) == []
+        assert clock.polls(snapshot(channel("billing", (ALPHA, 500))), 3) == []
+        assert clock.polls(snapshot(channel("billing", (ALPHA, 5)))) == []
 
 
 def test_patterns_choose_the_subjects():
-    """As the globs of operators' rights do."""
+    """They are globs, like those of operators' rights."""
     rule = Rule(pk=1, scope="channel", metric="depth", threshold=1.0, topic_pattern="orders.*", channel_pattern="b*")
     rule.hold_s = 0
     clock = Clock(rule)
     rows = [
         channel(name, (ALPHA, 9), topic=of) for name in ("billing", "mail") for of in ("orders.eu", "orders", "returns")
     ]
-    assert clock.polls(picture(*rows)) == [(clock.now, "fired", "billing")]
+    assert clock.polls(snapshot(*rows)) == [(clock.now, "fired", "billing")]
 
 
 def test_nothing_is_concluded_while_the_collector_settles():
-    """Its first pictures lack nodes, and with them consumers."""
+    """Its first snapshots lack nodes, and with them consumers."""
     rule = Rule(pk=1, scope="channel", metric="client_count", comparison="below", threshold=1.0, hold_s=0)
     clock = Clock(rule, settled=False)
-    assert clock.polls(picture(channel("billing", client_count=0)), 10) == []
-    assert clock.polls(picture(channel("billing", client_count=1)), 5) == []
-    assert clock.polls(picture(channel("billing", client_count=0))) == [(clock.now, "fired", "billing")]
+    assert clock.polls(snapshot(channel("billing", client_count=0)), 10) == []
+    assert clock.polls(snapshot(channel("billing", client_count=1)), 5) == []
+    assert clock.polls(snapshot(channel("billing", client_count=0))) == [(clock.now, "fired", "billing")]
 
 
 def test_nothing_is_concluded_of_a_node_that_has_just_started():
-    """Its consumers are about to come back."""
+    """Its consumers are about to reconnect."""
     rule = Rule(pk=1, scope="channel", metric="client_count", comparison="below", threshold=1.0, hold_s=0)
     clock = Clock(rule)
     alone = channel("billing", (ALPHA, 0), client_count=0)
-    restarted = picture(alone, nodes={ALPHA: {"start_time": 99}, BETA: {}})
+    restarted = snapshot(alone, nodes={ALPHA: {"start_time": 99}, BETA: {}})
     assert clock.polls(restarted, 10) == []
     assert clock.polls(restarted) == [(clock.now, "fired", "billing")]
 
@@ -253,93 +253,95 @@ def test_nothing_is_concluded_of_a_node_that_has_just_started():
     ],
 )
 def test_unknown_figures_neither_fire_nor_resolve(metric, comparison, row):
-    """A rate before the second reading, the age that Go's nodes do not tell, a channel that is on no node."""
+    """A rate before the second reading, an age that Go's nodes do not report, a channel that is on no node."""
     rule = Rule(pk=1, scope="channel", metric=metric, comparison=comparison, threshold=10.0, hold_s=0)
     rule.resolve_after_s = 0
     clock = Clock(rule)
-    assert clock.polls(picture(channel("billing") | row), 5) == []
+    assert clock.polls(snapshot(channel("billing") | row), 5) == []
     beyond = {"publish_rate": 5.0, "timeout_rate": 11.0, "oldest_age_ms": 11_000.0, "client_count": 1, "depth": 50}
-    assert [what for _, what, _ in clock.polls(picture(channel("billing", **beyond)))] == ["fired"]
-    assert clock.polls(picture(channel("billing") | row), 5) == []
+    assert [what for _, what, _ in clock.polls(snapshot(channel("billing", **beyond)))] == ["fired"]
+    assert clock.polls(snapshot(channel("billing") | row), 5) == []
     well = {"publish_rate": 50.0, "timeout_rate": 0.0, "oldest_age_ms": 0.0, "client_count": 50, "depth": 5}
-    assert [what for _, what, _ in clock.polls(picture(channel("billing", **well)))] == ["cleared"]
+    assert [what for _, what, _ in clock.polls(snapshot(channel("billing", **well)))] == ["cleared"]
 
 
 def test_the_age_of_an_empty_channel_is_zero():
-    """Where nothing waits no broker tells an age, and an alert of it is over."""
+    """Without messages, no broker reports an age, and an alert on it resolves."""
     rule = Rule(pk=1, scope="channel", metric="oldest_age_s", threshold=60.0, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
-    assert clock.polls(picture(channel("billing", (ALPHA, 1), oldest_age_ms=61_000.0)))[0][1] == "fired"
-    assert clock.polls(picture(channel("billing")))[0][1] == "cleared"
+    assert clock.polls(snapshot(channel("billing", (ALPHA, 1), oldest_age_ms=61_000.0)))[0][1] == "fired"
+    assert clock.polls(snapshot(channel("billing")))[0][1] == "cleared"
 
 
-def test_what_a_silent_node_held_is_no_longer_believed_either_way():
-    """What the others have is enough to fire, and its own last numbers are not; nothing of it resolves."""
+def test_figures_of_a_silent_node_neither_fire_nor_resolve():
+    """The figures of other nodes are enough to fire, the silent node's last figures are not; none of them resolves an
+    alert."""
     rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
     down = {ALPHA: {}, BETA: {"state": "down"}}
-    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 90)), nodes=down), 5) == []
-    assert clock.polls(picture(channel("billing", (ALPHA, 101), (BETA, 90)), nodes=down))[0][1] == "fired"
-    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 0)), nodes=down), 5) == []
-    assert clock.polls(picture(channel("billing", (ALPHA, 20), (BETA, 0)))) == [(clock.now, "cleared", "billing")]
+    assert clock.polls(snapshot(channel("billing", (ALPHA, 20), (BETA, 90)), nodes=down), 5) == []
+    assert clock.polls(snapshot(channel("billing", (ALPHA, 101), (BETA, 90)), nodes=down))[0][1] == "fired"
+    assert clock.polls(snapshot(channel("billing", (ALPHA, 20), (BETA, 0)), nodes=down), 5) == []
+    assert clock.polls(snapshot(channel("billing", (ALPHA, 20), (BETA, 0)))) == [(clock.now, "cleared", "billing")]
 
 
 def test_a_deleted_channels_alert_is_over_and_one_out_of_sight_is_not():
-    """Gone is what the nodes that held it no longer have; with them it is only out of sight, for an hour at most."""
+    """A channel is deleted if the nodes that had it no longer have it; if the nodes are gone too, the alert stays for
+    up to an hour."""
     rule = replace_rule(DEPTH, hold_s=0, resolve_after_s=1)
     clock = Clock(rule)
-    both = picture(channel("billing", (ALPHA, 500)), channel("mail", (BETA, 500)))
+    both = snapshot(channel("billing", (ALPHA, 500)), channel("mail", (BETA, 500)))
     assert len(clock.polls(both)) == 2
-    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "gone", "billing")]
+    assert clock.polls(snapshot(nodes={ALPHA: {}}), 2) == [(clock.now, "gone", "billing")]
     clock.now += FORGOTTEN_S - 5
-    assert clock.polls(picture(nodes={ALPHA: {}})) == []
-    assert clock.polls(picture(nodes={ALPHA: {}}), 5) == [(clock.now - 2, "gone", "mail")]
+    assert clock.polls(snapshot(nodes={ALPHA: {}})) == []
+    assert clock.polls(snapshot(nodes={ALPHA: {}}), 5) == [(clock.now - 2, "gone", "mail")]
 
 
 def test_a_node_that_is_forgotten_while_it_is_down_stays_missing():
-    """Until it answers again, however long that takes, and though its hold time is not over when it goes."""
+    """Until it answers again, however long that takes, even if its hold time had not passed when it was forgotten."""
     clock = Clock(DOWN)
-    down = picture(nodes={ALPHA: {}, BETA: {"state": "down", "error": "connection refused"}})
+    down = snapshot(nodes={ALPHA: {}, BETA: {"state": "down", "error": "connection refused"}})
     assert clock.polls(down, 2) == []
-    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == [(clock.now, "fired", BETA)]
+    assert clock.polls(snapshot(nodes={ALPHA: {}}), 2) == [(clock.now, "fired", BETA)]
     for _ in range(5):
         clock.now += 29
-        assert clock.polls(picture(nodes={ALPHA: {}})) == []
+        assert clock.polls(snapshot(nodes={ALPHA: {}})) == []
     clock.now += 2 * FORGOTTEN_S
-    assert clock.polls(picture(nodes={ALPHA: {}}), 2) == []
-    assert clock.polls(picture()) == [(clock.now, "cleared", BETA)]
+    assert clock.polls(snapshot(nodes={ALPHA: {}}), 2) == []
+    assert clock.polls(snapshot()) == [(clock.now, "cleared", BETA)]
 
 
-def test_a_node_says_what_it_failed_with():
-    """In the alert's detail; there is no number to tell."""
+def test_a_missing_nodes_alert_has_its_error():
+    """In the alert's detail; there is no number."""
     unwell = Rule(pk=3, name="Disk", scope="node", metric="unhealthy", hold_s=0)
     clock = Clock(replace_rule(DOWN, hold_s=0), unwell)
     nodes = {ALPHA: {"state": "down", "error": "connection refused"}, BETA: {"health": "NOK - no space left"}}
     clock.now += 1
-    fired = [event for happened in clock.engine.evaluate(picture(nodes=nodes), now=clock.now) for event in happened]
+    fired = [event for happened in clock.engine.evaluate(snapshot(nodes=nodes), now=clock.now) for event in happened]
     assert [(event.subject.node, event.value, event.detail) for event in fired if isinstance(event, Fired)] == [
         (ALPHA, None, "connection refused"),
         (BETA, None, "NOK - no space left"),
     ]
 
 
-def test_a_node_that_lost_messages_fires_until_its_process_starts_anew():
-    """It counts from the start of its process; the suggested rule has no hold time."""
+def test_a_node_that_lost_messages_fires_until_its_process_restarts():
+    """The count begins at the start of its process; the suggested rule has no hold time."""
     [suggested] = [each for each in SUGGESTED if each["metric"] == "lost_message_count"]
     clock = Clock(Rule(pk=4, resolve_after_s=0, **suggested))
-    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 0}})) == []
-    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
-    assert clock.polls(picture(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
+    assert clock.polls(snapshot(nodes={ALPHA: {"lost_message_count": 0}})) == []
+    assert clock.polls(snapshot(nodes={ALPHA: {"lost_message_count": 3}})) == [(clock.now, "fired", ALPHA)]
+    assert clock.polls(snapshot(nodes={ALPHA: {"lost_message_count": 0}}), 1) == [(clock.now, "cleared", ALPHA)]
 
 
 def test_damaged_archive_files_fire_until_there_are_none():
-    """The alert names the first file and counts the others. An unknown number changes nothing, for however long."""
+    """The alert names the first file and counts the others. An unknown number changes nothing, however long."""
     [suggested] = [each for each in SUGGESTED if each["scope"] == "archive"]
     clock = Clock(Rule(pk=4, resolve_after_s=0, **suggested))
 
     def poll(damaged: DamagedFiles | None) -> list[Fired | Resolved]:
         clock.now += 1
-        return [event for happened in clock.engine.evaluate(picture(), damaged, now=clock.now) for event in happened]
+        return [event for happened in clock.engine.evaluate(snapshot(), damaged, now=clock.now) for event in happened]
 
     assert poll(None) == poll(DamagedFiles(0, "")) == []
     [fired] = poll(DamagedFiles(3, "samples/_damaged/date=2026-03-14/hour=01/a.parquet"))
@@ -355,24 +357,24 @@ def test_damaged_archive_files_fire_until_there_are_none():
 
 
 def test_an_alert_of_the_archive_outlives_the_collector():
-    """The next collector resolves it; nothing of it fires a second time."""
+    """The next collector resolves it; it does not fire a second time."""
     rule = Rule(pk=4, scope="archive", metric="damaged_file_count", threshold=0.0, hold_s=0, resolve_after_s=0)
-    [[fired]] = Clock(rule).engine.evaluate(picture(), DamagedFiles(1, "a.parquet"), now=20.0)
+    [[fired]] = Clock(rule).engine.evaluate(snapshot(), DamagedFiles(1, "a.parquet"), now=20.0)
     assert isinstance(fired, Fired)
     clock = Clock(rule)
     clock.engine.restore([alert_of(fired)], {}, now=clock.now, known=0.0)
-    assert list(clock.engine.evaluate(picture(), DamagedFiles(1, "a.parquet"), now=clock.now)) == [[]]
-    [[over]] = clock.engine.evaluate(picture(), DamagedFiles(0, ""), now=clock.now + 1)
+    assert list(clock.engine.evaluate(snapshot(), DamagedFiles(1, "a.parquet"), now=clock.now)) == [[]]
+    [[over]] = clock.engine.evaluate(snapshot(), DamagedFiles(0, ""), now=clock.now + 1)
     assert isinstance(over, Resolved)
 
 
-def test_a_topic_counts_what_waits_in_its_channels():
+def test_a_topics_depth_includes_its_channels():
     """As its page does."""
     rule = Rule(pk=1, scope="topic", metric="depth", threshold=100.0, hold_s=0, resolve_after_s=0)
     clock = Clock(rule)
     rows = [channel("billing", (ALPHA, 60)), channel("mail", (ALPHA, 30))]
-    assert clock.polls(picture(*rows, topics=[topic("orders", depth=10)])) == []
-    assert clock.polls(picture(*rows, topics=[topic("orders", depth=11)])) == [(clock.now, "fired", "orders")]
+    assert clock.polls(snapshot(*rows, topics=[topic("orders", depth=10)])) == []
+    assert clock.polls(snapshot(*rows, topics=[topic("orders", depth=11)])) == [(clock.now, "fired", "orders")]
 
 
 # ---- rules that change
@@ -386,21 +388,21 @@ def replace_rule(rule: Rule, **values: Any) -> Rule:
 @pytest.mark.parametrize(
     "values", [{"enabled": False}, {"metric": "in_flight_count"}, {"topic_pattern": "returns"}], ids=str
 )
-def test_what_a_changed_rule_no_longer_watches_is_over(values):
-    """Disabled, of another metric, or with patterns that leave it out."""
+def test_alerts_that_a_changed_rule_no_longer_covers_resolve(values):
+    """A rule that was disabled, changed to another metric, or whose patterns no longer match."""
     clock = Clock(DEPTH)
-    high = picture(channel("billing", (ALPHA, 500)))
+    high = snapshot(channel("billing", (ALPHA, 500)))
     assert len(clock.polls(high, 4)) == 1
     over = clock.engine.follow([replace_rule(DEPTH, **values)], now=clock.now)
-    told = [each.resolution for each in over] + [what for _, what, _ in clock.polls(high)]
-    assert told == ["rule"]
+    seen = [each.resolution for each in over] + [what for _, what, _ in clock.polls(high)]
+    assert seen == ["rule"]
     assert clock.polls(high, 5) == []
 
 
 def test_a_changed_threshold_applies_from_the_next_poll():
-    """What fires goes on or ends by it; nothing begins anew."""
+    """Firing alerts stay or resolve by it; none fires a second time."""
     clock = Clock(DEPTH)
-    high = picture(channel("billing", (ALPHA, 500)))
+    high = snapshot(channel("billing", (ALPHA, 500)))
     assert len(clock.polls(high, 4)) == 1
     assert clock.engine.follow([replace_rule(DEPTH, threshold=400.0)], now=clock.now) == []
     assert clock.polls(high, 5) == []
@@ -408,10 +410,10 @@ def test_a_changed_threshold_applies_from_the_next_poll():
     assert clock.polls(high, 3) == [(clock.now, "cleared", "billing")]
 
 
-def test_what_people_close_fires_again_only_after_its_hold_time():
-    """And only what fired before they did."""
+def test_a_closed_alert_fires_again_only_after_its_hold_time():
+    """Closing affects only alerts that fired before it."""
     clock = Clock(DEPTH)
-    high = picture(channel("billing", (ALPHA, 500)))
+    high = snapshot(channel("billing", (ALPHA, 500)))
     assert len(clock.polls(high, 4)) == 1
     clock.engine.close([(1, "orders/billing", clock.now)])
     assert clock.polls(high, 4) == [(clock.now, "fired", "billing")]
@@ -420,15 +422,15 @@ def test_what_people_close_fires_again_only_after_its_hold_time():
 
 
 def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
-    """The rest waits until there is room; the log says so once."""
+    """Further alerts wait until others resolve; this is logged once."""
     clock = Clock(replace_rule(DEPTH, hold_s=0, resolve_after_s=0), max_firing=3)
     names = [f"channel-{number}" for number in range(10)]
-    high = picture(*(channel(name, (ALPHA, 500)) for name in names))
+    high = snapshot(*(channel(name, (ALPHA, 500)) for name in names))
     assert len(clock.polls(high, 5)) == 3
     assert caplog.text.count("limit of firing alerts reached") == 1
-    fewer = picture(*(channel(name, (ALPHA, 5 if number < 3 else 500)) for number, name in enumerate(names)))
-    told = [what for _, what, _ in clock.polls(fewer, 2)]
-    assert (told.count("cleared"), told.count("fired")) == (3, 3)
+    fewer = snapshot(*(channel(name, (ALPHA, 5 if number < 3 else 500)) for number, name in enumerate(names)))
+    seen = [what for _, what, _ in clock.polls(fewer, 2)]
+    assert (seen.count("cleared"), seen.count("fired")) == (3, 3)
 
 
 # ---- restarts
@@ -440,13 +442,13 @@ def test_a_rule_that_fires_everywhere_fires_so_often_and_no_more(caplog):
     st.sampled_from([0, 2, 5]),
     st.integers(0, 40),
 )
-def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, resolve_after_s, restarted_after):
-    """At any poll: what fires, fires on, and hold times go on. Only how long it is calm already begins anew."""
+def test_another_collector_continues_at_any_poll(depths, hold_s, resolve_after_s, restarted_after):
+    """At any poll: alerts stay, and hold times continue. Only the time until resolution begins again."""
     rule = replace_rule(DEPTH, hold_s=hold_s, resolve_after_s=resolve_after_s)
     engine = Engine(settling_s=0)
     engine.follow([rule], now=0.0)
     fires: dict[str, Fired] = {}
-    told: list[str] = []
+    seen: list[str] = []
     for second, depth in enumerate(depths):
         if second == restarted_after:
             left = engine.pending()
@@ -455,28 +457,28 @@ def test_another_collector_goes_on_where_the_last_one_ended(depths, hold_s, reso
             alerts = [alert_of(fired) for fired in fires.values()]
             assert engine.restore(alerts, left, now=float(second), known=float(second) - 1) == []
         row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
-        for happened in engine.evaluate(picture(row), now=float(second)):
+        for happened in engine.evaluate(snapshot(row), now=float(second)):
             for event in happened:
                 if isinstance(event, Fired):
                     fires[event.subject.channel] = event
-                    told.append("fired")
+                    seen.append("fired")
                 else:
                     del fires[event.subject.channel]
-                    told.append("over")
-    assert told == ["fired", "over"] * (len(told) // 2) + ["fired"] * (len(told) % 2)
+                    seen.append("over")
+    assert seen == ["fired", "over"] * (len(seen) // 2) + ["fired"] * (len(seen) % 2)
     if restarted_after >= len(depths) or resolve_after_s == 0:
         whole = Engine(settling_s=0)
         whole.follow([rule], now=0.0)
         at_once = []
         for second, depth in enumerate(depths):
             row = channel("billing", (ALPHA, depth or 0)) if depth is not None else channel("billing") | {"nodes": []}
-            for happened in whole.evaluate(picture(row), now=float(second)):
+            for happened in whole.evaluate(snapshot(row), now=float(second)):
                 at_once += ["fired" if isinstance(event, Fired) else "over" for event in happened]
-        assert told == at_once
+        assert seen == at_once
 
 
 def test_an_alert_whose_rule_is_gone_is_over_after_a_restart():
-    """Nobody would end it otherwise."""
+    """Nothing else would resolve it."""
     engine = Engine()
     engine.follow([DEPTH], now=0.0)
     lost = Fired(replace_rule(DEPTH, pk=7, id=7), Subject("orders", "billing", ""), 500.0, "", (), 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Handing readings to an archive that may be slow, away, or picky; without a network."""
+"""Writing readings to an archive that may be slow, unavailable, or strict about its columns; without a network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from nsqplatform.cluster.collector.archiver import KEPT_BATCHES, Archiver
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.reading import NodeView, Reading
 from nsqplatform.cluster.collector.samples import samples_of
-from nsqplatform.cluster.collector.stats import parse_stats
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.reading import NodeView, Reading
+from nsqplatform.cluster.readings.stats import parse_stats
 
 
 class Shelf:
-    """An archive in memory: ``errors`` are raised by the next writes, ``gate`` holds them up."""
+    """An archive in memory: the next writes raise ``errors``, and wait for ``gate``."""
 
     def __init__(self) -> None:
         self.written: list[int] = []
@@ -62,8 +62,8 @@ async def test_a_batch_is_taken_every_ten_seconds_and_no_reading_twice(archiver,
     assert shelf.written == [0, 10, 20]
 
 
-async def test_what_could_not_be_written_is_written_later_in_order(archiver, shelf, caplog):
-    """One line in the log for the whole outage, and one for its end."""
+async def test_unwritten_batches_are_written_later_in_order(archiver, shelf, caplog):
+    """The outage and its end have one line each in the log."""
     shelf.errors = [OSError("no space left"), OSError("no space left")]
     for depth in (1, 2, 3):
         archiver.take(reading(depth))
@@ -74,8 +74,8 @@ async def test_what_could_not_be_written_is_written_later_in_order(archiver, she
     assert logged.count("the archive can be written again") == 1
 
 
-async def test_a_batch_that_does_not_fit_holds_up_no_other(archiver, shelf, caplog):
-    """It is dropped, and the log says why."""
+async def test_an_invalid_batch_delays_no_other(archiver, shelf, caplog):
+    """It is dropped, and the reason logged."""
     shelf.errors = [ValueError("column depth: out of range")]
     for depth in (1, 2):
         archiver.take(reading(depth))
@@ -85,14 +85,14 @@ async def test_a_batch_that_does_not_fit_holds_up_no_other(archiver, shelf, capl
 
 
 async def test_a_slow_disk_delays_no_poll_and_fills_no_memory(archiver, shelf, caplog):
-    """Polls go on beside the writing; beyond five minutes' worth, the oldest samples are dropped."""
+    """Polls go on during the write; beyond five minutes' worth, the oldest samples are dropped."""
     shelf.gate.clear()
     for depth in range(KEPT_BATCHES + 5):
         archiver.take(reading(depth))
         await asyncio.sleep(0)
     shelf.gate.set()
     await archiver.finish()
-    # The first was being written all the time; of those that waited, the oldest went.
+    # The first was being written all the time; the oldest of the waiting ones were dropped.
     assert shelf.written == [0, *range(5, KEPT_BATCHES + 5)]
     assert "samples dropped" in caplog.text
 
@@ -111,8 +111,7 @@ def histogram(*counts: int, offset: int = 640, zero_count: int = 0) -> dict[str,
 
 
 def test_a_node_of_ours_is_archived_with_its_histograms():
-    """A row for each topic, then one for each channel; what one of them does not tell is null, or zero where it counts
-    nothing."""
+    """A row for each topic, then one for each channel; missing figures are null, or zero for counters."""
     channels = [
         {"channel_name": "busy", "depth": 4, "backend_depth": 1, "in_flight_count": 2, "deferred_count": 3}
         | {"message_count": 90, "requeue_count": 5, "timeout_count": 6, "client_count": 7}
@@ -144,16 +143,16 @@ def test_a_node_of_ours_is_archived_with_its_histograms():
     assert new == same | zero | nothing | {"channel": "new", "client_count": 1} | counted
 
 
-def test_a_go_node_is_archived_with_the_percentiles_it_tells():
-    """Of the topic and of channels; null where it keeps none. Its boot is named by its start."""
+def test_a_go_node_is_archived_with_its_reported_percentiles():
+    """Of the topic and of channels; null without any. Its boot is identified by its start time."""
 
     def latency(*values: float) -> dict[str, Any]:
-        told = [{"quantile": q, "value": value} for q, value in zip((0.99, 0.5), values, strict=False)]
-        return {"e2e_processing_latency": {"count": 1, "percentiles": told}}
+        percentiles = [{"quantile": q, "value": value} for q, value in zip((0.99, 0.5), values, strict=False)]
+        return {"e2e_processing_latency": {"count": 1, "percentiles": percentiles}}
 
     channels = [
-        {"channel_name": name, "depth": 0, "message_count": 0} | told
-        for name, told in (("a", latency(7e6, 2e6)), ("b", {}), ("c", latency(5.5)))
+        {"channel_name": name, "depth": 0, "message_count": 0} | percentiles
+        for name, percentiles in (("a", latency(7e6, 2e6)), ("b", {}), ("c", latency(5.5)))
     ]
     rows = rows_of({"topic_name": "t", "depth": 0, "message_count": 0, "channels": channels} | latency(9e6))
     assert [row["percentiles"] for row in rows] == [
@@ -168,7 +167,7 @@ def test_a_go_node_is_archived_with_the_percentiles_it_tells():
 
 
 def test_a_node_without_topics_adds_nothing():
-    """Nor does it keep the others from the archive."""
+    """The other nodes are archived."""
     assert rows_of(boot_id="b") == []
 
 
@@ -187,7 +186,7 @@ def reading_of(boot: str, depth: int) -> Reading:
 
 
 async def test_the_last_reading_of_a_process_is_archived_when_the_next_one_answers(archiver, shelf):
-    """It is read every second and archived every ten: a restart costs no more than the last second."""
+    """It is read every second and archived every ten: a restart loses at most the last second."""
     for second, boot in ((0, "a"), (1, "a"), (4, "a"), (5, "b"), (6, "b"), (11, "b")):
         archiver.add([view(boot, second)], now=100.0 + second)
         await archiver.finish()
@@ -195,7 +194,7 @@ async def test_the_last_reading_of_a_process_is_archived_when_the_next_one_answe
 
 
 async def test_the_figures_that_a_process_ended_with_are_archived_in_place_of_its_last_reading(archiver, shelf):
-    """They are later than anything that was read of it."""
+    """They are later than any reading of it."""
     archiver.add([view("a", 1)], now=101.0)
     archiver.add([view("b", 5, ended=reading_of("a", 3))], now=105.0)
     archiver.add([view("b", 12, ended=reading_of("a", 3))], now=112.0)
@@ -204,7 +203,7 @@ async def test_the_figures_that_a_process_ended_with_are_archived_in_place_of_it
 
 
 async def test_the_last_reading_of_a_node_that_is_gone_is_archived(archiver, shelf):
-    """Deregistered, or out of the settings."""
+    """It was deregistered, or removed from the settings."""
     archiver.add([view("a", 1), view("x", 2, node="m:1")], now=101.0)
     archiver.add([view("a", 3), view("x", 4, node="m:1")], now=103.0)
     archiver.add([view("a", 5)], now=105.0)

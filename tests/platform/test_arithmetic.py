@@ -1,4 +1,4 @@
-"""The picture's arithmetic, without a network or a clock: rates, deltas, the last minute's latencies."""
+"""The arithmetic of snapshots, without a network or a clock: rates, deltas, latencies of the last minute."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqcluster import Malformed, NodeStats
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.reading import NodeView, Reading
-from nsqplatform.cluster.collector.stats import parse_stats
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.reading import QUANTILES, NodeView, Reading
+from nsqplatform.cluster.readings.stats import parse_stats
 from nsqplatform.cluster.snapshots.builder import SnapshotBuilder
 from nsqplatform.cluster.snapshots.delta import Deltas
-from nsqplatform.cluster.snapshots.latency import QUANTILES, LatencyWindow
+from nsqplatform.cluster.snapshots.latency import LatencyWindow
 from nsqplatform.cluster.snapshots.snapshot import EVERYTHING, Snapshot, View
 from nsqwire.histogram import RELATIVE_ERROR, Histogram
 from tests.platform.browser import Browser
-from tests.platform.snapshots import picture_of
+from tests.platform.snapshots import snapshot_of
 
 MS = 1_000_000
 
 
 def stats(*channels: dict[str, Any], boot_id: str = "b1", **topic: Any) -> NodeStats:
-    """A node of ours with one topic ``t``."""
+    """A broker with one topic ``t``."""
     held: dict[str, Any] = {"topic_name": "t", "depth": 0, "message_count": 0, "channels": list(channels)} | topic
     return parse_stats(json.dumps({"version": "1.3.0", "boot_id": boot_id, "topics": [held]}).encode())
 
@@ -50,18 +50,18 @@ def latencies(*values_ms: float) -> Histogram:
 
 
 def test_a_rate_needs_two_readings_and_is_never_negative():
-    """A counter that fell tells nothing, so it reads as no traffic."""
+    """A counter that decreased gives no information, so its rate is zero."""
     rates = []
     for then, now, read_at in ((5, 15, 2.0), (15, 5, 2.0), (5, 15, 0.0)):
         before = Reading(stats(message_count=then), read_at=0.0, taken_at=0)
         after = Reading(stats(message_count=now), read_at=read_at, taken_at=0)
-        rates.append(picture(view(after, before))["topics"][0]["publish_rate"])
+        rates.append(snapshot(view(after, before))["topics"][0]["publish_rate"])
     assert rates == [5.0, 0.0, None]
-    assert picture(view(Reading(stats(), read_at=1.0, taken_at=0), None))["topics"][0]["publish_rate"] is None
+    assert snapshot(view(Reading(stats(), read_at=1.0, taken_at=0), None))["topics"][0]["publish_rate"] is None
 
 
-def test_a_rate_over_nodes_is_the_sum_of_what_is_known():
-    """A node seen for the first time hides nothing of the others, and a topic new on a node rose from zero."""
+def test_a_rate_over_nodes_is_the_sum_of_the_known_ones():
+    """A new node does not hide the rates of others, and a topic that is new on a node rose from zero."""
 
     def node(name: str, now: NodeStats, before: NodeStats | None) -> NodeView:
         return NodeView(
@@ -75,7 +75,7 @@ def test_a_rate_over_nodes_is_the_sum_of_what_is_known():
     seen_twice = node("a", stats(channel(message_count=9), message_count=9), stats(channel(message_count=4)))
     seen_once = node("b", stats(channel(message_count=50), message_count=50), None)
     new_there = node("c", stats(channel(message_count=3), message_count=3), elsewhere)
-    drawn = picture(seen_twice, seen_once, new_there)
+    drawn = snapshot(seen_twice, seen_once, new_there)
     assert drawn["topics"][0]["publish_rate"] == 9 / 2 + 3 / 2
     assert drawn["channels"][0]["publish_rate"] == 5 / 2
     assert [row["publish_rate"] for row in drawn["nodes"]] == [4.5, None, 1.5]
@@ -87,35 +87,35 @@ def view(now: Reading, before: Reading | None, error: str | None = None) -> Node
     return NodeView(node=Node(id="n:1", address="n:1"), error=error, latest=now, earlier=before)
 
 
-def picture(*views: NodeView) -> Any:
+def snapshot(*views: NodeView) -> Any:
     return SnapshotBuilder(LatencyWindow()).build(views, {}, version=1, taken_at_ms=0).rows
 
 
 def test_finished_messages_are_those_that_left_the_channel():
-    """What it got, less what it still holds, in flight or deferred."""
+    """The published messages less those that the channel still has, in flight or deferred."""
     before = Reading(stats(channel(message_count=100, depth=50)), read_at=10.0, taken_at=0)
     after = stats(channel(message_count=160, depth=40, in_flight_count=20, deferred_count=10))
-    row = picture(view(Reading(after, read_at=12.0, taken_at=0), before))["channels"][0]
+    row = snapshot(view(Reading(after, read_at=12.0, taken_at=0), before))["channels"][0]
     assert (row["publish_rate"], row["finish_rate"]) == (30.0, 20.0)
 
 
 def test_a_new_channel_on_an_old_topic_shows_no_burst():
-    """It is given the topic's backlog at once, which nobody published just now."""
+    """It receives the topic's backlog at once, which was not published just then."""
     before = Reading(stats(message_count=1000, depth=1000), read_at=10.0, taken_at=0)
     after = Reading(stats(channel(message_count=1000, depth=1000), message_count=1000), read_at=11.0, taken_at=0)
-    row = picture(view(after, before))["channels"][0]
+    row = snapshot(view(after, before))["channels"][0]
     assert (row["publish_rate"], row["finish_rate"]) == (None, None)
 
 
 def test_counters_of_two_lives_are_never_compared():
-    """A restart is no burst, even when the new life has already counted further."""
+    """A restart causes no burst, even if the new process has already counted further."""
     before = Reading(stats(message_count=10, boot_id="b1"), read_at=10.0, taken_at=0)
     after = Reading(stats(message_count=1000, boot_id="b2"), read_at=11.0, taken_at=0)
-    assert picture(view(after, before))["topics"][0]["publish_rate"] is None
+    assert snapshot(view(after, before))["topics"][0]["publish_rate"] is None
 
 
 def test_the_oldest_message_of_all_nodes_is_the_oldest():
-    """And null stands for: nothing waits."""
+    """Null means that no message waits."""
     ages = [None, 5 * MS, 7 * MS]
     views = [
         NodeView(
@@ -127,9 +127,9 @@ def test_the_oldest_message_of_all_nodes_is_the_oldest():
         )
         for number, age in enumerate(ages)
     ]
-    drawn = picture(*views)
+    drawn = snapshot(*views)
     assert (drawn["channels"][0]["oldest_age_ms"], drawn["topics"][0]["oldest_age_ms"]) == (7.0, 7.0)
-    assert picture(views[0])["channels"][0]["oldest_age_ms"] is None
+    assert snapshot(views[0])["channels"][0]["oldest_age_ms"] is None
 
 
 def go_stats(p99_ms: float, count: int = 1) -> NodeStats:
@@ -139,27 +139,27 @@ def go_stats(p99_ms: float, count: int = 1) -> NodeStats:
 
 
 def test_percentiles_of_nodes_without_histograms_are_a_range():
-    """They cannot be merged; of one that is down, or has finished nothing, nothing is known."""
+    """They cannot be merged; a node that is down, or has finished nothing, adds nothing."""
 
-    def up(name: str, told: NodeStats, error: str | None = None) -> NodeView:
-        return NodeView(node=Node(id=name, address=""), error=error, latest=Reading(told, read_at=1.0, taken_at=0))
+    def up(name: str, stats: NodeStats, error: str | None = None) -> NodeView:
+        return NodeView(node=Node(id=name, address=""), error=error, latest=Reading(stats, read_at=1.0, taken_at=0))
 
-    row = picture(up("a", go_stats(12)), up("b", go_stats(480)), up("c", go_stats(9000), "down"))["channels"][0]
+    row = snapshot(up("a", go_stats(12)), up("b", go_stats(480)), up("c", go_stats(9000), "down"))["channels"][0]
     assert (row["p99_ms"], row["p99_range_ms"], row["p50_range_ms"]) == (None, [12.0, 480.0], None)
-    assert picture(up("a", go_stats(12, count=0)))["channels"][0]["p99_range_ms"] is None
-    ours = picture(up("a", stats(channel(latencies(5)))))["channels"][0]
+    assert snapshot(up("a", go_stats(12, count=0)))["channels"][0]["p99_range_ms"] is None
+    ours = snapshot(up("a", stats(channel(latencies(5)))))["channels"][0]
     assert ours["p99_range_ms"] is None
 
 
-def test_a_range_holds_what_other_nodes_histograms_say_too():
-    """Whatever the true percentile over all of them is, it is not outside."""
+def test_a_range_includes_other_nodes_histograms():
+    """The true percentile over all of them is within the range."""
     window = LatencyWindow()
     before, after = stats(channel(Histogram())), stats(channel(latencies(*[2000] * 10)))
     window.observe("a", before, 0.0)
     window.observe("a", after, 1.0)
     views = [
-        NodeView(node=Node(id=name, address=""), error=None, latest=Reading(told, read_at=1.0, taken_at=0))
-        for name, told in (("a", after), ("b", go_stats(12)))
+        NodeView(node=Node(id=name, address=""), error=None, latest=Reading(stats, read_at=1.0, taken_at=0))
+        for name, stats in (("a", after), ("b", go_stats(12)))
     ]
     row = SnapshotBuilder(window).build(views, {}, version=1, taken_at_ms=0).rows["channels"][0]
     assert row["p99_ms"] == about(2000)
@@ -177,13 +177,13 @@ spread = st.lists(
 def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Snapshot:
     """Topics and channels by name, each with its shares on nodes; a channel's topic has its name."""
     one = Reading(stats(channel()), read_at=0.0, taken_at=0)
-    whole = picture(view(one, None))
+    whole = snapshot(view(one, None))
     node, topic, held = whole["nodes"][0], whole["topics"][0], whole["channels"][0]
 
     def shares(row: Any, of: Any) -> list[Any]:
         return [row["nodes"][0] | {"node": name, "paused": paused, "depth": depth} for name, paused, depth in of]
 
-    return picture_of(
+    return snapshot_of(
         {
             "version": version,
             "taken_at": version,
@@ -206,7 +206,7 @@ def drawn(version: int, nodes: Any, topics: Any, channels: Any) -> Snapshot:
     )
 
 
-pictures = st.builds(
+snapshots = st.builds(
     drawn,
     st.integers(0, 9),
     st.dictionaries(names, st.integers(0, 3), max_size=4),
@@ -216,15 +216,15 @@ pictures = st.builds(
 views = st.sampled_from([EVERYTHING, View(topic="a"), View(node="m")])
 
 
-@given(pictures, pictures, views)
+@given(snapshots, snapshots, views)
 def test_a_snapshot_and_its_delta_give_the_next_snapshot(before, after, watches):
-    """Whatever came, changed and went, in each view; and a row that stayed is not sent. Only the shares of single nodes
-    are not kept up for those who look at everything."""
+    """Whatever came, changed and went, in each view; unchanged rows are not sent. Only the view of the whole cluster
+    omits changes of the shares of single nodes."""
     held = Browser()
     held.take(json.loads(json.dumps(before.message(watches))))
     change = json.loads(json.dumps(Deltas(before, after).of(watches)))
-    for kind, told in before.part(watches).items():
-        same = {key for key, row in told.items() if after.part(watches)[kind].get(key) == row}
+    for kind, rows in before.part(watches).items():
+        same = {key for key, row in rows.items() if after.part(watches)[kind].get(key) == row}
         assert not same & {*change[kind]["set"].get("keys", [])}
     held.take(change)
     for kind, expected in after.part(watches).items():
@@ -252,8 +252,8 @@ def about(value: float) -> Any:
     return pytest.approx(value, rel=RELATIVE_ERROR * 1.01, abs=0.001)
 
 
-def test_what_a_node_had_finished_before_we_met_it_does_not_count():
-    """Nobody knows when that was."""
+def test_messages_finished_before_the_first_reading_do_not_count():
+    """The time of these messages is unknown."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(5000, 5000))), 0.0)
     assert quantile(window) is None
@@ -262,7 +262,8 @@ def test_what_a_node_had_finished_before_we_met_it_does_not_count():
 
 
 def test_nodes_are_merged_by_their_messages_not_by_their_percentiles():
-    """Ninety quick messages here and ten slow ones there: the slow node decides the 99th percentile, not the median."""
+    """Ninety fast messages on one node and ten slow ones on another: the slow node determines the 99th percentile, not
+    the median."""
     window = LatencyWindow()
     for node in ("a", "b"):
         window.observe(node, stats(channel(Histogram())), 0.0)
@@ -272,7 +273,7 @@ def test_nodes_are_merged_by_their_messages_not_by_their_percentiles():
 
 
 def test_messages_leave_the_window_after_a_minute():
-    """A slow spell does not colour the picture for ever."""
+    """A slow period affects the percentiles for one minute."""
     window = LatencyWindow()
     slow = latencies(*[1000] * 10)
     window.observe("n", stats(channel(Histogram())), 0.0)
@@ -286,7 +287,7 @@ def test_messages_leave_the_window_after_a_minute():
 
 
 def test_a_restarted_node_counts_from_its_start():
-    """All it shows then is new, and nothing of its former life is taken away from it."""
+    """All messages that it reports are new, and none of the previous process are subtracted."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(*[10] * 100)), boot_id="b1"), 0.0)
     window.lose("n")
@@ -295,7 +296,7 @@ def test_a_restarted_node_counts_from_its_start():
 
 
 def test_a_node_that_was_away_for_a_moment_does_not_count_twice():
-    """The same life goes on: what it shows first is where we begin again."""
+    """The process is the same: its first figures are the new base."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(*[10] * 100))), 0.0)
     window.lose("n")
@@ -303,8 +304,8 @@ def test_a_node_that_was_away_for_a_moment_does_not_count_twice():
     assert quantile(window) is None
 
 
-def test_a_channel_deleted_and_made_again_begins_anew():
-    """Fewer messages than before can only be new ones."""
+def test_a_channel_deleted_and_created_again_counts_again():
+    """A lower count can only be of new messages."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(*[10] * 100))), 0.0)
     window.observe("n", stats(channel(latencies(50))), 1.0)
@@ -316,7 +317,7 @@ def test_a_channel_deleted_and_made_again_begins_anew():
 
 
 def test_a_channel_made_again_with_other_latencies_harms_nothing():
-    """As many messages as before in other buckets cannot be subtracted; the next ones count again."""
+    """As many messages in other buckets cannot be subtracted; later ones count again."""
     window = LatencyWindow()
     window.observe("n", stats(channel(latencies(10, 10))), 0.0)
     window.observe("n", stats(channel(latencies(50, 50))), 1.0)
@@ -334,21 +335,21 @@ def test_a_channel_made_again_with_other_latencies_harms_nothing():
     )
 )
 def test_percentiles_are_those_of_the_merged_histogram(finished):
-    """Poll by poll, over all nodes, to the bucket: the arrays do what the histogram's own arithmetic does."""
+    """After each poll, over all nodes, to the bucket: the arrays give the same result as the histogram class."""
     window = LatencyWindow()
-    told = {(node, name): Histogram() for node in "mn" for name in "cde"}
+    histograms = {(node, name): Histogram() for node in "mn" for name in "cde"}
     everything = {name: Histogram() for name in "cde"}
 
-    def tell(now: float) -> None:
+    def observe(now: float) -> None:
         for node in "mn":
-            window.observe(node, stats(*(channel(told[node, name], name=name) for name in "cde")), now)
+            window.observe(node, stats(*(channel(histograms[node, name], name=name) for name in "cde")), now)
 
-    tell(0.0)
+    observe(0.0)
     for poll, (node, name, values) in enumerate(finished, 1):
         for value in values:
-            told[node, name].record(value)
+            histograms[node, name].record(value)
             everything[name].record(value)
-        tell(float(poll))
+        observe(float(poll))
     window.compute_percentiles()
     for name in "cde":
         expected = everything[name].quantiles(QUANTILES)
@@ -380,7 +381,7 @@ def test_percentiles_are_those_of_the_merged_histogram(finished):
     ],
 )
 def test_a_histogram_that_cannot_be_merged_is_refused_by_name(histogram, complaint):
-    """Rather than merged into nonsense."""
+    """It is not merged into a wrong result."""
     answer = {"version": "1", "topics": [{"topic_name": "t", "depth": 0, "message_count": 0, "channels": []}]}
     answer["topics"][0]["channels"].append(channel() | {"latency_histogram": histogram})
     with pytest.raises(Malformed, match=complaint):
@@ -404,21 +405,21 @@ def test_a_histogram_that_cannot_be_merged_is_refused_by_name(histogram, complai
         ({"e2e_processing_latency": {"percentiles": [{"quantile": 0.5, "value": 1e300}]}}, "value"),
     ],
 )
-def test_figures_that_nothing_could_hold_are_refused_by_name(figures, complaint):
-    """They would break the arithmetic, or the archive, for every other node as well."""
+def test_figures_out_of_range_are_refused_by_name(figures, complaint):
+    """They would break the arithmetic, or the archive, for every other node."""
     with pytest.raises(Malformed, match=complaint):
         stats(**figures)
 
 
 def test_a_start_beyond_all_calendars_is_refused():
-    """As a date it could not be archived."""
+    """Such a date could not be archived."""
     with pytest.raises(Malformed, match="start_time"):
         parse_stats(b'{"version":"1","start_time":999999999999999,"topics":[]}')
 
 
 @given(st.binary(max_size=200) | st.text('[]{}",:topics0', max_size=60).map(str.encode))
-def test_no_answer_breaks_the_reader(body):
-    """It is read, or refused in words."""
+def test_any_answer_of_a_node_is_parsed_or_refused(body):
+    """It is parsed, or refused with a reason."""
     try:
         read = parse_stats(body)
     except Malformed as error:

@@ -25,7 +25,7 @@ def bulk(browser: Any, action: str, *targets: str) -> Any:
 
 
 def test_each_target_has_its_own_outcome_and_audit_entry(go_cluster, operator):
-    """What fails, or is not there, leaves the others to be done; the answers are in the order asked."""
+    """A failed or missing target does not stop the others; the answers are in the requested order."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=5)
     beta.channel("orders", "billing", depth=7)
@@ -33,14 +33,14 @@ def test_each_target_has_its_own_outcome_and_audit_entry(go_cluster, operator):
     beta.status["/channel/empty"] = (500, "INTERNAL_ERROR")
     response = bulk(operator, "empty", "orders/archive", "orders/nowhere", "orders/billing")
     assert response.status_code == 200, response.content
-    told = response.json()["outcomes"]
-    assert [(each["channel"], each["outcome"]) for each in told] == [
+    outcomes = response.json()["outcomes"]
+    assert [(each["channel"], each["outcome"]) for each in outcomes] == [
         ("archive", "partial"),
         ("nowhere", "failed"),
         ("billing", "partial"),
     ]
-    assert {each["outcome"] for each in told[1]["results"]} == {"absent", "failed"}
-    assert {each["node"]: each["outcome"] for each in told[2]["results"]} == {
+    assert {each["outcome"] for each in outcomes[1]["results"]} == {"absent", "failed"}
+    assert {each["node"]: each["outcome"] for each in outcomes[2]["results"]} == {
         alpha.address: "done",
         beta.address: "failed",
     }
@@ -51,7 +51,7 @@ def test_each_target_has_its_own_outcome_and_audit_entry(go_cluster, operator):
 
 
 def test_a_missing_target_has_its_own_outcome(go_cluster, operator):
-    """With why, and without an audit entry, as a single action would."""
+    """With the reason, and without an audit entry, like a single action."""
     go_cluster.nodes[0].topic("orders")
     there, gone = bulk(operator, "pause", "orders", "orderz").json()["outcomes"]
     assert (there["outcome"], gone["outcome"]) == ("done", "failed")
@@ -61,7 +61,7 @@ def test_a_missing_target_has_its_own_outcome(go_cluster, operator):
 
 
 def test_a_viewer_changes_nothing(go_cluster, browser, account):
-    """Not one of them."""
+    """None of the targets is changed."""
     account("viewer")
     viewer = browser()
     viewer.sign_in("viewer")
@@ -80,7 +80,7 @@ def test_a_viewer_changes_nothing(go_cluster, browser, account):
     ],
 )
 def test_malformed_requests_name_the_field(go_cluster, operator, body, complaint):
-    """And nothing is sent to any node."""
+    """Nothing is sent to any node."""
     response = operator.request("POST", "actions/bulk", body)
     assert response.status_code == 422
     assert complaint in response.json()["message"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from nsqplatform.cluster.collector.clock import Clock
+from nsqplatform.cluster.readings.clock import Clock
 
 
 class Machine:
@@ -22,7 +22,8 @@ class Machine:
 
 
 def test_times_go_on_while_a_clock_that_was_set_back_catches_up():
-    """No reading is taken before an earlier one, and after twice the correction times are the machine's again."""
+    """No reading has an earlier time than the one before, and after twice the correction, times are the machine's
+    again."""
     machine = Machine()
     clock = machine.clock()
     times = [clock.now()]
@@ -44,7 +45,7 @@ def test_a_clock_that_is_set_forward_is_followed_at_once():
 
 
 def test_a_clock_that_was_hours_ahead_is_followed_back():
-    """Times that are wrong by so much would stay wrong for hours; the archive's reader goes by the nodes' uptimes."""
+    """Such wrong times would last for hours; the archive's reader uses the nodes' uptimes."""
     machine = Machine()
     clock = machine.clock()
     clock.now()
@@ -53,7 +54,7 @@ def test_a_clock_that_was_hours_ahead_is_followed_back():
 
 
 def test_another_process_continues_after_the_last_time():
-    """A restart does not let times go back either, unless the last one was hours ahead."""
+    """Times do not go back at a restart either, unless the last one was hours ahead."""
     machine = Machine()
     clock = machine.clock()
     clock.not_before(machine.wall + 240)

@@ -1,4 +1,4 @@
-"""The collector: the picture of a cluster of Go nodes, second by second."""
+"""The collector: snapshots of a cluster of Go nodes, one per second."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from tests.platform.go_nsq import GoRegistry
 pytestmark = pytest.mark.django_db(transaction=True)  # the collector writes from a thread of its own
 
 
-def row(picture: dict[str, Any] | None, kind: str, **fields: Any) -> dict[str, Any] | None:
-    """The first row of ``kind`` with these fields, if there is a picture with one."""
-    rows = picture[kind] if picture else []
+def row(snapshot: dict[str, Any] | None, kind: str, **fields: Any) -> dict[str, Any] | None:
+    """The first row of ``kind`` with these fields, if a snapshot has one."""
+    rows = snapshot[kind] if snapshot else []
     return next((each for each in rows if all(each[name] == value for name, value in fields.items())), None)
 
 
-def test_the_snapshot_sums_figures_over_nodes(go_cluster, collect, picture):
-    """A topic on two nodes is one row, with each node's share in it."""
+def test_the_snapshot_sums_figures_over_nodes(go_cluster, collect, snapshot):
+    """A topic on two nodes is one row with each node's share."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, backend_depth=1, message_count=10, message_bytes=1000)
     beta.topic("orders", depth=4, message_count=20, message_bytes=2000, paused=True)
     alpha.channel("orders", "billing", depth=5, in_flight_count=2, deferred_count=1, message_count=10, client_count=2)
     beta.channel("orders", "billing", depth=6, requeue_count=7, timeout_count=8, message_count=20, client_count=1)
     collect()
-    topic = wait_until(lambda: row(picture(), "topics", name="orders"), "orders in the picture")
+    topic = wait_until(lambda: row(snapshot(), "topics", name="orders"), "orders in the snapshot")
     assert (topic["depth"], topic["backend_depth"], topic["message_count"], topic["message_bytes"]) == (7, 1, 30, 3000)
     assert (topic["paused"], topic["channel_count"], topic["client_count"], topic["in_flight_count"]) == (True, 1, 3, 2)
     assert {each["node"]: (each["depth"], each["paused"]) for each in topic["nodes"]} == {
         alpha.address: (3, False),
         beta.address: (4, True),
     }
-    channel = row(picture(), "channels", topic="orders", name="billing")
+    channel = row(snapshot(), "channels", topic="orders", name="billing")
     assert channel is not None
     assert (channel["depth"], channel["in_flight_count"], channel["deferred_count"]) == (11, 2, 1)
     assert (channel["requeue_count"], channel["timeout_count"], channel["message_count"]) == (7, 8, 30)
     assert channel["p50_ms"] is None
     assert channel["oldest_age_ms"] is None
-    node = row(picture(), "nodes", id=alpha.address)
+    node = row(snapshot(), "nodes", id=alpha.address)
     assert node is not None
     assert (node["state"], node["hostname"], node["version"], node["depth"]) == ("up", "alpha", "1.3.0", 8)
 
 
-def test_rates_come_from_two_readings(go_cluster, collect, picture):
-    """A counter that rises shows as a rate; there is none before the second reading."""
+def test_rates_come_from_two_readings(go_cluster, collect, snapshot):
+    """A counter that rises gives a rate; there is none before the second reading."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing", message_count=100)
     seen: list[dict[str, Any]] = []
@@ -59,10 +59,10 @@ def test_rates_come_from_two_readings(go_cluster, collect, picture):
     def rate() -> float | None:
         alpha.topic("orders")["message_count"] += 10
         alpha.channel("orders", "billing")["message_count"] += 10
-        found = row(picture(), "topics", name="orders")
+        found = row(snapshot(), "topics", name="orders")
         if found is not None and (not seen or found != seen[-1]):
             seen.append(found)
-        channel = row(picture(), "channels", name="billing")
+        channel = row(snapshot(), "channels", name="billing")
         return found and found["publish_rate"] and channel and channel["publish_rate"] and channel["finish_rate"]
 
     collect()
@@ -70,51 +70,74 @@ def test_rates_come_from_two_readings(go_cluster, collect, picture):
     assert seen[0]["publish_rate"] is None
 
 
-def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, picture):
-    """Its row says why, its messages stay in the sums, and the other node's figures go on."""
+def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluster, collect, snapshot):
+    """Its row has the reason, its messages stay in the sums, and the other node's figures are updated."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders", depth=3, message_count=10)
     beta.topic("orders", depth=4, message_count=20)
     collect()
-    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 7, "both nodes")
+    wait_until(lambda: (row(snapshot(), "topics", name="orders") or {}).get("depth") == 7, "both nodes")
+    answered_ms = snapshot()["taken_at"]
+    assert row(snapshot(), "nodes", id=alpha.address)["down_since"] is None
     alpha.stop()
-    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    down = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="down"), "alpha down")
     assert down["error"] == "connection refused"
+    # The time of its last reading, which does not change while it is down.
+    assert answered_ms - 1000 <= down["down_since"] <= snapshot()["taken_at"]
+    version = snapshot()["version"]
+    later = wait_until(lambda: snapshot()["version"] > version and snapshot(), "a later poll")
+    assert row(later, "nodes", id=alpha.address)["down_since"] == down["down_since"]
     assert down["publish_rate"] is None
     beta.topic("orders", depth=40)
     wait_until(
-        lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 43, "alpha's last with beta's new"
+        lambda: (row(snapshot(), "topics", name="orders") or {}).get("depth") == 43, "alpha's last with beta's new"
     )
     alpha.start()
-    up = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="up"), "alpha up again")
-    assert up["error"] is None
+    up = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="up"), "alpha up again")
+    assert (up["error"], up["down_since"]) == (None, None)
 
 
-def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, picture):
-    """Counters that start again at zero with a new start_time are no rate at all for a poll."""
+def test_a_snapshot_that_another_release_stored_does_not_stop_the_collector(go_cluster, collect, snapshot, redis):
+    """After an upgrade with new fields, polls go on, and browsers request a whole snapshot."""
+    go_cluster.nodes[0].topic("orders", depth=3)
+    collecting = collect()
+    wait_until(lambda: row(snapshot(), "topics", name="orders"), "the topic")
+    before = snapshot()
+    collecting.stop()
+    stored = json.loads(redis.get("nsq:snapshot"))
+    del stored["nodes"]["down_since"], stored["topics"]["byte_rate"]
+    redis.set("nsq:snapshot", json.dumps(stored))
+    go_cluster.nodes[0].topic("orders", depth=4)
+    collect()
+    after = wait_until(lambda: row(snapshot(), "topics", name="orders", depth=4) and snapshot(), "polls that go on")
+    assert after["version"] > before["version"] + 1
+
+
+def test_a_restarted_node_shows_no_negative_rates(go_cluster, collect, snapshot):
+    """Counters that start again at zero with a new start_time give no rate for one poll."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", message_count=1_000_000)
     collect()
-    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("publish_rate") == 0.0, "a rate of zero")
+    wait_until(lambda: (row(snapshot(), "topics", name="orders") or {}).get("publish_rate") == 0.0, "a rate of zero")
     alpha.start_time += 60
     alpha.topic("orders", message_count=5)
-    after = wait_until(lambda: row(picture(), "topics", name="orders", message_count=5), "the restarted node's count")
+    after = wait_until(lambda: row(snapshot(), "topics", name="orders", message_count=5), "the restarted node's count")
     assert after["publish_rate"] is None or after["publish_rate"] >= 0
 
 
-def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture):
-    """While one node does not answer, the other's figures keep arriving; after three seconds it is down."""
+def test_a_hanging_node_delays_no_other(go_cluster, collect, snapshot):
+    """The other node's figures keep arriving; after three seconds the silent node is down."""
     alpha, beta = go_cluster.nodes
     beta.topic("orders", depth=1)
     alpha.hold = threading.Event()
     collect()
-    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 1, "beta's topic")
+    wait_until(lambda: (row(snapshot(), "topics", name="orders") or {}).get("depth") == 1, "beta's topic")
     beta.topic("orders", depth=2)
-    wait_until(lambda: (row(picture(), "topics", name="orders") or {}).get("depth") == 2, "beta's new depth")
-    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    wait_until(lambda: (row(snapshot(), "topics", name="orders") or {}).get("depth") == 2, "beta's new depth")
+    down = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="down"), "alpha down")
     assert "no answer within 3 s" in down["error"]
     alpha.hold.set()
-    wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="up"), "alpha up")
+    wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="up"), "alpha up")
 
 
 @pytest.mark.parametrize(
@@ -125,94 +148,94 @@ def test_a_hanging_node_holds_up_nobody(go_cluster, collect, picture):
         ({"topics": []}, "missing required field `version`"),
     ],
 )
-def test_a_node_that_talks_nonsense_is_down_and_says_what_was_wrong(
-    go_cluster, collect, picture, monkeypatch, answer, complaint
+def test_a_node_with_an_invalid_answer_is_down_with_the_reason(
+    go_cluster, collect, snapshot, monkeypatch, answer, complaint
 ):
-    """Its neighbours are not disturbed."""
+    """The other nodes are not affected."""
     alpha, beta = go_cluster.nodes
     beta.topic("orders", depth=1)
     original = alpha.get
     monkeypatch.setattr(alpha, "get", lambda path, query: answer if path == "/stats" else original(path, query))
     collect()
-    down = wait_until(lambda: row(picture(), "nodes", id=alpha.address, state="down"), "alpha down")
+    down = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="down"), "alpha down")
     assert complaint in down["error"]
-    assert row(picture(), "topics", name="orders", depth=1)
+    assert row(snapshot(), "topics", name="orders", depth=1)
 
 
-def test_configured_nodes_need_no_registry(go_cluster, collect, picture, settings):
-    """A node given by address appears under the name it gives itself; one that is down under its address."""
+def test_configured_nodes_need_no_registry(go_cluster, collect, snapshot, settings):
+    """A node that is configured by address appears under the name that it reports; while down, under its address."""
     alpha, beta = go_cluster.nodes
     beta.stop()
     settings.NSQLOOKUPD_HTTP_ADDRESSES = ()
     settings.NSQD_HTTP_ADDRESSES = (f"localhost:{alpha.port}", beta.address)
     collect()
-    up = wait_until(lambda: row(picture(), "nodes", id=alpha.address), "alpha under the name it gives itself")
+    up = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address), "alpha under the name it gives itself")
     assert up["state"] == "up"
-    assert row(picture(), "nodes", state="down")["id"] == beta.address
+    assert row(snapshot(), "nodes", state="down")["id"] == beta.address
     beta.start()
 
 
-def test_topics_that_only_registries_know_are_shown(go_cluster, collect, picture):
-    """What was created ahead of its first producer stands in the picture, on no node."""
+def test_topics_that_only_registries_know_are_shown(go_cluster, collect, snapshot):
+    """A topic that was created before its first producer is in the snapshot, without a node."""
     go_cluster.registry.idle["planned"] = ["archive"]
     collect()
-    topic = wait_until(lambda: row(picture(), "topics", name="planned"), "the planned topic")
+    topic = wait_until(lambda: row(snapshot(), "topics", name="planned"), "the planned topic")
     assert (topic["nodes"], topic["channel_count"], topic["publish_rate"]) == ([], 1, None)
-    assert row(picture(), "channels", topic="planned", name="archive")
+    assert row(snapshot(), "channels", topic="planned", name="archive")
 
 
-def test_the_nodes_of_a_dead_registry_stay_in_the_snapshot(go_cluster, collect, picture):
-    """What it said last holds; the nodes themselves are still asked."""
+def test_the_nodes_of_a_dead_registry_stay_in_the_snapshot(go_cluster, collect, snapshot):
+    """The registry's last answer stays valid; the nodes themselves are still polled."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", depth=1)
     collect()
-    wait_until(lambda: row(picture(), "topics", name="orders", depth=1), "orders")
+    wait_until(lambda: row(snapshot(), "topics", name="orders", depth=1), "orders")
     go_cluster.registry.stop()
     alpha.topic("orders", depth=2)
-    wait_until(lambda: row(picture(), "topics", name="orders", depth=2), "orders' new depth")
-    assert row(picture(), "nodes", id=alpha.address, state="up")
+    wait_until(lambda: row(snapshot(), "topics", name="orders", depth=2), "orders' new depth")
+    assert row(snapshot(), "nodes", id=alpha.address, state="up")
     go_cluster.registry.start()
 
 
-def test_a_registry_that_answers_describes_a_node_in_place_of_a_dead_one(go_cluster, collect, picture, settings):
-    """The last answer of a dead registry does not replace what another registry answers now."""
+def test_a_registry_that_answers_describes_a_node_in_place_of_a_dead_one(go_cluster, collect, snapshot, settings):
+    """The last answer of a dead registry does not replace the current answer of another."""
     alpha = go_cluster.nodes[0]
     second = GoRegistry(go_cluster.nodes)
     try:
         settings.NSQLOOKUPD_HTTP_ADDRESSES = (second.address, go_cluster.registry.address)
         collect()
-        wait_until(lambda: row(picture(), "nodes", id=alpha.address), "alpha")
+        wait_until(lambda: row(snapshot(), "nodes", id=alpha.address), "alpha")
         go_cluster.registry.stop()
         alpha.hostname = "renamed"
-        wait_until(lambda: row(picture(), "nodes", id=alpha.address, hostname="renamed"), "the new host name")
+        wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, hostname="renamed"), "the new host name")
     finally:
         second.stop()
         go_cluster.registry.start()
 
 
-def test_versions_go_on_after_a_restart(go_cluster, collect, picture):
-    """Browsers that hold an old picture are not confused by a new collector."""
+def test_versions_go_on_after_a_restart(go_cluster, collect, snapshot):
+    """Browsers with an older snapshot are not confused by a new collector."""
     collecting = collect()
-    wait_until(lambda: (picture() or {}).get("version", 0) >= 2, "two polls")
+    wait_until(lambda: (snapshot() or {}).get("version", 0) >= 2, "two polls")
     collecting.stop()
-    last = picture()["version"]
+    last = snapshot()["version"]
     collect()
-    wait_until(lambda: picture()["version"] == last + 1, "the next version")
+    wait_until(lambda: snapshot()["version"] == last + 1, "the next version")
 
 
-def test_a_second_collector_stands_by(go_cluster, collect, picture, redis):
-    """Two at once would give every browser two truths; the second takes over when the first is gone."""
+def test_a_second_collector_stands_by(go_cluster, collect, snapshot, redis):
+    """Two active collectors would send different snapshots; the second becomes active when the first is gone."""
     first = collect()
-    wait_until(lambda: picture(), "a picture")
+    wait_until(lambda: snapshot(), "a snapshot")
     holder = redis.get("nsq:collector")
     second = collect()
-    version = picture()["version"]
-    wait_until(lambda: picture()["version"] >= version + 2, "two more polls")
+    version = snapshot()["version"]
+    wait_until(lambda: snapshot()["version"] >= version + 2, "two more polls")
     assert redis.get("nsq:collector") == holder
     first.stop()
-    version = picture()["version"]
+    version = snapshot()["version"]
     wait_until(lambda: redis.get("nsq:collector") not in (None, holder), "the second takes over")
-    wait_until(lambda: picture()["version"] > version, "it polls")
+    wait_until(lambda: snapshot()["version"] > version, "it polls")
     second.stop()
 
 
@@ -241,14 +264,14 @@ def test_readings_reach_the_archive(go_cluster, collect, tmp_path):
     assert len(archived(tmp_path / "archive")) >= len(rows)
 
 
-def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, picture, tmp_path, caplog):
-    """The picture goes on; the failure is logged once; what waited is written when the archive is back."""
+def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, snapshot, tmp_path, caplog):
+    """Polls go on; the failure is logged once; waiting readings are written when the archive is back."""
     go_cluster.nodes[0].topic("orders", depth=3)
     (tmp_path / "archive").write_text("a file where a folder should be")
     collecting = collect()
     wait_until(lambda: "cannot write to the archive" in caplog.text, "the log says so")
-    version = picture()["version"]
-    wait_until(lambda: picture()["version"] > version, "another poll")
+    version = snapshot()["version"]
+    wait_until(lambda: snapshot()["version"] > version, "another poll")
     (tmp_path / "archive").unlink()
     collecting.stop()
     assert archived(tmp_path / "archive")
@@ -256,7 +279,7 @@ def test_an_archive_that_cannot_be_written_stops_nothing(go_cluster, collect, pi
 
 
 def test_damaged_files_of_the_archive_are_counted(go_cluster, collect, redis, tmp_path):
-    """As a metric: a file that maintenance has set aside."""
+    """A metric counts the files that maintenance has set aside."""
     from nsqplatform.cluster import store
 
     aside = tmp_path / "archive/samples/_damaged/date=2026-03-14/hour=01"
@@ -264,10 +287,10 @@ def test_damaged_files_of_the_archive_are_counted(go_cluster, collect, redis, tm
     (aside / "5959-0123456789abcdef.parquet").touch()
     collect()
 
-    def told() -> bool:
+    def is_counted() -> bool:
         return b"\nnsq_archive_damaged_files 1.0\n" in (redis.get(store.COLLECTOR_METRICS) or b"")
 
-    wait_until(told, "the metric")
+    wait_until(is_counted, "the metric")
 
 
 def test_an_archive_that_cannot_be_listed_has_an_unknown_number_of_damaged_files(tmp_path, monkeypatch):
@@ -292,21 +315,21 @@ def test_an_archive_that_cannot_be_listed_has_an_unknown_number_of_damaged_files
     asyncio.run(follow())
 
 
-def test_collecting_survives_losing_redis(go_cluster, collect, picture, redis):
-    """A broken connection to Redis costs a poll, not the collector."""
+def test_collecting_survives_losing_redis(go_cluster, collect, snapshot, redis):
+    """A broken connection to Redis costs one poll, not the collector."""
     collect()
-    wait_until(lambda: picture(), "a picture")
-    version = picture()["version"]
+    wait_until(lambda: snapshot(), "a snapshot")
+    version = snapshot()["version"]
     redis.client_kill_filter(_type="normal", skipme=True)
-    wait_until(lambda: picture()["version"] > version + 1, "later versions")
+    wait_until(lambda: snapshot()["version"] > version + 1, "later versions")
 
 
-def test_clients_are_asked_for_only_while_someone_watches(go_cluster, collect, picture, redis):
-    """The lists can be long, so nodes are spared them."""
+def test_clients_are_asked_for_only_while_someone_watches(go_cluster, collect, snapshot, redis):
+    """The lists can be long, so nodes are not asked otherwise."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")
     collect()
-    wait_until(lambda: row(picture(), "channels", name="billing"), "billing")
+    wait_until(lambda: row(snapshot(), "channels", name="billing"), "billing")
     assert not alpha.clients_asked_for
     watched: Callable[[], int] = lambda: redis.zadd("nsq:watched", {json.dumps(["orders", "billing"]): 4e9})  # noqa: E731
     watched()

@@ -1,4 +1,4 @@
-"""Pages, static files and websockets, for everybody, through Daphne: what is not granted is refused and written down.
+"""Pages, static files and websockets, for every caller, through Daphne: refused requests are audited.
 
 The API has its own matrix (test_permissions.py); between them stand all paths that the web process answers.
 """
@@ -56,7 +56,7 @@ def ask(web) -> Iterator[Callable[..., httpx.Response]]:
 
 @pytest.mark.parametrize("name", CALLERS)
 def test_pages_are_for_those_with_a_session(ask, callers, name):
-    """Everybody else is sent to sign in, and nobody changes anything through them."""
+    """Other callers are sent to the sign-in page, and pages change nothing."""
     caller = callers(name)
     for path in PAGES:
         answer = ask("GET", path, caller)
@@ -72,7 +72,7 @@ def test_pages_are_for_those_with_a_session(ask, callers, name):
 
 
 def test_a_page_of_a_session_without_its_csrf_token_is_refused_and_in_the_trail(ask, callers):
-    """The session cookie alone, as another site's form would send it, does nothing."""
+    """Another site's form would send the session cookie alone; it has no effect."""
     viewer = callers("viewer")
     session = Caller("viewer", viewer.user, {"Cookie": viewer.headers["Cookie"].partition(";")[0]})
     assert ask("POST", "/topics/orders", session).status_code == 403
@@ -85,7 +85,8 @@ def test_a_page_of_a_session_without_its_csrf_token_is_refused_and_in_the_trail(
 
 @pytest.mark.parametrize("name", CALLERS)
 def test_static_files_are_the_web_app_and_nothing_else(ask, callers, web, name):
-    """They hold no data, so the sign-in page can be drawn; no path leads out of them, and nobody writes to them."""
+    """They contain no data, so that the sign-in page can be shown; no path leads outside, and nobody can write to
+    them."""
     caller = callers(name)
     shell = ask("GET", "/signin", caller).text
     script = next(word for word in shell.split('"') if word.startswith("/static/") and word.endswith(".js"))
@@ -109,7 +110,7 @@ def test_static_files_are_the_web_app_and_nothing_else(ask, callers, web, name):
 
 
 def test_there_are_no_other_websockets():
-    """A new one has to be added here, with whom it is for."""
+    """A new one must be added here, with its permitted callers."""
     from nsqplatform.console.asgi import websockets
 
     assert {str(route.pattern) for route in websockets.routes} == {"ws/cluster", "ws/tail"}
@@ -142,7 +143,7 @@ def said(socket: ClientConnection, kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", CALLERS)
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
 def test_a_websocket_stays_open_for_those_who_may_look(opened, callers, web, path, name):
-    """A stranger's is closed with a code of its own, without a word, and the log says so."""
+    """A stranger's socket is closed with a code of its own and no message, and this is logged."""
     caller = callers(name)
     logged = len(web.log)
     with opened(path, caller) as socket:
@@ -160,20 +161,21 @@ def test_a_websocket_stays_open_for_those_who_may_look(opened, callers, web, pat
 
 @pytest.mark.parametrize("name", [name for name in CALLERS if name != "stranger"])
 def test_messages_are_tailed_by_those_who_may_read_them(opened, callers, name):
-    """Anybody else is told so, and it is in the trail; the socket stays open."""
+    """Other callers get an error message and an audit entry; the socket stays open."""
     caller = callers(name)
     with opened("/ws/tail", caller) as socket:
         socket.send(json.dumps({"type": "start", "topic": "orders.eu"}))
         complaint = said(socket, "error")["message"]
         kept = list(
-            AuditEntry.objects.filter(outcome="refused").values_list("user", "action", "topic", "remote_address")
+            AuditEntry.objects.filter(outcome="refused").values_list("user", "via", "action", "topic", "remote_address")
         )
         if caller.may(Permission.READ):
             assert "may not" not in complaint  # there is no such topic, or no cluster
             assert kept == []
         else:
+            via = "token script" if caller.token else "session"
             assert "may not read messages" in complaint
-            assert kept == [(caller.user.username, "tail", "orders.eu", "127.0.0.1")]
+            assert kept == [(caller.user.username, via, "tail", "orders.eu", "127.0.0.1")]
         socket.send("nonsense")
         assert said(socket, "error")
 
@@ -220,7 +222,7 @@ def test_a_token_that_is_refused_opens_no_websocket_for_the_cookie_beside_it(ope
 
 @pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
 def test_a_websocket_takes_no_message_however_long(opened, callers, path):
-    """It is closed at a megabyte; what is shorter and still too long is answered."""
+    """It is closed at a megabyte; a shorter message that is still too long is answered with an error."""
     with opened(path, callers("admin")) as socket:
         kind = "view" if path == "/ws/cluster" else "start"
         socket.send(json.dumps({"type": kind, "topic": "x" * 20_000}))

@@ -1,4 +1,4 @@
-"""The declared figures: everything that lists figures follows from one declaration."""
+"""The declared figures: every list of figures follows from one declaration."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from nsqplatform.cluster.collector.node import Node
-from nsqplatform.cluster.collector.reading import NodeView, Reading
-from nsqplatform.cluster.collector.stats import parse_stats
+from nsqplatform.cluster.readings.node import Node
+from nsqplatform.cluster.readings.reading import NodeView, Reading
+from nsqplatform.cluster.readings.stats import parse_stats
 from nsqplatform.cluster.snapshots.builder import SnapshotBuilder
 from nsqplatform.cluster.snapshots.delta import Deltas
 from nsqplatform.cluster.snapshots.figure_files import ROOT, files
@@ -33,7 +33,7 @@ PROBE = Path(__file__).with_name("figure_probe.py")
 
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process of the platform makes of a declaration with one more line."""
+    """The platform's handling of a declaration with one more line."""
     copy = tmp_path_factory.mktemp("declaration") / "nsqwire"
     shutil.copytree(ROOT / "nsqwire", copy, ignore=shutil.ignore_patterns("__pycache__"))
     declaration = copy / "figures.py"
@@ -67,13 +67,13 @@ def test_an_added_figure_is_in_deltas_and_in_the_wire_order(added):
 
 
 def test_an_added_figure_is_in_the_api_and_so_in_the_web_apps_types(added):
-    """The types are made from the OpenAPI document."""
+    """The types are generated from the OpenAPI document."""
     assert added["openapi"] == {"title": "Poison Count", "type": "integer"}
     assert "poison_count" in added["openapi_required"]
 
 
 def test_an_added_figure_is_recorded_and_archived(added):
-    """In the last hour under its name there, and in a column of the archive that older files may lack."""
+    """In the history under its name, and in a column of the archive that older files may lack."""
     assert added["history"] == 77.0
     assert added["archived"] == [0, 7]
     assert added["column"] == {"unit": "messages", "meaning": "counter: given up", "nullable": True}
@@ -92,7 +92,7 @@ def test_the_files_made_from_the_declaration_are_up_to_date(path):
 
 
 def test_every_column_of_a_row_is_a_key_a_text_or_a_figure():
-    """So a delta cannot leave one out."""
+    """So no delta can omit one."""
     snapshot = small_snapshot(1)
     for kind in KINDS:
         expected = {*KEYS[kind], *TEXTS[kind], *FIGURES[kind], *(["nodes"] if kind in SHARES else [])}
@@ -101,7 +101,7 @@ def test_every_column_of_a_row_is_a_key_a_text_or_a_figure():
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in FIGURES[kind]])
 def test_a_change_of_any_figure_is_in_the_delta(kind, name):
-    """Of a row that is otherwise the same."""
+    """The other columns of the row are unchanged."""
     before = small_snapshot(1)
     columns = {**before.tables[kind].columns, name: [12345]}
     after = Snapshot(2, 1000, {**before.tables, kind: Table(kind, columns)})
@@ -111,7 +111,7 @@ def test_a_change_of_any_figure_is_in_the_delta(kind, name):
 
 
 def test_rates_and_sums_refer_to_declared_figures():
-    """A misspelt name in the declaration is found here."""
+    """This test finds a misspelt name in the declaration."""
     for scope in ("cluster", "node", "topic", "channel"):
         names = {figure.name for figure in of_scope(scope)}
         for figure in of_scope(scope):

@@ -1,4 +1,4 @@
-"""Behind a proxy: whose address the trail, the log and the networks of the settings go by."""
+"""Behind a proxy: the client address in the audit trail, in the log and for the networks of the settings."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ strangers = addresses.filter(lambda address: not within(address, PROXIES))
 
 
 @given(st.lists(st.lists(hop, max_size=4).map(", ".join), max_size=3), strangers)
-def test_nothing_is_believed_but_what_trusted_proxies_added(told, stranger):
-    """Whatever a client writes into the header itself, straight to us or through one proxy or two."""
-    assert client_of(stranger, told, PROXIES) == stranger
-    assert client_of(PROXY, [*told, stranger], PROXIES) == stranger
-    assert client_of(PROXY, [*told, f"{stranger}, 10.0.0.2"], PROXIES) == stranger
+def test_only_addresses_added_by_trusted_proxies_count(forwarded, stranger):
+    """Values that a client puts into the header itself are ignored, whether it connects directly or through one proxy
+    or two."""
+    assert client_of(stranger, forwarded, PROXIES) == stranger
+    assert client_of(PROXY, [*forwarded, stranger], PROXIES) == stranger
+    assert client_of(PROXY, [*forwarded, f"{stranger}, 10.0.0.2"], PROXIES) == stranger
 
 
 @pytest.mark.parametrize(
-    ("told", "client"),
+    ("forwarded", "client"),
     [
         ([CLIENT], CLIENT),
         (["127.0.0.1, 192.0.2.1", f"{CLIENT}, 10.0.0.2"], CLIENT),
@@ -52,9 +53,9 @@ def test_nothing_is_believed_but_what_trusted_proxies_added(told, stranger):
         ([], PROXY),
     ],
 )
-def test_the_client_is_the_rightmost_that_is_no_proxy(told, client):
-    """What it wrote itself stands further left."""
-    assert client_of(PROXY, told, PROXIES) == client
+def test_the_client_is_the_rightmost_that_is_no_proxy(forwarded, client):
+    """Addresses that the client itself wrote are to the left of it."""
+    assert client_of(PROXY, forwarded, PROXIES) == client
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def behind_proxy(nsqadmin_settings) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("method", "path"), DOORS)
 def test_the_trail_and_the_log_name_the_client(go_cluster, locked_api, behind_proxy, caplog, method, path):
-    """And not the proxy that all of them come through."""
+    """Not the proxy's address."""
     caplog.set_level(logging.INFO)
     locked_api.request(method, path, {}, peer=PROXY, X_Forwarded_For=f"127.0.0.1, {CLIENT}, 10.0.0.2")
     assert AuditEntry.objects.get(outcome="refused").remote_address == CLIENT
@@ -75,7 +76,7 @@ def test_the_trail_and_the_log_name_the_client(go_cluster, locked_api, behind_pr
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("method", "path"), DOORS)
 def test_from_anywhere_else_the_header_is_not_believed(go_cluster, locked_api, behind_proxy, caplog, method, path):
-    """Or whoever reaches the port could lay a trail to somebody else."""
+    """Otherwise anyone who can connect could forge the address in the audit trail."""
     caplog.set_level(logging.INFO)
     locked_api.request(method, path, {}, peer=ELSEWHERE, X_Forwarded_For=CLIENT)
     assert AuditEntry.objects.get(outcome="refused").remote_address == ELSEWHERE
@@ -84,7 +85,7 @@ def test_from_anywhere_else_the_header_is_not_believed(go_cluster, locked_api, b
 
 @pytest.mark.django_db(transaction=True)
 def test_an_action_through_a_proxy_is_audited_with_its_client(go_cluster, locked_api, behind_proxy):
-    """The user is whom the proxy names, since the connection is the proxy's, whoever it speaks for."""
+    """The user is the one that the proxy names, because the proxy opened the connection."""
     go_cluster.nodes[0].topic("orders")
     named = {"X_Forwarded_User": "alice", "X_Forwarded_For": CLIENT}
     assert locked_api.post("/api/topics/orders", {"action": "pause"}, peer=PROXY, **named).status_code == 200
@@ -95,7 +96,7 @@ def test_an_action_through_a_proxy_is_audited_with_its_client(go_cluster, locked
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("path", ["/api/topics", "/api/v1/me"])
 def test_a_user_named_past_the_proxy_is_not_believed(go_cluster, locked_api, behind_proxy, path):
-    """Not even by somebody who says to speak for an address of the proxies'."""
+    """Not even if the caller claims to forward for one of the proxies."""
     spoofed = {"X_Forwarded_User": "alice", "X_Forwarded_For": PROXY}
     assert locked_api.get(path, peer=ELSEWHERE, **spoofed).status_code == 401
     assert not User.objects.filter(username="alice").exists()
@@ -105,18 +106,18 @@ def test_a_user_named_past_the_proxy_is_not_believed(go_cluster, locked_api, beh
 
 @pytest.mark.django_db(transaction=True)
 def test_scripts_are_let_in_by_their_own_address(go_cluster, locked_api, nsqadmin_settings):
-    """A proxy on this machine makes nobody a script of this machine, whatever they write into the header."""
+    """A proxy on this machine does not make its clients local scripts, whatever they put into the header."""
     nsqadmin_settings(script_role="admin")
     assert locked_api.get("/api/topics", peer="127.0.0.1").status_code == 200
-    for told in (CLIENT, f"127.0.0.1, {CLIENT}"):
-        assert locked_api.get("/api/topics", peer="127.0.0.1", X_Forwarded_For=told).status_code == 401
-        assert locked_api.get("/config/log_level", peer="127.0.0.1", X_Forwarded_For=told).status_code == 403
+    for forwarded in (CLIENT, f"127.0.0.1, {CLIENT}"):
+        assert locked_api.get("/api/topics", peer="127.0.0.1", X_Forwarded_For=forwarded).status_code == 401
+        assert locked_api.get("/config/log_level", peer="127.0.0.1", X_Forwarded_For=forwarded).status_code == 403
     assert locked_api.get("/api/topics", peer=ELSEWHERE, X_Forwarded_For="127.0.0.1").status_code == 401
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_session_is_listed_with_its_clients_address(locked_api, account, behind_proxy):
-    """So that its owner tells it from one that is not theirs."""
+    """So its owner can recognise foreign sessions."""
     account("viewer")
     body = {"username": "viewer", "password": "correct horse battery staple"}
     assert locked_api.post("/api/v1/session", body, peer=PROXY, X_Forwarded_For=CLIENT).status_code == 200
@@ -125,7 +126,7 @@ def test_a_session_is_listed_with_its_clients_address(locked_api, account, behin
 
 @pytest.mark.django_db(transaction=True)
 def test_a_websocket_through_a_proxy_is_its_clients(web):
-    """Through real sockets; connections from this machine are believed unless told otherwise."""
+    """Through real sockets; by default, connections from this machine are trusted."""
     with (
         pytest.raises(InvalidStatus),
         connect(

@@ -1,4 +1,4 @@
-"""Nodes that take HTTPS only: nsqd answers 403 on its HTTP port and names the port of HTTPS."""
+"""Nodes that accept HTTPS only: nsqd answers 403 on its HTTP port, with the port of HTTPS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(params=["registries", "nodes"])
 def strict_node(request: Any, tmp_path: Path, settings: Any, nsqadmin_settings: Callable[..., None]) -> Iterator[str]:
-    """Its HTTP address; the platform knows its authority, and finds it in a registry or among the given nodes."""
+    """Its HTTP address; the platform trusts its authority, and finds it in a registry or in the settings."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     ca, cert, key = (str(tmp_path / name) for name in ("ca.pem", "cert.pem", "key.pem"))
@@ -49,7 +49,7 @@ def strict_node(request: Any, tmp_path: Path, settings: Any, nsqadmin_settings: 
 
 
 def test_a_node_that_requires_https_is_read_and_acted_on(strict_node, api):
-    """As nsqadmin does: it is asked again over HTTPS, by the authorities of the flags."""
+    """Like nsqadmin, the platform repeats the request over HTTPS, with the configured authorities."""
     assert api.get("/api/topics/orders").json()["paused"] is False
     for path in ("/api/topics/orders", "/api/topics/orders/billing"):
         answer = api.post(path, {"action": "pause"})

@@ -1,4 +1,4 @@
-"""Who may use nsqadmin's endpoints: scripts, tokens, sessions, and users that a proxy names; and ``/config``."""
+"""Callers of nsqadmin's endpoints: scripts, tokens, sessions, and users that a proxy names; and ``/config``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READS = ["/api/topics", "/api/nodes", "/api/counter", "/api/topics/orders", "/ap
 
 
 def attempt(api: Any, **headers: Any) -> int:
-    """The status of an action that would be done."""
+    """The status of an action that would be carried out."""
     return int(api.post("/api/topics", {"topic": "fresh"}, **headers).status_code)
 
 
@@ -32,7 +32,7 @@ def sso(nsqadmin_settings) -> None:
 
 @pytest.mark.parametrize("path", READS)
 def test_by_default_nobody_gets_in_without_signing_in(go_cluster, locked_api, path):
-    """Nothing is open by accident."""
+    """Nothing is open by default."""
     answer = locked_api.get(path)
     assert (answer.status_code, answer.text) == (401, '{"message":"UNAUTHORIZED"}')
     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -45,7 +45,7 @@ def test_by_default_nobody_gets_in_without_signing_in(go_cluster, locked_api, pa
     [("viewer", 200, 403, 403), ("operator", 200, 200, 403), ("admin", 200, 200, 200)],
 )
 def test_the_script_role_opens_just_so_far(go_cluster, locked_api, nsqadmin_settings, role, read, write, configure):
-    """nsqadmin's own scripts, which know no sign-in, work with ``--script-role``."""
+    """Scripts for nsqadmin, which cannot sign in, work with ``--script-role``."""
     nsqadmin_settings(script_role=role)
     assert locked_api.get("/api/topics").status_code == read
     assert attempt(locked_api) == write
@@ -53,7 +53,7 @@ def test_the_script_role_opens_just_so_far(go_cluster, locked_api, nsqadmin_sett
 
 
 def test_scripts_from_elsewhere_are_not_let_in(go_cluster, api, nsqadmin_settings):
-    """Only this machine, unless a network is given."""
+    """Only this machine's are, unless a network is given."""
     assert api.get("/api/topics", peer="10.0.0.9").status_code == 401
     nsqadmin_settings(script_cidr=("10.0.0.0/8",))
     assert api.get("/api/topics", peer="10.0.0.9").status_code == 200
@@ -66,18 +66,25 @@ def test_scripts_from_elsewhere_are_not_let_in(go_cluster, api, nsqadmin_setting
     [{"Origin": "https://evil.example"}, {"Sec_Fetch_Site": "cross-site"}, {"Origin": "null"}],
 )
 def test_another_sites_page_cannot_use_its_visitors_script_role(go_cluster, api, headers):
-    """A browser can be made to post here; it says for whom."""
+    """A browser can be made to post here; it sends the page's origin."""
     assert attempt(api, **headers) == 403
     assert attempt(api, Origin="http://localhost") == 200
 
 
-def test_a_name_that_was_pointed_at_us_is_refused(go_cluster, api):
+@pytest.mark.parametrize("origin", ["http://localhost:80", "HTTP://LOCALHOST"])
+def test_a_page_of_this_site_may_name_the_default_port(go_cluster, api, origin):
+    """The origin is compared as it is for websockets: by host and port, not as text."""
+    assert attempt(api, Origin=origin) == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil_name.example", "evil.example/", "localhost@evil.example"])
+def test_a_name_that_was_pointed_at_us_is_refused(go_cluster, api, host):
     """A page of that name could otherwise read and do what a script may."""
-    answer = api.get("/api/topics", Host="evil.example")
+    answer = api.get("/api/topics", Host=host)
     assert (answer.status_code, answer.json()["message"]) == (400, "INVALID_HOST")
 
 
-def test_what_a_script_did_is_in_the_audit_trail(go_cluster, api, browser, account):
+def test_actions_of_scripts_are_in_the_audit_trail(go_cluster, api, browser, account):
     api.post("/api/topics", {"topic": "orders"})
     account("viewer")
     viewer = browser()
@@ -94,7 +101,7 @@ def test_what_a_script_did_is_in_the_audit_trail(go_cluster, api, browser, accou
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("operator", 200), ("admin", 200)])
 def test_a_token_acts_for_its_account(go_cluster, locked_api, account, role, status):
-    """From anywhere, under any name of ours."""
+    """From anywhere, under any of the platform's names."""
     token = create_token(user=account(role), name="cron")
     bearer = {"Authorization": f"Bearer {token}", "Host": "nsq.example"}
     assert locked_api.get("/api/topics", peer="10.9.9.9", **bearer).status_code == 200
@@ -102,7 +109,7 @@ def test_a_token_acts_for_its_account(go_cluster, locked_api, account, role, sta
 
 
 def test_a_token_that_is_not_ours_is_refused_even_where_scripts_are_not(go_cluster, api):
-    """A script that means to be somebody is not quietly somebody else."""
+    """An invalid token is not replaced by the script role."""
     assert api.get("/api/topics", Authorization="Bearer nonsense").status_code == 401
 
 
@@ -124,7 +131,7 @@ def test_a_session_reads_and_needs_its_csrf_token_to_act(go_cluster, locked_api,
 def test_users_that_a_trusted_proxy_names_have_their_roles(
     go_cluster, locked_api, nsqadmin_settings, sso, name, act, configure
 ):
-    """The listed ones are admins and operators; everybody else looks."""
+    """The listed ones are admins and operators; all others are viewers."""
     nsqadmin_settings(allow_config_from_cidr="")
     proxied = {"peer": "10.0.0.1", "X_Forwarded_User": name}
     assert locked_api.get("/api/topics", **proxied).status_code == 200
@@ -136,7 +143,7 @@ def test_users_that_a_trusted_proxy_names_have_their_roles(
 
 
 def test_the_header_is_not_believed_from_elsewhere(go_cluster, locked_api, sso, caplog):
-    """Whoever reaches us past the proxy is nobody, and the attempt is logged."""
+    """A caller that bypasses the proxy is anonymous, and the attempt is logged."""
     for peer in ("127.0.0.1", "10.0.0.2", "::1"):
         assert locked_api.get("/api/topics", peer=peer, X_Forwarded_User="alice").status_code == 401
         assert attempt(locked_api, peer=peer, X_Forwarded_User="alice") == 401
@@ -152,7 +159,7 @@ def test_without_a_named_user_the_header_means_nothing(go_cluster, locked_api):
     assert locked_api.get("/api/topics", X_Forwarded_User="alice").status_code == 401
 
 
-def test_a_proxy_that_names_nobody_brings_nobody(go_cluster, locked_api, sso):
+def test_a_proxied_request_without_a_user_is_anonymous(go_cluster, locked_api, sso):
     assert locked_api.get("/api/topics", peer="10.0.0.1").status_code == 401
     assert locked_api.get("/api/topics", peer="10.0.0.1", X_Forwarded_User="").status_code == 401
 
@@ -169,7 +176,7 @@ def test_the_header_may_have_another_name(go_cluster, locked_api, sso, nsqadmin_
 
 
 def test_a_role_given_by_settings_ends_with_them(go_cluster, locked_api, sso, nsqadmin_settings):
-    """It is not kept in the account."""
+    """It is not stored in the account."""
     proxied = {"peer": "10.0.0.1", "X_Forwarded_User": "alice"}
     assert attempt(locked_api, **proxied) == 200
     nsqadmin_settings(admin_user=("carol",))
@@ -184,7 +191,7 @@ def test_a_closed_account_stays_closed(go_cluster, locked_api, sso, account):
 
 
 def test_the_pages_and_the_platforms_api_know_the_header_too(sso, settings, tmp_path):
-    """Signed in without a password; a change still needs the CSRF token."""
+    """Without a password; a change still needs the CSRF token."""
     (tmp_path / "index.html").write_text("the app")
     settings.FRONTEND_DIST = tmp_path
     proxied = {"REMOTE_ADDR": "10.0.0.1", "HTTP_X_FORWARDED_USER": "alice"}
@@ -199,7 +206,7 @@ def test_the_pages_and_the_platforms_api_know_the_header_too(sso, settings, tmp_
 
 
 def test_a_proxied_users_browser_cannot_be_used_by_another_site(go_cluster, locked_api, sso):
-    """The proxy adds the header to whatever the browser sends."""
+    """The proxy adds the header to every request of the browser."""
     proxied = {"peer": "10.0.0.1", "X_Forwarded_User": "alice"}
     assert attempt(locked_api, **proxied, Origin="https://evil.example") == 403
 
@@ -208,7 +215,7 @@ def test_a_proxied_users_browser_cannot_be_used_by_another_site(go_cluster, lock
 
 
 def test_settings_are_read_by_their_file_keys(go_cluster, api, nsqadmin_settings):
-    """Strings bare, lists as JSON, durations in nanoseconds, the level as a number."""
+    """Strings are plain, lists are JSON, durations are nanoseconds, the level is a number."""
     nsqadmin_settings(graphite_url="http://graphite/x", admin_user=())
     shown = {
         "graphite_url": "http://graphite/x",
@@ -244,8 +251,8 @@ def test_a_value_that_cannot_be_used_is_invalid(api, option, body, status):
     assert (answer.status_code, answer.json()) == (status, {"message": "INVALID_VALUE"})
 
 
-def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, picture):
-    """By the endpoints at once, by the collector soon; an empty list leaves the given nodes."""
+def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, snapshot):
+    """The endpoints use them at once, the collector soon; an empty list leaves the configured nodes."""
     from tests.platform.go_nsq import GoNode, GoRegistry
 
     node = GoNode("gamma")
@@ -255,7 +262,7 @@ def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, pictur
     assert (answer.status_code, answer.text) == (200, f'["{other.address}"]')
     assert api.get("/api/topics").json()["topics"] == ["elsewhere"]
     collect()
-    wait_until(lambda: [row["id"] for row in (picture() or {"nodes": []})["nodes"]] == [node.address], "its node")
+    wait_until(lambda: [row["id"] for row in (snapshot() or {"nodes": []})["nodes"]] == [node.address], "its node")
     assert api.request("PUT", "/config/nsqlookupd_http_addresses", "[]").text == "[]"
     assert api.request("PUT", "/config/nsqlookupd_http_addresses", "null").text == "null"
     assert api.get("/config/nsqlookupd_http_addresses").text == "null"
@@ -266,7 +273,7 @@ def test_other_registries_are_asked_from_now_on(go_cluster, api, collect, pictur
 
 
 def test_the_log_level_is_changed_in_any_case(api):
-    """And shown as its number."""
+    """It is shown as its number."""
     before = api.get("/config/log_level").text
     assert api.request("PUT", "/config/log_level", "WARN").text == "3"
     assert api.get("/config/log_level").text == "3"
@@ -275,7 +282,7 @@ def test_the_log_level_is_changed_in_any_case(api):
 
 
 def test_config_is_for_the_given_network(api, nsqadmin_settings):
-    """The connection's own address counts, not what a header says."""
+    """The connection's own address counts, not a header."""
     nsqadmin_settings(script_cidr=("0.0.0.0/0",))
     for method in ("GET", "PUT"):
         answer = api.request(method, "/config/log_level", "info", peer="10.0.0.1", X_Forwarded_For="127.0.0.1")

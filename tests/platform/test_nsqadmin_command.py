@@ -1,4 +1,4 @@
-"""The command ``nsqadmin``: its flags, its errors, its end; and what it serves of graphite."""
+"""The command ``nsqadmin``: its flags, errors and end, and graphite's data."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def environment(home: Path) -> dict[str, str]:
         (["--bogus"], 2, "flag provided but not defined: -bogus"),
     ],
 )
-def test_what_cannot_start_says_why_in_one_line(tmp_path, arguments, status, said):
-    """With the reference's words and exit status; nothing is left behind."""
+def test_a_failed_start_gives_its_reason_in_one_line(tmp_path, arguments, status, said):
+    """With nsqadmin's text and exit status; nothing is left behind."""
     ended = subprocess.run(nsqadmin(*arguments), env=environment(tmp_path), capture_output=True, text=True, timeout=60)
     assert ended.returncode == status, ended.stderr
     assert said in ended.stderr
@@ -81,7 +81,7 @@ def test_its_version(tmp_path):
 
 
 def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tmp_path):
-    """One command, from nothing; the flag's list beats the file's."""
+    """One command starts everything; the flag's list overrides the file's."""
     go_cluster.nodes[0].topic("orders")
     config = tmp_path / "nsqadmin.toml"
     config.write_text('nsqlookupd_http_addresses = ["127.0.0.1:1"]\nbase_path = "nsq/"\nunknown = 1\n')
@@ -129,7 +129,7 @@ def test_it_serves_a_cluster_below_its_base_path_and_ends_cleanly(go_cluster, tm
     ("given", "base"), [("/", ""), ("", ""), ("nsq", "/nsq"), ("/nsq/", "/nsq"), ("//a/../b/", "/b")]
 )
 def test_the_base_path_is_cleaned(given, base):
-    """A slash in front, none at the end."""
+    """It begins with a slash and ends without one."""
     assert AdminSettings(base_path=given).base == base
 
 
@@ -141,8 +141,8 @@ def test_the_processes_it_starts_get_the_same_settings():
     assert from_environment(settings.environment()) == settings
 
 
-def test_the_docs_list_the_settings_there_are():
-    """docs/settings-nsqadmin.md holds the table the declarations give; ``make docs`` writes it anew."""
+def test_the_docs_list_all_settings():
+    """docs/settings-nsqadmin.md contains the table of the declarations; ``make docs`` writes it."""
     assert (ROOT / "docs/settings-nsqadmin.md").read_text().endswith("\n\n" + markdown(AdminSettings))
 
 
@@ -181,7 +181,7 @@ def graphite(nsqadmin_settings) -> Iterator[FakeGraphite]:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_rate_is_the_first_point_over_an_interval(graphite, api):
-    """Two decimals; what is not there is not available, and no failure."""
+    """With two decimals; a missing point is not available, and no failure."""
     assert api.get("/api/graphite?metric=rate&target=x").text == '{"rate":"20.57"}'
     [(path, _)] = graphite.asked
     assert path == "/graphite/render?format=json&from=-120sec&target=x&until=-60sec"
@@ -209,7 +209,7 @@ def test_a_rate_of_nothing_is_refused(graphite, api, query, code):
 
 @pytest.mark.django_db(transaction=True)
 def test_render_is_handed_on_with_credentials_and_the_peer(graphite, api):
-    """Below graphite's own path; closed to whoever may not look."""
+    """Below graphite's own path; refused to callers who may not look."""
     answer = api.get("/render?target=a&width=1")
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/png")
     [(path, headers)] = graphite.asked
@@ -221,7 +221,8 @@ def test_render_is_handed_on_with_credentials_and_the_peer(graphite, api):
 
 @pytest.mark.django_db(transaction=True)
 def test_render_keeps_headers_of_ours_to_itself(graphite, api, browser, account):
-    """Neither the session nor whatever else a browser sends goes to graphite, and nothing but the type comes back."""
+    """Neither the session nor other headers of the browser are sent to graphite, and only the content type is
+    returned."""
     account("viewer")
     viewer = browser()
     viewer.sign_in("viewer")
@@ -239,7 +240,7 @@ def test_without_the_proxy_there_is_no_render(api):
 
 
 def test_targets_are_named_as_nsqd_pushes_them():
-    """Prefix, host key and formats of the flags; names cleaned as statsd keeps them."""
+    """Prefix, host key and formats come from the flags; names are cleaned as statsd does."""
     plain = Graphite(AdminSettings())
     assert plain.target("depth", topic="a b/c#") == "sumSeries(stats.gauges.nsq.*.topic.a_b-c.depth)"
     assert plain.target("message_count", topic="t", channel="c", node="10.0.0.1:4151") == (
@@ -249,13 +250,13 @@ def test_targets_are_named_as_nsqd_pushes_them():
 
 
 def drawn(of: Iterator[tuple[str, str]]) -> dict[str, tuple[str, dict[str, str]]]:
-    """By title, the address without its query, and the query."""
+    """Title, the address without its query, and the query."""
     parts = {title: urlsplit(url) for title, url in of}
     return {title: (url._replace(query="").geturl(), dict(parse_qsl(url.query))) for title, url in parts.items()}
 
 
 def test_graphs_are_drawn_as_nsqadmin_has_them_drawn():
-    """Counters as rates; backlogs red; by graphite itself, whose credentials nobody is told."""
+    """Counters as rates, backlogs in red; graphite draws them, and its credentials are not shown."""
     graphs = drawn(Graphite(AdminSettings(graphite_url="https://u:p@graphite.example/g/")).of_topic("t", None, "12h"))
     assert {address for address, _ in graphs.values()} == {"https://graphite.example/g/render"}
     depth, messages = graphs["Depth"][1], graphs["Messages"][1]
@@ -268,19 +269,19 @@ def test_graphs_are_drawn_as_nsqadmin_has_them_drawn():
 
 
 def test_through_the_proxy_graphs_are_below_the_base_path():
-    """Where browsers cannot reach graphite, they reach us."""
-    told = AdminSettings(graphite_url="http://graphite.internal", proxy_graphite=True, base_path="/nsq")
-    channel = drawn(Graphite(told).of_topic("t", "c", "2h"))
+    """For browsers that cannot reach graphite."""
+    settings = AdminSettings(graphite_url="http://graphite.internal", proxy_graphite=True, base_path="/nsq")
+    channel = drawn(Graphite(settings).of_topic("t", "c", "2h"))
     assert {address for address, _ in channel.values()} == {"/nsq/render"}
     assert len(channel) == 7
-    node = drawn(Graphite(told).of_node("10.0.0.1:4151", "2h"))
+    node = drawn(Graphite(settings).of_node("10.0.0.1:4151", "2h"))
     assert node["Memory"][1]["target"] == ('summarize(stats.gauges.nsq.10_0_0_1_4151.mem.*_bytes,"60sec","avg")')
     assert "stats.counters.nsq.10_0_0_1_4151.mem.gc_runs.count" in node["GC runs"][1]["target"]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_api_tells_where_graphs_are(locked_api, callers, nsqadmin_settings):
-    """Of one thing at a time; nothing without graphite; nothing to strangers."""
+def test_the_api_contains_the_addresses_of_graphs(locked_api, callers, nsqadmin_settings):
+    """Of one subject at a time; empty without graphite; refused to strangers."""
     viewer = callers("viewer").headers
     assert locked_api.get("/api/v1/graphs?topic=t", **viewer).json() == {"graphs": []}
     nsqadmin_settings(graphite_url="http://graphite.example")

@@ -1,4 +1,4 @@
-"""nsqadmin's GET endpoints: keys, sums, and what is said of nodes and registries that do not answer."""
+"""nsqadmin's GET endpoints: keys, sums, and warnings about nodes and registries that do not answer."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_no_topics_are_null(mode, go_cluster, api):
 
 
 def test_inactive_topics_are_those_nobody_produces(go_cluster, api):
-    """With their channels, or null; only the exact value asks for them."""
+    """With their channels, or null; only the exact value of the parameter selects them."""
     go_cluster.nodes[0].topic("orders")
     go_cluster.registry.idle.update({"old": ["archive"], "older": []})
     assert api.get("/api/topics?inactive=true").json() == {"topics": {"old": ["archive"], "older": None}, "message": ""}
@@ -107,7 +107,7 @@ def test_without_registries_no_topic_is_inactive(go_cluster, api, settings):
 
 
 def test_a_topic_that_could_not_be_looked_up_is_not_called_inactive(go_cluster, api):
-    """It may well be produced; the warning says what happened."""
+    """It may have producers; the warning has the error."""
     go_cluster.registry.idle["old"] = []
     go_cluster.registry.status["/lookup"] = (500, "INTERNAL_ERROR")
     answer = api.get("/api/topics?inactive=true").json()
@@ -119,7 +119,8 @@ def test_a_topic_that_could_not_be_looked_up_is_not_called_inactive(go_cluster, 
 
 
 def test_a_topic_is_summed_over_its_nodes(mode, go_cluster, api):
-    """Counts and depths are sums, paused anywhere is paused, and the per-node objects stand by host name."""
+    """Counts and depths are sums, a topic that is paused on any node is paused, and per-node objects are sorted by host
+    name."""
     alpha, beta = go_cluster.nodes
     beta.topic("orders", depth=7, backend_depth=2, message_count=70, paused=True)
     alpha.topic("orders", depth=3, backend_depth=1, message_count=30)
@@ -141,7 +142,7 @@ def test_a_topic_is_summed_over_its_nodes(mode, go_cluster, api):
 
 
 def test_a_topic_that_only_registries_know_is_empty(go_cluster, api):
-    """No failure: there is just nothing in it."""
+    """This is no failure: it has no messages."""
     go_cluster.registry.idle["old"] = ["archive"]
     answer = api.get("/api/topics/old")
     assert answer.status_code == 200
@@ -161,7 +162,7 @@ def test_an_unknown_channel_is_not_found(mode, go_cluster, api):
 
 
 def test_ephemeral_names_work_percent_encoded(mode, go_cluster, api):
-    """The # of a name stands as %23."""
+    """The # of a name is %23."""
     go_cluster.nodes[0].channel("orders#ephemeral", "tail#ephemeral", depth=2)
     assert api.get("/api/topics/orders%23ephemeral").json()["topic_name"] == "orders#ephemeral"
     assert api.get("/api/topics/orders%23ephemeral/tail%23ephemeral").json()["depth"] == 2
@@ -171,7 +172,7 @@ def test_ephemeral_names_work_percent_encoded(mode, go_cluster, api):
 
 
 def test_a_channel_is_summed_and_lists_its_clients(mode, go_cluster, api):
-    """Every key of a client; null for no client at all, an empty list on a node without."""
+    """Every key of a client; null without clients, an empty list for a node without any."""
     alpha, beta = go_cluster.nodes
     alpha.described = {"topology_zone": "z1", "topology_region": "r1"}
     near = CLIENT | {"client_id": "near", "topology_zone": "z1", "topology_region": "r1"}
@@ -197,7 +198,7 @@ def test_a_channel_is_summed_and_lists_its_clients(mode, go_cluster, api):
 
 
 def test_percentiles_of_several_nodes_are_bounds_and_a_mean(mode, go_cluster, api):
-    """The smallest and largest that any sample stands behind; per node, the node's own."""
+    """The minimum and maximum over the nodes with samples; per node, the node's own values."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", e2e_processing_latency=latency(1, p99=10, p95=5))
     beta.channel("orders", "billing", e2e_processing_latency=latency(9, p99=100, p95=50))
@@ -225,7 +226,7 @@ def test_percentiles_of_several_nodes_are_bounds_and_a_mean(mode, go_cluster, ap
 
 
 def test_keys_of_percentiles_are_in_gos_order(mode, go_cluster, api):
-    """Sorted, for they are a map in nsqadmin: a script that compares texts sees no difference."""
+    """They are sorted, as they are a map in nsqadmin: scripts that compare texts see no difference."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", e2e_processing_latency=latency(1, p99=10))
     beta.channel("orders", "billing", e2e_processing_latency=latency(9, p99=100.5))
@@ -235,7 +236,7 @@ def test_keys_of_percentiles_are_in_gos_order(mode, go_cluster, api):
 
 
 def test_a_topics_answer_does_not_depend_on_the_registrys_order(go_cluster, api):
-    """Channels are sorted by name, percentiles come in the order of the first node by host name."""
+    """Channels are sorted by name; percentiles are in the order of the first node by host name."""
     alpha, beta = go_cluster.nodes
     beta.channel("orders", "archive", e2e_processing_latency=latency(1, p50=1))
     beta.channel("orders", "billing", e2e_processing_latency=latency(1, p50=1, p99=2))
@@ -261,7 +262,7 @@ def test_without_percentiles_there_are_null(mode, go_cluster, api):
 
 
 def test_missing_fields_of_a_node_cost_their_default(mode, go_cluster, api):
-    """No latencies, no lists: nothing dies of it."""
+    """No latencies, no lists: the answer does not fail."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     original = alpha.get
@@ -278,7 +279,7 @@ def test_missing_fields_of_a_node_cost_their_default(mode, go_cluster, api):
 
 
 def test_nodes_are_listed_by_registries(go_cluster, api):
-    """Each with every registry's sighting, its topics and tombstones, and whether it is out of date."""
+    """Each with every registry's entry, its topics and tombstones, and whether it is out of date."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     alpha.topic("audit")
@@ -303,7 +304,7 @@ def test_nodes_are_listed_by_registries(go_cluster, api):
 
 
 def test_a_node_that_two_registries_list_is_one(go_cluster, api, settings):
-    """With two sightings."""
+    """With two entries."""
     from tests.platform.go_nsq import GoRegistry
 
     second = GoRegistry([go_cluster.nodes[0]])
@@ -314,7 +315,7 @@ def test_a_node_that_two_registries_list_is_one(go_cluster, api, settings):
 
 
 def test_a_registry_without_tombstones_costs_nothing(go_cluster, api):
-    """Older ones send none."""
+    """Older registries send none."""
     go_cluster.nodes[0].topic("orders")
     original = go_cluster.registry.get
 
@@ -329,7 +330,7 @@ def test_a_registry_without_tombstones_costs_nothing(go_cluster, api):
 
 
 def test_nodes_that_were_given_know_no_registries(go_cluster, api, settings):
-    """No sightings, nothing out of date, in the order given."""
+    """No entries, nothing out of date, in the configured order."""
     alpha, beta = go_cluster.nodes
     settings.NSQLOOKUPD_HTTP_ADDRESSES, settings.NSQD_HTTP_ADDRESSES = (), (beta.address, alpha.address)
     beta.described = {"version": "1.0.0"}
@@ -341,7 +342,7 @@ def test_nodes_that_were_given_know_no_registries(go_cluster, api, settings):
 
 
 def test_a_node_shows_its_topics_with_channels_and_clients(mode, go_cluster, api):
-    """And what all of it sums up to."""
+    """With the sums of its topics."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders", message_count=12)
     alpha.channel("orders", "billing", clients=[CLIENT], client_count=1)
@@ -362,7 +363,7 @@ def test_an_unknown_node_is_not_found(mode, go_cluster, api):
 
 
 def test_the_counter_has_each_channel_of_each_node(mode, go_cluster, api):
-    """Topics without channels have no part in it."""
+    """Topics without channels are not in it."""
     alpha, beta = go_cluster.nodes
     for node, count in ((alpha, 30), (beta, 12)):
         node.channel("orders", "billing", message_count=count)
@@ -379,35 +380,35 @@ def test_the_counter_has_each_channel_of_each_node(mode, go_cluster, api):
     }
 
 
-def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, picture):
-    """As Go writes a map, by the whole key; and out of the picture too."""
+def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, snapshot):
+    """As Go writes a map, by the whole key; also if the snapshot is used."""
     alpha, beta = go_cluster.nodes
     for node in (beta, alpha):
         node.channel("orders", "billing")
         node.channel("orders", "archive")
-        node.channel("orders-old", "billing")  # the dash comes before the colon
+        node.channel("orders-old", "billing")  # the dash sorts before the colon
     asked = api.get("/api/counter")
     assert list(asked.json()["stats"]) == sorted(asked.json()["stats"])
     assert len(asked.json()["stats"]) == 6
     collect()
-    wait_until(lambda: len((picture() or {"channels": []})["channels"]) == 3, "the picture")
+    wait_until(lambda: len((snapshot() or {"channels": []})["channels"]) == 3, "the snapshot")
     asked_for: list[str] = []
     for node in (alpha, beta):
         original = node.get
 
-        def told(path: str, query: dict[str, str], original: Any = original) -> Any:
+        def get(path: str, query: dict[str, str], original: Any = original) -> Any:
             if "include_histograms" not in query:
                 asked_for.append(path)
             return original(path, query)
 
-        node.get = told
+        node.get = get
 
-    def from_picture() -> bool:
+    def from_snapshot() -> bool:
         asked_for.clear()
         assert api.get("/api/counter").text == asked.text
         return not asked_for
 
-    wait_until(from_picture, "an answer out of the picture")
+    wait_until(from_snapshot, "an answer from the snapshot")
 
 
 # ---- who does not answer
@@ -415,7 +416,7 @@ def test_the_counters_keys_are_sorted(mode, go_cluster, api, collect, picture):
 
 @pytest.mark.parametrize("path", ["/api/topics/orders", "/api/topics/orders/billing", "/api/nodes", "/api/counter"])
 def test_a_dead_node_makes_a_warning(mode, go_cluster, api, path):
-    """What the others say is answered with 200, and the message names who did not."""
+    """The answer from the others has status 200, and the message names the node."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=3)
     beta.channel("orders", "billing")
@@ -477,7 +478,7 @@ def test_a_registry_that_does_not_know_a_topic_makes_a_warning(go_cluster, api, 
     assert "got response 404 Not Found" in answer["message"]
 
 
-def test_two_steps_that_fail_stand_side_by_side(go_cluster, api, settings):
+def test_failures_of_two_steps_are_both_reported(go_cluster, api, settings):
     """A registry's failure, then a node's."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
@@ -494,7 +495,7 @@ def test_two_steps_that_fail_stand_side_by_side(go_cluster, api, settings):
 @pytest.mark.parametrize(
     "path", ["/api/topics", "/api/topics/orders", "/api/topics/orders/billing", "/api/nodes", "/api/counter"]
 )
-def test_with_nobody_left_to_ask_the_answer_is_502(mode, go_cluster, api, path):
+def test_without_any_upstream_the_answer_is_502(mode, go_cluster, api, path):
     for upstream in go_cluster.everything:
         upstream.stop()
     answer = api.get(path)
@@ -506,7 +507,7 @@ def test_with_nobody_left_to_ask_the_answer_is_502(mode, go_cluster, api, path):
 
 
 def test_a_dead_node_in_a_registrys_list_has_no_page(go_cluster, api, settings):
-    """Listed by a registry its stats fail: 502. Given by hand it is just not there: 404."""
+    """Listed by a registry, its stats fail: 502. If it is only in the settings, it is not found: 404."""
     dead = go_cluster.nodes[1]
     dead.stop()
     listed = api.get(f"/api/nodes/{dead.address}")
@@ -520,7 +521,7 @@ def test_a_dead_node_in_a_registrys_list_has_no_page(go_cluster, api, settings):
 
 
 def test_a_cluster_without_nodes_counts_nothing(go_cluster, api):
-    """That is no failure."""
+    """This is no failure."""
     go_cluster.registry.nodes = []
     assert api.get("/api/counter").json() == {"stats": {}, "message": ""}
     assert api.get("/api/nodes").json() == {"nodes": None, "message": ""}
@@ -549,7 +550,7 @@ def test_other_methods_are_refused_with_what_is_allowed(go_cluster, api, method,
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/nodes", "/counter"])
 def test_pages_are_asked_for_by_get_and_head(api, path):
-    """Other methods are refused; what changes something needs the CSRF token even to be told so."""
+    """Other methods are refused; a request that changes something needs the CSRF token even for this refusal."""
     assert api.request("HEAD", path).status_code == api.get(path).status_code == 302
     options = api.request("OPTIONS", path)
     assert (options.status_code, options.headers["Allow"]) == (405, "GET, HEAD")
@@ -558,7 +559,7 @@ def test_pages_are_asked_for_by_get_and_head(api, path):
 
 @pytest.mark.parametrize("query", ["inactive=%zz", "inactive=true;x", "%z=1"])
 def test_a_query_that_cannot_be_read_is_invalid(go_cluster, api, query):
-    """By nsqd's code, where parameters are read."""
+    """With nsqd's error code, where parameters are read."""
     answer = api.get(f"/api/topics?{query}")
     assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_REQUEST"})
     assert api.get(f"/api/nodes?{query}").status_code == 200
@@ -580,7 +581,7 @@ def test_nearly_right_paths_are_redirected(api, method, path, status, location):
 
 
 def test_the_base_path_itself_is_the_first_page(api, nsqadmin_settings):
-    """With and without a slash at its end; whoever is not signed in is led to the sign-in page."""
+    """With and without a slash at its end; callers without a session are sent to the sign-in page."""
     nsqadmin_settings(base_path="/nsq")
     for path in ("/nsq", "/nsq/"):
         answer = api.get(path, Accept="text/html")
@@ -605,7 +606,7 @@ def test_ping_is_ok_whatever_the_cluster_does(go_cluster, api):
 
 @pytest.mark.parametrize("wanted", ["gzip", "deflate", "br, gzip;q=0.1, deflate"])
 def test_answers_are_packed_as_asked(go_cluster, api, wanted):
-    """gzip, or raw deflate; the first that is named."""
+    """gzip, or raw deflate; the first one that is named."""
     go_cluster.nodes[0].topic("orders")
     assert api.get("/api/topics", Accept_Encoding="gzip").headers["Content-Encoding"] == "gzip"
     sent: list[dict[str, Any]] = []
@@ -632,34 +633,34 @@ def test_answers_are_packed_as_asked(go_cluster, api, wanted):
 
 
 def test_strings_are_escaped_as_go_escapes_them(go_cluster, api):
-    """Nothing of a name can end a script element."""
+    """No name can end a script element."""
     go_cluster.nodes[0].channel("orders", "billing", clients=[CLIENT | {"user_agent": "<script>&"}])
     answer = api.get("/api/topics/orders/billing")
     assert "\\u003cscript\\u003e\\u0026" in answer.text
     assert json.loads(answer.text)["clients"][0]["user_agent"] == "<script>&"
 
 
-# ---- out of the collector's picture
+# ---- from the collector's snapshot
 
 
-def test_topics_and_counter_come_from_the_snapshot_while_it_is_fresh(mode, go_cluster, api, collect, picture):
-    """The nodes are not asked again, and the answer is the same."""
+def test_topics_and_counter_come_from_the_snapshot_while_it_is_fresh(mode, go_cluster, api, collect, snapshot):
+    """The nodes are not called again, and the answer is the same."""
     alpha, beta = go_cluster.nodes
     for node in (alpha, beta):
         node.channel("orders", "billing", message_count=5)
     asked = {"topics": api.get("/api/topics").text, "counter": api.get("/api/counter").json()}
     collecting = collect()
-    wait_until(lambda: len((picture() or {"channels": []})["channels"]) == 1, "the picture")
+    wait_until(lambda: len((snapshot() or {"channels": []})["channels"]) == 1, "the snapshot")
     seen: list[str] = []
     for upstream in go_cluster.everything:
         original = upstream.get
 
-        def told(path: str, query: dict[str, str], original: Any = original) -> Any:
+        def get(path: str, query: dict[str, str], original: Any = original) -> Any:
             if "include_histograms" not in query:
                 seen.append(path)
             return original(path, query)
 
-        upstream.get = told
+        upstream.get = get
 
     def without_asking() -> bool:
         seen.clear()
@@ -669,42 +670,42 @@ def test_topics_and_counter_come_from_the_snapshot_while_it_is_fresh(mode, go_cl
 
     wait_until(without_asking, "an answer without asking")
     collecting.stop()
-    wait_until(lambda: not without_asking(), "the cluster asked again, since the picture is old")
+    wait_until(lambda: not without_asking(), "the cluster asked again, because the snapshot is old")
 
 
-def test_what_was_just_made_is_listed_at_once(go_cluster, api, collect, picture):
-    """A script that creates a topic and asks for the topics finds it, whatever the picture still shows."""
+def test_a_new_topic_is_listed_at_once(go_cluster, api, collect, snapshot):
+    """A script that creates a topic and lists the topics finds it, even if the snapshot is older."""
     go_cluster.nodes[0].topic("orders")
     collect()
-    wait_until(lambda: len((picture() or {"topics": []})["topics"]) == 1, "the picture")
+    wait_until(lambda: len((snapshot() or {"topics": []})["topics"]) == 1, "the snapshot")
     assert api.get("/api/topics").json()["topics"] == ["orders"]
     assert api.post("/api/topics", {"topic": "fresh"}).status_code == 200
     wait_until(lambda: api.get("/api/topics").json()["topics"] == ["fresh", "orders"], "the new topic", within_s=2)
 
 
-def test_the_snapshot_does_not_hide_servers_that_do_not_answer(go_cluster, api, collect, picture):
-    """With a node down the cluster is asked, so that the warning is there."""
+def test_the_snapshot_does_not_hide_servers_that_do_not_answer(go_cluster, api, collect, snapshot):
+    """With a node down the cluster is called, so that the warning is there."""
     go_cluster.nodes[0].channel("orders", "billing")
     collect()
-    wait_until(lambda: len((picture() or {"nodes": []})["nodes"]) == 2, "the picture")
+    wait_until(lambda: len((snapshot() or {"nodes": []})["nodes"]) == 2, "the snapshot")
     go_cluster.nodes[1].stop()
     wait_until(lambda: "connection refused" in api.get("/api/counter").json()["message"], "the warning")
     go_cluster.nodes[1].start()
 
 
-def test_the_snapshot_does_not_hide_the_topics_of_a_node_that_has_not_answered_yet(go_cluster, api, collect, picture):
-    """A collector that has just started, and a node that hangs: the registries are asked, and name its topics."""
+def test_the_snapshot_does_not_hide_the_topics_of_a_node_that_has_not_answered_yet(go_cluster, api, collect, snapshot):
+    """The collector has just started, and a node hangs: the registries are called, and name its topics."""
     alpha, beta = go_cluster.nodes
     alpha.topic("slow")
     beta.topic("quick")
     alpha.hold = threading.Event()
     collect()
-    wait_until(lambda: len((picture() or {"topics": []})["topics"]) == 1, "beta's topic in the picture")
+    wait_until(lambda: len((snapshot() or {"topics": []})["topics"]) == 1, "beta's topic in the snapshot")
 
     def is_down() -> bool:
         assert api.get("/api/topics").json()["topics"] == ["quick", "slow"]
-        return any(node["state"] == "down" for node in picture()["nodes"])
+        return any(node["state"] == "down" for node in snapshot()["nodes"])
 
     wait_until(is_down, "alpha down")
     alpha.hold.set()
-    wait_until(lambda: len(picture()["topics"]) == 2, "alpha's topic in the picture")
+    wait_until(lambda: len(snapshot()["topics"]) == 2, "alpha's topic in the snapshot")

@@ -1,4 +1,4 @@
-"""nsqadmin's actions: what is called, what is answered, who is told; and who may."""
+"""nsqadmin's actions: the calls, the answers, the notifications; and who may act."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def given_nodes(go_cluster, settings) -> Any:
 
 
 @pytest.fixture
-def watches(collect, picture) -> Callable[[int], None]:
-    """Has a collector see this many topics and stop; for ten seconds its picture counts as fresh."""
+def watches(collect, snapshot) -> Callable[[int], None]:
+    """Makes a collector see this many topics and stop; its snapshot counts as fresh for ten seconds."""
 
     def look(topics: int) -> None:
         collecting = collect()
-        wait_until(lambda: len((picture() or {"topics": []})["topics"]) == topics, "the picture")
+        wait_until(lambda: len((snapshot() or {"topics": []})["topics"]) == topics, "the snapshot")
         collecting.stop()
 
     return look
@@ -52,7 +52,7 @@ def refused(answer: Any, status: int, message: str) -> None:
 # ---- what is done
 
 
-def test_creating_a_topic_tells_the_registries_alone(go_cluster, api):
+def test_a_topic_is_created_at_the_registries_only(go_cluster, api):
     answer = api.post("/api/topics", {"topic": "orders"})
     assert answer.status_code == 200
     assert answer.json()["message"] == ""
@@ -61,7 +61,7 @@ def test_creating_a_topic_tells_the_registries_alone(go_cluster, api):
 
 
 def test_creating_a_channel_makes_it_on_registries_and_producers(go_cluster, api):
-    """Keys may be in any case, and what follows the first value is not looked at."""
+    """Keys may be in any case, and only the first value is read."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     beta.topic("orders")
@@ -71,13 +71,13 @@ def test_creating_a_channel_makes_it_on_registries_and_producers(go_cluster, api
 
 
 def test_without_registries_a_topic_is_made_on_the_nodes(given_nodes, api):
-    """Where nsqadmin would quietly do nothing."""
+    """nsqadmin does nothing in this case."""
     assert api.post("/api/topics", {"topic": "orders", "channel": ""}).json()["message"] == ""
     assert all("orders" in node.topics for node in given_nodes.nodes)
 
 
 def test_without_registries_a_topic_and_its_channel_are_made_on_the_nodes(given_nodes, api):
-    """On all of them where none has the topic; on those that have it otherwise."""
+    """On all of them if none has the topic, otherwise on those that have it."""
     answer = api.post("/api/topics", {"topic": "orders", "channel": "billing"})
     assert (answer.status_code, answer.json()["message"]) == (200, "")
     for node in given_nodes.nodes:
@@ -88,7 +88,7 @@ def test_without_registries_a_topic_and_its_channel_are_made_on_the_nodes(given_
 
 
 def test_without_registries_a_channel_is_made_where_nodes_answer(given_nodes, api):
-    """The one that is down is named."""
+    """The node that is down is named."""
     alpha, beta = given_nodes.nodes
     beta.stop()
     answer = api.post("/api/topics", {"topic": "orders", "channel": "billing"})
@@ -133,12 +133,12 @@ def test_a_tombstone_marks_the_node_and_takes_the_topic_off_it(go_cluster, api):
 def test_a_tombstone_shows_until_the_node_has_unregistered(go_cluster, api):
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
-    alpha.post = lambda path, query: (200, "")  # a node that takes its time
+    alpha.post = lambda path, query: (200, "")  # a slow node
     api.delete(f"/api/nodes/{alpha.address}", {"topic": "orders"})
     assert api.get("/api/nodes").json()["nodes"][0]["topics"] == [{"topic": "orders", "tombstoned": True}]
 
 
-def test_a_tombstone_on_a_dead_node_says_what_was_done_and_what_not(go_cluster, api):
+def test_a_tombstone_on_a_dead_node_reports_each_step(go_cluster, api):
     """The registries did mark it: 200, with the node that could not be reached."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
@@ -163,7 +163,7 @@ def test_without_registries_a_tombstone_deletes_the_topic_on_that_node(given_nod
 
 
 def test_a_tombstone_of_a_topic_that_is_gone_makes_a_warning(go_cluster, api):
-    """The registries have marked the node; it has nothing left to delete, and says so."""
+    """The registries have marked the node; it has nothing left to delete, and answers so."""
     alpha = go_cluster.nodes[0]
     answer = api.delete(f"/api/nodes/{alpha.address}", {"topic": "orders"})
     assert (answer.status_code, answer.json()["message"]) == (
@@ -173,7 +173,7 @@ def test_a_tombstone_of_a_topic_that_is_gone_makes_a_warning(go_cluster, api):
 
 
 def test_a_tombstone_on_a_given_node_that_is_down_is_no_success(given_nodes, api):
-    """The node is one of the cluster's, though it does not answer."""
+    """The node belongs to the cluster, although it does not answer."""
     beta = given_nodes.nodes[1]
     beta.stop()
     answer = api.delete(f"/api/nodes/{beta.address}", {"topic": "orders"})
@@ -194,8 +194,8 @@ def test_a_node_that_only_a_dead_registry_may_know_is_not_called_unknown(go_clus
 # ---- the cluster is asked, whatever the collector saw last
 
 
-def test_what_was_just_made_is_acted_on(given_nodes, api, watches):
-    """A script that makes a channel on a node can pause it at once."""
+def test_a_new_channel_can_be_acted_on_at_once(given_nodes, api, watches):
+    """A script that creates a channel on a node can pause it at once."""
     alpha, beta = given_nodes.nodes
     alpha.topic("orders")
     watches(1)
@@ -217,7 +217,7 @@ def test_a_node_that_just_got_a_topic_is_not_left_out(given_nodes, api, watches)
 
 
 def test_a_given_node_that_is_down_is_named(given_nodes, api, watches):
-    """It may have the topic, whether or not it had it when it was last seen."""
+    """It may have the topic, whatever the last snapshot says."""
     alpha, beta = given_nodes.nodes
     alpha.topic("orders")
     watches(1)
@@ -244,7 +244,7 @@ def test_a_dead_registry_is_named(go_cluster, second_registry, api, watches, is_
 
 @pytest.mark.parametrize("is_seen", [False, True])
 def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, watches, is_seen):
-    """Not 404: nobody can tell what they have."""
+    """Not 404: nobody knows their topics."""
     given_nodes.nodes[0].topic("orders")
     if is_seen:
         watches(1)
@@ -260,8 +260,8 @@ def test_with_all_given_nodes_down_the_answer_is_502(given_nodes, api, watches, 
         assert all(f"nsqd {node.address}: connection refused" in answer.text for node in given_nodes.nodes)
 
 
-def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, api, watches):
-    """The picture names the topic's nodes, but nobody can say whether they are all."""
+def test_with_all_registries_down_the_snapshot_is_not_used(go_cluster, api, watches):
+    """The snapshot names the topic's nodes, but they may not be all."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     watches(1)
@@ -274,7 +274,7 @@ def test_with_all_registries_down_nothing_is_done_by_what_was_seen(go_cluster, a
 
 
 def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, watches):
-    """Creating a topic tells the registries alone, whoever had it a moment ago."""
+    """Creating a topic calls only the registries, whatever node had it before."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     watches(1)
@@ -287,7 +287,7 @@ def test_a_topic_is_not_made_again_on_a_node_that_lost_it(go_cluster, api, watch
 
 
 def test_a_node_that_lacks_the_channel_makes_a_warning(go_cluster, api):
-    """The others have done it; the answer is 200, and ``results`` says that nothing failed."""
+    """The others have done it; the answer is 200, and ``results`` contains no failure."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing")
     beta.topic("orders")
@@ -301,7 +301,7 @@ def test_a_node_that_lacks_the_channel_makes_a_warning(go_cluster, api):
 
 
 def test_a_given_node_without_the_topic_is_no_warning(given_nodes, api):
-    """It is none of the topic's producers."""
+    """It is no producer of the topic."""
     given_nodes.nodes[0].channel("orders", "billing")
     for path in ("/api/topics/orders", "/api/topics/orders/billing"):
         answer = api.post(path, {"action": "pause"})
@@ -319,7 +319,7 @@ def test_a_listed_node_that_lacks_the_topic_makes_a_warning(go_cluster, api):
 
 
 def test_a_registry_that_does_not_know_the_topic_makes_a_warning(go_cluster, second_registry, api):
-    """As where the topic is read."""
+    """As in an answer about the topic."""
     go_cluster.nodes[0].topic("orders")
     answer = api.post("/api/topics/orders", {"action": "pause"})
     assert answer.status_code == 200
@@ -349,7 +349,7 @@ def test_a_registry_that_does_not_know_the_topic_makes_a_warning(go_cluster, sec
     ],
 )
 def test_a_body_that_makes_no_sense_is_refused(go_cluster, api, body, message):
-    """In the words of Go's decoder, or with the code of the name; and nothing is sent anywhere."""
+    """With the text of Go's decoder, or the error code of the name; nothing is sent anywhere."""
     refused(api.post("/api/topics", body), 400, message)
     assert all(upstream.posts == [] for upstream in go_cluster.everything)
 
@@ -369,7 +369,7 @@ def test_a_body_that_makes_no_sense_is_refused(go_cluster, api, body, message):
     ],
 )
 def test_other_faults_of_json_are_refused_alike(go_cluster, api, body):
-    """By the same status and in a sentence that begins as Go's, if not word for word."""
+    """With the same status and a sentence that begins as Go's, if not word for word."""
     answer = api.post("/api/topics", body)
     assert answer.status_code == 400
     assert answer.json()["message"].startswith(("invalid character ", "json: cannot unmarshal "))
@@ -395,7 +395,7 @@ def test_a_tombstone_needs_a_node_that_is_there(go_cluster, api):
 
 
 @pytest.mark.parametrize("path", ["/api/topics/nowhere", "/api/topics/nowhere/billing", "/api/topics/a%20b"])
-def test_actions_on_what_nobody_has_are_not_found(go_cluster, api, path):
+def test_actions_on_unknown_topics_are_not_found(go_cluster, api, path):
     for answer in (api.post(path, {"action": "pause"}), api.delete(path)):
         refused(answer, 404, "TOPIC_NOT_FOUND")
 
@@ -420,7 +420,7 @@ def test_a_body_beyond_a_mebibyte_is_refused(go_cluster, api):
 
 
 def test_a_dead_node_makes_a_warning_and_the_others_act(go_cluster, api):
-    """Listed by the registry still: the answer is 200, and names it."""
+    """The registry still lists it: the answer is 200, and names it."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     beta.topic("orders")
@@ -433,7 +433,7 @@ def test_a_dead_node_makes_a_warning_and_the_others_act(go_cluster, api):
 
 
 def test_frozen_nodes_cost_one_timeout_together(go_cluster, api):
-    """They are asked at once, not one after the other."""
+    """They are called at once, not one after the other."""
     for node in go_cluster.nodes:
         node.topic("orders")
         node.hold = threading.Event()
@@ -446,7 +446,7 @@ def test_frozen_nodes_cost_one_timeout_together(go_cluster, api):
 
 
 def test_when_all_refuse_the_answer_is_no_success(go_cluster, api):
-    """With each one's words."""
+    """With the text of each."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     alpha.status["/topic/pause"] = (500, "INTERNAL_ERROR")
@@ -456,7 +456,7 @@ def test_when_all_refuse_the_answer_is_no_success(go_cluster, api):
 
 
 def test_without_any_registry_nothing_is_done(go_cluster, api):
-    """Not to a topic that may be there, and not to one that is to be made."""
+    """This holds for existing topics and for new ones."""
     go_cluster.nodes[0].topic("orders")
     go_cluster.registry.stop()
     answers = [
@@ -472,7 +472,7 @@ def test_without_any_registry_nothing_is_done(go_cluster, api):
 
 
 def test_given_nodes_one_of_them_down(given_nodes, api):
-    """A topic that the others do not have: not found, or perhaps on the dead one, which is said."""
+    """A topic that the others do not have: it is not found, or may be on the dead node, which the answer says."""
     given_nodes.nodes[1].stop()
     answer = api.post("/api/topics/orders", {"action": "pause"})
     given_nodes.nodes[1].start()
@@ -484,7 +484,7 @@ def test_given_nodes_one_of_them_down(given_nodes, api):
 
 
 class Endpoint:
-    """Takes notifications."""
+    """Receives notifications."""
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []
@@ -516,7 +516,7 @@ def endpoint(nsqadmin_settings) -> Iterator[Endpoint]:
 
 
 def test_each_action_sends_a_notification(go_cluster, api, endpoint):
-    """With nsqadmin's keys; those that are empty are left out."""
+    """With nsqadmin's keys; empty ones are left out."""
     alpha = go_cluster.nodes[0]
     alpha.channel("orders", "billing")
     api.post(
@@ -526,11 +526,11 @@ def test_each_action_sends_a_notification(go_cluster, api, endpoint):
         User_Agent="cron/1",
         X_Scheme="https",
     )
-    [told] = wait_until(lambda: endpoint.got, "the notification")
+    [notification] = wait_until(lambda: endpoint.got, "the notification")
     assert endpoint.kinds == ["application/json"]
-    assert told.pop("timestamp") > 1_700_000_000
-    assert told.pop("via")
-    assert told == {
+    assert notification.pop("timestamp") > 1_700_000_000
+    assert notification.pop("via")
+    assert notification == {
         "action": "pause_channel",
         "topic": "orders",
         "channel": "billing",
@@ -542,7 +542,7 @@ def test_each_action_sends_a_notification(go_cluster, api, endpoint):
 
 
 def test_every_action_has_its_name(go_cluster, api, endpoint):
-    """Creating a channel makes its topic too, and tells of both."""
+    """Creating a channel also creates its topic, and sends a notification of each."""
     alpha = go_cluster.nodes[0]
     alpha.topic("orders")
     api.post("/api/topics", {"topic": "orders", "channel": "billing"})
@@ -554,7 +554,7 @@ def test_every_action_has_its_name(go_cluster, api, endpoint):
     alpha.topic("orders")
     api.delete(f"/api/nodes/{alpha.address}", {"topic": "orders"})
     wait_until(lambda: len(endpoint.got) == 11, "all of them")
-    assert [told["action"] for told in endpoint.got] == [
+    assert [notification["action"] for notification in endpoint.got] == [
         *("create_topic", "create_channel", "pause_topic", "pause_channel", "unpause_topic", "unpause_channel"),
         *("empty_topic", "empty_channel", "delete_channel", "delete_topic", "tombstone_topic_producer"),
     ]
@@ -574,15 +574,19 @@ def test_a_refused_action_sends_no_notification(go_cluster, api, endpoint):
     api.post("/api/topics/nowhere", {"action": "pause"})
     api.post("/api/topics", {"topic": "orders"})
     wait_until(lambda: endpoint.got, "the one that was done")
-    assert [told["action"] for told in endpoint.got] == ["create_topic"]
+    assert [notification["action"] for notification in endpoint.got] == ["create_topic"]
 
 
 def test_actions_of_the_pages_send_notifications_too(go_cluster, browser, account, endpoint):
-    """With who did it."""
+    """They name the user."""
     go_cluster.nodes[0].topic("orders")
     account("operator")
     operator = browser()
     operator.sign_in("operator")
     operator.request("POST", "actions", {"action": "pause", "topic": "orders"})
-    [told] = wait_until(lambda: endpoint.got, "the notification")
-    assert (told["action"], told["user"], told["remote_ip"]) == ("pause_topic", "operator", "127.0.0.1")
+    [notification] = wait_until(lambda: endpoint.got, "the notification")
+    assert (notification["action"], notification["user"], notification["remote_ip"]) == (
+        "pause_topic",
+        "operator",
+        "127.0.0.1",
+    )

@@ -1,4 +1,4 @@
-"""The platform on our own brokers and registry: what a Go node cannot tell, and what actions really do."""
+"""The platform on brokers and a registry of this project: figures that Go nodes lack, and the effect of actions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def channel_row(picture) -> Callable[[], dict[str, Any]]:
+def channel_row(snapshot) -> Callable[[], dict[str, Any]]:
     """The row of orders/billing, empty while there is none."""
 
     def read() -> dict[str, Any]:
-        rows = (picture() or {"channels": []})["channels"]
+        rows = (snapshot() or {"channels": []})["channels"]
         return next((row for row in rows if (row["topic"], row["name"]) == ("orders", "billing")), {})
 
     return read
@@ -53,7 +53,7 @@ def consume(cluster: OurCluster, count: int) -> None:
 
 
 def test_the_snapshot_has_age_while_messages_wait_and_latency_once_they_are_finished(cluster, collect, channel_row):
-    """A channel that nobody reads grows old; when it is read, its percentiles say how old it had grown."""
+    """The age of an unread channel grows; once it is read, its percentiles show that age."""
     cluster.make_channel("orders", "billing")
     collect()
     wait_until(lambda: len(channel_row().get("nodes", [])) == 2, "the channel on both brokers")
@@ -77,7 +77,7 @@ def test_the_snapshot_has_age_while_messages_wait_and_latency_once_they_are_fini
 
 
 def test_actions_reach_our_brokers_and_registry(cluster, operator):
-    """Pausing pauses, emptying empties, deleting deletes, everywhere."""
+    """Pausing, emptying and deleting take effect on every node."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 10)
 
@@ -105,8 +105,8 @@ def test_actions_reach_our_brokers_and_registry(cluster, operator):
     assert "orders" not in cluster.registry.get("/topics")["topics"]
 
 
-def test_a_killed_broker_is_down_then_back_with_its_messages(cluster, collect, channel_row, picture, operator):
-    """The action that missed it says so; restarted, it is up, and nothing it had acknowledged is gone."""
+def test_a_killed_broker_is_down_then_back_with_its_messages(cluster, collect, channel_row, snapshot, operator):
+    """An action meanwhile reports the failure; after the restart it is up, and no acknowledged message is lost."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 10)
     collect()
@@ -115,7 +115,7 @@ def test_a_killed_broker_is_down_then_back_with_its_messages(cluster, collect, c
     dead.end(signal.SIGKILL)
 
     def node() -> dict[str, Any]:
-        return next(row for row in picture()["nodes"] if row["id"] == dead.http_address)
+        return next(row for row in snapshot()["nodes"] if row["id"] == dead.http_address)
 
     assert wait_until(lambda: node()["state"] == "down" and node(), "the broker down")["error"] == "connection refused"
     response = operator.request("POST", "actions", {"action": "pause", "topic": "orders", "channel": "billing"}).json()
@@ -130,21 +130,21 @@ def test_a_killed_broker_is_down_then_back_with_its_messages(cluster, collect, c
 
 
 def test_a_restarted_broker_loses_no_finished_message_from_the_archive(
-    cluster, collect, channel_row, picture, tmp_path
+    cluster, collect, channel_row, snapshot, tmp_path
 ):
-    """What it finished until its end is archived with its last figures, however quickly it is back."""
+    """The last figures before its end are archived, however quickly it restarts."""
     cluster.make_channel("orders", "billing")
     collecting = collect()
     wait_until(lambda: len(channel_row().get("nodes", [])) == 2, "the channel on both brokers")
     cluster.publish("orders", 300)
     consume(cluster, 600)
     restarted = cluster.brokers[0]
-    started = picture()["nodes"]
+    started = snapshot()["nodes"]
     restarted.end(signal.SIGTERM)
     restarted.launch()
 
     def boot() -> object:
-        return {row["id"]: (row["state"], row["start_time"]) for row in picture()["nodes"]}[restarted.http_address]
+        return {row["id"]: (row["state"], row["start_time"]) for row in snapshot()["nodes"]}[restarted.http_address]
 
     before = {row["id"]: row["start_time"] for row in started}[restarted.http_address]
     wait_until(lambda: boot()[0] == "up" and boot()[1] != before, "the broker up again")
@@ -161,22 +161,39 @@ def test_a_restarted_broker_loses_no_finished_message_from_the_archive(
     assert sorted(finished[restarted.http_address].values()) == [0, 300]
 
 
-def test_a_channel_is_given_again_what_was_thrown_away(cluster, operator):
-    """On every node, since a time; the answer says how much and since when, and so does the audit log."""
+def test_a_rewind_redelivers_emptied_messages(cluster, operator):
+    """On every node, since a given time; the answer and the audit log say how many messages and since when."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 3)
     asked = {"topic": "orders", "channel": "billing"}
     operator.request("POST", "actions", {"action": "empty", **asked})
     since = datetime.now(UTC) - timedelta(minutes=10)
-    told = operator.request("POST", "rewinds", {**asked, "since": since.isoformat()}).json()
-    assert told["outcome"] == "done"
-    assert [each["node"] for each in told["results"]] == sorted(broker.http_address for broker in cluster.brokers)
-    for each in told["results"]:
+    answer = operator.request("POST", "rewinds", {**asked, "since": since.isoformat()}).json()
+    assert answer["outcome"] == "done"
+    assert [each["node"] for each in answer["results"]] == sorted(broker.http_address for broker in cluster.brokers)
+    for each in answer["results"]:
         assert re.fullmatch(r"3 messages, the oldest of \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", each["detail"])
     for broker in cluster.brokers:
         (channel,) = broker.topics()["orders"]["channels"]
         assert channel["depth"] == 3
     entry = operator.request("GET", "audit").json()["entries"][0]
-    assert (entry["action"], entry["outcome"], entry["results"]) == ("rewind", "done", told["results"])
+    assert (entry["action"], entry["outcome"], entry["results"]) == ("rewind", "done", answer["results"])
     again = operator.request("POST", "rewinds", {**asked, "channel": "none", "since": since.isoformat()})
     assert again.status_code == 404
+
+
+def test_a_registry_that_does_not_answer_is_listed_with_the_reason(cluster, collect, operator):
+    """It answered, it is stopped, it answers again."""
+    address = cluster.registry.http_address
+
+    def error() -> str | None:
+        listed = {each["address"]: each["error"] for each in operator.request("GET", "registries").json()}
+        return listed.get(address, "not listed")
+
+    assert operator.request("GET", "registries").json() == []
+    collect()
+    wait_until(lambda: error() is None, "the registry answered")
+    cluster.registry.end(signal.SIGKILL)
+    wait_until(lambda: error() == "connection refused", "the registry is down")
+    cluster.registry.launch()
+    wait_until(lambda: error() is None, "the registry answers again")

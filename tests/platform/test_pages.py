@@ -1,4 +1,4 @@
-"""The pages, the environment they run in, and what stands in for them when they are not built."""
+"""The pages, the environment, and the message if the front end is not built."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.test import Client
 
 from nsqplatform.console.environment import Environment, kept_secret
 from nsqplatform.console.mail import MailServer
-from tests.harness.waiting import DEADLINE_S
+from tests.harness.waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.database
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def built(settings, tmp_path) -> Path:
-    """A front end as Vite leaves it."""
+    """A front end as Vite builds it."""
     (tmp_path / "index.html").write_text("<!doctype html><title>the app</title>")
     settings.FRONTEND_DIST = tmp_path
     return tmp_path
@@ -48,7 +48,7 @@ def viewer(account, redis) -> Client:
     ],
 )
 def test_every_page_is_the_app_for_signed_in_users(path, built, viewer):
-    """The app draws the page that the path names."""
+    """The app shows the page of the path."""
     response = viewer.get(path)
     assert response.status_code == 200
     assert b"the app" in response.content
@@ -57,7 +57,7 @@ def test_every_page_is_the_app_for_signed_in_users(path, built, viewer):
 
 
 def test_a_stranger_is_sent_to_the_sign_in_page_and_back(built, db):
-    """The page asked for is kept, so that signing in leads there."""
+    """After signing in, the requested page opens."""
     response = Client().get("/topics/orders?sort=depth")
     assert (response.status_code, response["Location"]) == (302, "/signin?next=/topics/orders%3Fsort%3Ddepth")
 
@@ -70,7 +70,7 @@ def test_the_sign_in_page_is_the_app_too_and_brings_the_csrf_cookie(built, db):
 
 
 def test_a_missing_build_says_which_command_to_run(settings, tmp_path, viewer):
-    """Instead of an error page."""
+    """Not an error page."""
     settings.FRONTEND_DIST = tmp_path / "nowhere"
     response = viewer.get("/")
     assert response.status_code == 503
@@ -79,19 +79,19 @@ def test_a_missing_build_says_which_command_to_run(settings, tmp_path, viewer):
 
 @pytest.mark.parametrize("path", ["/api/v1/nowhere", "/api/", "/api/v2/me"])
 def test_an_unknown_endpoint_is_not_a_page(path, viewer):
-    """A script that mistyped a path gets an error it can read, whatever it meant to do there."""
+    """A script with a misspelt path gets an error that it can parse, whatever the method."""
     for response in (viewer.get(path), Client(enforce_csrf_checks=True).post(path)):
         assert response.status_code == 404
         assert "/api/v1/docs" in response.json()["message"]
 
 
 def test_pages_are_not_posted_to(built, viewer):
-    """Nothing happens on a page's path but showing it."""
+    """A page's path only shows the page."""
     assert viewer.post("/topics").status_code == 405
 
 
-def test_the_web_process_serves_what_was_built(web):
-    """Assets come with a long life, pages with none, and the API's documentation needs no other site."""
+def test_the_web_process_serves_the_built_front_end(web):
+    """Assets may be cached for long, pages not at all, and the API's documentation needs no other site."""
     with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
         assert client.get("/signin").status_code in (200, 503)
         assert client.get("/ping").text == "OK"
@@ -104,8 +104,54 @@ def test_the_web_process_serves_what_was_built(web):
         assert {"NodeRow", "TopicRow", "ChannelRow"} <= set(schema["components"]["schemas"])
 
 
+@pytest.mark.parametrize("encoding", ["br", "gzip"])
+def test_the_web_apps_files_are_sent_compressed(web, encoding):
+    """Made once, by the build; whoever accepts neither gets them as they are."""
+    built = ROOT / "frontend" / "dist"
+    script = max((built / "assets").glob("*.js"), key=lambda path: path.stat().st_size)
+    with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
+        plain = client.get(f"/static/assets/{script.name}", headers={"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in plain.headers
+        assert plain.content == script.read_bytes()
+        compressed = client.head(f"/static/assets/{script.name}", headers={"Accept-Encoding": encoding})
+    assert compressed.headers["Content-Encoding"] == encoding
+    assert "immutable" in compressed.headers["Cache-Control"]
+    assert int(compressed.headers["Content-Length"]) < len(plain.content) / 2
+
+
+def test_the_snapshot_is_sent_compressed(go_cluster, collect, snapshot, web, callers):
+    """To scripts that accept it."""
+    for number in range(50):
+        go_cluster.nodes[0].channel(f"topic-{number}", "archive")
+    collect()
+    wait_until(lambda: (snapshot() or {}).get("topics"), "a snapshot with the topics")
+    with httpx.Client(base_url=web.base, trust_env=False, headers=callers("viewer").as_sent) as client:
+        sent = client.get("/api/v1/snapshot", headers={"Accept-Encoding": "gzip"}, timeout=DEADLINE_S)
+    assert sent.headers["Content-Encoding"] == "gzip"
+    assert len(sent.json()["topics"]) == 50
+    assert int(sent.headers["Content-Length"]) < len(sent.content) / 2
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"NSQ_HTTPS": "1"}, "max-age=86400"),
+        ({"NSQ_HTTPS": "1", "NSQADMIN_HSTS_MAX_AGE": "8760h"}, "max-age=31536000"),
+        ({"NSQ_HTTPS": "1", "NSQADMIN_HSTS_MAX_AGE": "0s"}, None),
+        ({}, None),
+    ],
+)
+def test_browsers_are_told_to_use_https_where_it_is_on(start_web, environment, expected):
+    """For a day unless the setting says otherwise; never over plain HTTP."""
+    web = start_web(**environment)
+    with httpx.Client(base_url=web.base, trust_env=False, timeout=DEADLINE_S) as client:
+        over_https = client.get("/signin", headers={"X-Forwarded-Proto": "https"})
+        assert over_https.headers.get("Strict-Transport-Security") == expected
+        assert "Strict-Transport-Security" not in client.get("/signin").headers
+
+
 def test_a_host_that_is_not_ours_is_refused(web):
-    """A name pointed at us from elsewhere gets nothing."""
+    """A request under a foreign host name gets nothing."""
     page = httpx.get(f"{web.base}/signin", headers={"Host": "evil.example"}, trust_env=False, timeout=DEADLINE_S)
     assert page.status_code == 400
 
@@ -114,7 +160,7 @@ def test_a_host_that_is_not_ours_is_refused(web):
 
 
 def test_nothing_configured_is_a_laptop(tmp_path):
-    """SQLite, Redis and everything kept below the home; the registry where it listens by default."""
+    """SQLite, Redis and all files below the home directory; the registry at its default address."""
     environment = Environment.read({"NSQ_HOME": str(tmp_path)})
     assert environment.database_url == f"sqlite:///{tmp_path}/platform.sqlite3"
     assert environment.redis_url == f"unix://{tmp_path}/redis.sock"
@@ -125,7 +171,7 @@ def test_nothing_configured_is_a_laptop(tmp_path):
 
 
 def test_given_nodes_leave_the_default_registry_out(tmp_path):
-    """Somebody who names nodes and no registry has none."""
+    """Nodes without a registry need none."""
     environment = Environment.read({"NSQ_HOME": str(tmp_path), "NSQD_HTTP_ADDRESSES": "a:4151, [::1]:4151,"})
     assert environment.nsqd_http_addresses == ("a:4151", "[::1]:4151")
     assert environment.lookupd_http_addresses == ()
@@ -145,7 +191,7 @@ def test_given_nodes_leave_the_default_registry_out(tmp_path):
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named(tmp_path, name, value):
-    """With what was wrong in it."""
+    """With the fault."""
     with pytest.raises(ValueError, match=name):
         Environment.read({"NSQ_HOME": str(tmp_path), name: value})
 
@@ -163,12 +209,12 @@ def test_a_variable_that_cannot_be_used_is_named(tmp_path, name, value):
     ],
 )
 def test_a_mail_server_is_named_by_a_url(tmp_path, url, server):
-    """With the port that belongs to its way of TLS, unless it says another."""
+    """The port depends on the kind of TLS, unless it is given."""
     assert Environment.read({"NSQ_HOME": str(tmp_path), "NSQ_EMAIL_URL": url}).mail == server
 
 
 def test_the_secret_key_is_drawn_once_and_kept_to_its_owner(tmp_path):
-    """Also when several processes start at once, and nobody else may read it."""
+    """Also if several processes start at once; only its owner may read it."""
     path = tmp_path / "secret_key"
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(lambda _: kept_secret(path), range(32)))

@@ -1,4 +1,4 @@
-"""Looking at what a channel holds, over all its nodes, without touching it."""
+"""Reading the messages of a channel on all its nodes without consuming them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def peek(browser: Any, path: str = "messages", **more: Any) -> Any:
 
 
 def test_pages_go_through_all_nodes_and_change_nothing(cluster, operator):
-    """Each message comes once, with its node, and afterwards the channels are as they were."""
+    """Each message is shown once, with its node, and afterwards the channels are unchanged."""
     cluster.make_channel("orders", "billing")
     cluster.publish("orders", 5)
     before = [broker.topics()["orders"]["channels"] for broker in cluster.brokers]
@@ -50,7 +50,7 @@ def test_a_deferred_message_says_when_it_is_due(cluster, operator):
 
 
 def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
-    """Found again by its id, also when the channel has moved on a little."""
+    """It is found by its id, also if the channel has moved on a little."""
     cluster.make_channel("orders", "billing")
     cluster.brokers[0].request("POST", "/pub?topic=orders", b"short")
     cluster.brokers[0].request("POST", "/pub?topic=orders", b"x" * 50_000)
@@ -66,21 +66,21 @@ def test_a_long_body_is_cut_and_can_be_had_whole(cluster, operator):
 
 
 def test_a_go_node_is_distinguished_from_one_that_is_down(go_cluster, operator):
-    """Beside each node stands why it shows nothing."""
+    """Each node has the reason why it shows nothing."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=3)
     beta.channel("orders", "billing", depth=3)
     beta.status["/channel/peek"] = (500, "INTERNAL_ERROR")
-    told = peek(operator).json()
-    errors = {part["node"]: part["error"] for part in told["nodes"]}
+    answer = peek(operator).json()
+    errors = {part["node"]: part["error"] for part in answer["nodes"]}
     assert "cannot list the messages of a channel" in errors[alpha.address]
     assert errors[beta.address] == "answers 500 INTERNAL_ERROR"
-    assert (told["messages"], told["total"]) == ([], 0)
-    assert all(part["total"] is None for part in told["nodes"])
+    assert (answer["messages"], answer["total"]) == ([], 0)
+    assert all(part["total"] is None for part in answer["nodes"])
 
 
 def test_an_invalid_response_is_reported_with_the_path(go_cluster, operator, monkeypatch):
-    """A server behind the node's address that is no broker answers with a page of its own."""
+    """A server at the node's address that is no broker answers with another page."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=3)
     beta.channel("orders", "billing", depth=3)
@@ -105,7 +105,7 @@ def test_an_invalid_response_is_reported_with_the_path(go_cluster, operator, mon
         ({"channel": "a b"}, 422, "channel: "),
     ],
 )
-def test_what_is_not_there_or_makes_no_sense_is_named(cluster, operator, more, status, complaint):
+def test_missing_channels_and_invalid_parameters_are_named(cluster, operator, more, status, complaint):
     """With its name, or the parameter's."""
     cluster.make_channel("orders", "billing")
     response = peek(operator, **more)
@@ -114,7 +114,7 @@ def test_what_is_not_there_or_makes_no_sense_is_named(cluster, operator, more, s
 
 
 def test_bodies_are_for_operators_unless_the_setting_says_otherwise(cluster, browser, account, nsqadmin_settings):
-    """A viewer is refused; --message-role=viewer lets everybody look; with admin an operator does not."""
+    """A viewer is refused; with --message-role=viewer everybody may look; with admin an operator may not."""
     cluster.make_channel("orders", "billing")
     people = {}
     for role in ("viewer", "operator", "admin"):
@@ -134,5 +134,6 @@ def test_bodies_are_for_operators_unless_the_setting_says_otherwise(cluster, bro
     for setting, statuses in expected.items():
         nsqadmin_settings(message_role=setting)
         assert {name: peek(people[name]).status_code for name in statuses} == statuses
-        told = {name: people[name].request("GET", "me").json()["reads_messages"] for name in ("viewer", "operator")}
-        assert told == {name: statuses[name] == 200 for name in told}
+        answer = {name: people[name].request("GET", "me").json()["reads_messages"] for name in ("viewer", "operator")}
+        assert answer == {name: statuses[name] == 200 for name in answer}
+        assert people["olga"].request("GET", "me").json()["reads_all_topics"] is (setting == "viewer")

@@ -1,4 +1,4 @@
-"""Every endpoint, for everybody: what is not granted is refused and written down.
+"""Every endpoint, for every caller: refused requests are audited.
 
 A new endpoint is found by itself, and fails here until it says whom it is for.
 """
@@ -64,13 +64,13 @@ class Endpoint(NamedTuple):
 
     @property
     def concrete(self) -> str:
-        """Its path with ids that nothing has, and a topic that an operator of ``orders.*`` may act on."""
+        """Its path with ids that do not exist, and a topic that an operator of ``orders.*`` may change."""
         path = re.sub(r"\{(?:int:)?\w+\}", "999999", self.path)
         return path.replace(":1", "orders.eu").replace(":2", "billing")
 
 
 def ours() -> Iterator[tuple[Endpoint, Any]]:
-    """The platform's own API, from its routers, and what each endpoint checks."""
+    """The platform's own endpoints, from its routers, and the permission that each requires."""
     for prefix, router in api._routers:
         for path, view in router.path_operations.items():
             full = "/api/v1/" + "/".join(part for part in (prefix.strip("/"), path.strip("/")) if part)
@@ -90,15 +90,15 @@ def nsqadmins() -> Iterator[Endpoint]:
 
 def everything() -> list[Endpoint]:
     found = [endpoint for endpoint, _ in ours()] + list(nsqadmins())
-    # Signing out comes last: whoever may, is a stranger afterwards.
+    # Signing out comes last: the caller is a stranger afterwards.
     return sorted(found, key=lambda endpoint: (endpoint.path == "/api/v1/session", endpoint))
 
 
 # ---- what is declared
 
 
-def test_every_endpoint_says_whom_it_is_for():
-    """By ``auth=needs(…)``; what answers strangers is listed here."""
+def test_every_endpoint_declares_its_permission():
+    """By ``auth=needs(…)``; endpoints for strangers are listed here."""
     for endpoint, checks in ours():
         name = f"{endpoint.method} {endpoint.path}"
         if (endpoint.method, endpoint.path) in PUBLIC:
@@ -108,8 +108,8 @@ def test_every_endpoint_says_whom_it_is_for():
             assert checks[0] is not UNDECLARED[0], f"{name} does not say auth=needs(...)"
 
 
-def test_what_changes_something_asks_for_more_than_looking():
-    """But for one's own account."""
+def test_changes_require_more_than_the_right_to_look():
+    """Except for one's own account."""
     for endpoint, _ in ours():
         if endpoint.method != "GET" and (endpoint.method, endpoint.path) not in PUBLIC:
             own = any(endpoint.path.startswith(prefix) for prefix in OWN)
@@ -117,12 +117,12 @@ def test_what_changes_something_asks_for_more_than_looking():
 
 
 def test_nsqadmins_endpoints_are_those_listed_here():
-    """A new one has to be added, with whom it is for."""
+    """A new one must be added here, with its permitted callers."""
     assert set(Endpoints().router.routes()) <= set(NSQADMIN)
 
 
 def test_there_are_no_other_paths():
-    """What else the web process answers is pages, and a link's."""
+    """All other paths of the web process are pages and sign-in links."""
     assert {str(pattern.pattern) for pattern in get_resolver().url_patterns} == URLS
 
 
@@ -137,7 +137,7 @@ def granted(caller: Caller, endpoint: Endpoint) -> bool:
 
 @pytest.mark.parametrize("name", CALLERS)
 def test_nobody_gets_more_than_their_role(name, callers, locked_api, go_cluster, caplog, nsqadmin_settings):
-    """Endpoint by endpoint and method by method: refused with 401 or 403 and logged, or let through to what it asks."""
+    """Each endpoint and method either refuses with 401 or 403 and logs it, or carries the request out."""
     caller = callers(name)
     caplog.set_level(logging.WARNING, logger="nsqplatform.accounts.audit")
     offered = {(endpoint.method, endpoint.path): endpoint for endpoint in everything()}
@@ -145,7 +145,7 @@ def test_nobody_gets_more_than_their_role(name, callers, locked_api, go_cluster,
         endpoint = offered.get((method, path))
         concrete = (endpoint or Endpoint(method, path, None)).concrete
         if path == "/api/v1/session" and method == "DELETE" and caller.user is not None:
-            continue  # it has a test of its own: afterwards there is nobody
+            continue  # it has a test of its own: it signs the caller out
         caplog.clear()
         answer = locked_api.request(method, concrete, {} if method != "GET" else None, **caller.headers)
         said = (name, method, path, answer.status_code, answer.text[:200])
@@ -163,8 +163,8 @@ def test_nobody_gets_more_than_their_role(name, callers, locked_api, go_cluster,
         assert all(upstream.posts == [] for upstream in go_cluster.everything)
 
 
-def test_what_is_refused_is_in_the_trail(callers, locked_api, go_cluster):
-    """Whoever is known, and strangers who tried to change something; once a minute, lest it fills up."""
+def test_refused_requests_are_in_the_audit_trail(callers, locked_api, go_cluster):
+    """Requests of known users, and changes attempted by strangers; once a minute, to limit its size."""
     viewer = callers("viewer")
     body = {"action": "delete", "topic": "orders.eu", "channel": "billing"}
     for _ in range(3):
@@ -197,7 +197,7 @@ DOORS: dict[str, Callable[[Any, str, dict[str, str]], Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("by", ["limited", "limited's token"])
 def test_an_operator_of_some_topics_acts_on_no_others(door, by, callers, locked_api, go_cluster):
-    """Whichever door they come through; what they may look at is not limited."""
+    """On every endpoint; what they may look at is not limited."""
     for topic in ("orders.eu", "invoices"):
         go_cluster.nodes[0].channel(topic, "billing")
     who = callers(by).headers
@@ -209,8 +209,8 @@ def test_an_operator_of_some_topics_acts_on_no_others(door, by, callers, locked_
     assert DOORS[door](locked_api, "orders.eu", who).status_code == 200
 
 
-def test_of_many_topics_only_ones_own_are_acted_on(callers, locked_api, go_cluster):
-    """Each has its own answer, as if it were asked alone."""
+def test_a_bulk_action_changes_only_ones_own_topics(callers, locked_api, go_cluster):
+    """Each topic has its own answer, as if it were requested alone."""
     for topic in ("orders.eu", "invoices"):
         go_cluster.nodes[0].topic(topic)
     targets = [{"topic": "orders.eu"}, {"topic": "invoices"}]
@@ -228,14 +228,14 @@ def test_of_many_topics_only_ones_own_are_acted_on(callers, locked_api, go_clust
 
 
 def text_fields() -> Iterator[tuple[str, str, str, str]]:
-    """``(method, path, "query" or "body", field)`` of every text that the API takes."""
+    """``(method, path, "query" or "body", field)`` of every text field of the API."""
     schema = api.get_openapi_schema()
     models = schema["components"]["schemas"]
 
-    def is_text(told: dict[str, Any]) -> bool:
-        if "$ref" in told:
-            return is_text(models[told["$ref"].rsplit("/", 1)[1]])
-        return told.get("type") == "string" or any(is_text(each) for each in told.get("anyOf", []))
+    def is_text(part: dict[str, Any]) -> bool:
+        if "$ref" in part:
+            return is_text(models[part["$ref"].rsplit("/", 1)[1]])
+        return part.get("type") == "string" or any(is_text(each) for each in part.get("anyOf", []))
 
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
@@ -246,13 +246,13 @@ def text_fields() -> Iterator[tuple[str, str, str, str]]:
             for media in content.values():
                 body = media["schema"]
                 properties = models[body["$ref"].rsplit("/", 1)[1]]["properties"] if "$ref" in body else {}
-                for field, told in properties.items():
-                    if is_text(told):
+                for field, part in properties.items():
+                    if is_text(part):
                         yield method.upper(), path, "body", field
 
 
-def test_no_text_is_taken_however_long(callers, locked_api, redis):
-    """Each field has a limit, and a complaint that names it."""
+def test_every_text_field_has_a_maximum_length(callers, locked_api, redis):
+    """Each field has a limit, and the error names the field."""
     admin = callers("admin")
     found = list(text_fields())
     assert ("POST", "/api/v1/people", "body", "username") in found
@@ -270,7 +270,7 @@ def test_no_text_is_taken_however_long(callers, locked_api, redis):
 
 @pytest.mark.parametrize("length", [16 << 20, 1 << 25])
 def test_a_body_that_is_far_too_long_is_refused(length, callers, locked_api):
-    """Before it is taken apart."""
+    """Before it is parsed."""
     admin = callers("admin")
     body = b'{"username":"' + b"x" * length + b'"}'
     answer = locked_api.request("POST", "/api/v1/people", body, Content_Type="application/json", **admin.headers)

@@ -1,4 +1,4 @@
-"""``/metrics`` of the platform: its own figures, for Prometheus, to those who may look."""
+"""``/metrics`` of the platform: its own figures, for Prometheus, with permission checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metrics_problems):
-    """Web process and collector in one answer, without anything that promtool would find wrong."""
+    """One answer has web process and collector, and passes the checks of promtool."""
     from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("viewer"), name="prometheus")
@@ -43,7 +43,7 @@ def test_prometheus_reads_both_processes(go_cluster, collect, web, account, metr
 
 @pytest.mark.parametrize(("headers", "status"), [({}, 401), ({"Authorization": "Bearer forged"}, 401)])
 def test_strangers_are_shown_no_figures(web, headers, status):
-    """Topics, addresses and load are nobody else's business."""
+    """Topics, addresses and load are not public."""
     answer = httpx.get(f"{web.base}/metrics", headers=headers, trust_env=False, timeout=DEADLINE_S)
     assert (answer.status_code, "nsq_" in answer.text) == (status, False)
     assert httpx.post(f"{web.base}/metrics", trust_env=False, timeout=DEADLINE_S).status_code == 405

@@ -1,4 +1,4 @@
-"""The same platform on Postgres: migrated, and walked through by its web process."""
+"""The platform on PostgreSQL: migrations, and requests to its web process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def postgres() -> Iterator[Any]:
 
 @pytest.fixture
 def on_postgres(postgres: Any, django_command: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., str]:
-    """Runs a command of Django's on it and returns what it printed."""
+    """Runs a Django command on it and returns its output."""
 
     def run(*words: str) -> str:
         ended = django_command(*words, DATABASE_URL=postgres.get_uri())
@@ -34,7 +34,7 @@ def on_postgres(postgres: Any, django_command: Callable[..., subprocess.Complete
 
 
 def test_the_same_platform_runs_on_postgres(postgres, on_postgres):
-    """The tables are made, the first account too, and no migration is missing."""
+    """The tables and the first account are created, and no migration is missing."""
     on_postgres("migrate", "--no-input")
     on_postgres("makemigrations", "--check", "--dry-run")
     assert "/signin/" in on_postgres("shell", "-c", "from nsqplatform.accounts.services import *; print(first_start())")
@@ -42,14 +42,14 @@ def test_the_same_platform_runs_on_postgres(postgres, on_postgres):
 
 
 class Person:
-    """Talks to the web process as the web app does."""
+    """Calls the web process as the web app does."""
 
     def __init__(self, base: str) -> None:
         self.client = httpx.Client(base_url=f"{base}/api/v1/", trust_env=False, timeout=DEADLINE_S)
         self.csrf: dict[str, str] = {}
 
     def ask(self, method: str, path: str, expected: int, **body: Any) -> Any:
-        """The answer's JSON; None without any. It fails unless the status is ``expected``."""
+        """The answer's JSON, or None. Fails unless the status is ``expected``."""
         answer = self.client.request(method, path, json=body or None, headers=self.csrf)
         assert answer.status_code == expected, answer.text
         return answer.json() if answer.content else None
@@ -105,7 +105,7 @@ def test_everything_that_is_kept_is_kept_in_postgres(postgres, on_postgres, star
 def test_alerts_are_stored_and_notified_with_postgres(
     postgres, on_postgres, start_web, start_collector, password, go_cluster
 ):
-    """By the collector as it runs in production: fired, acknowledged, over, and each told."""
+    """By the collector as it runs in production: fired, acknowledged, resolved and notified."""
     channel = go_cluster.nodes[0].channel("orders", "billing", depth=500)
     receiver = Receiver()
     on_postgres("migrate", "--no-input")
@@ -120,14 +120,16 @@ def test_alerts_are_stored_and_notified_with_postgres(
     grace.ask("POST", "alerts/notifiers", 201, name="hook", kind="webhook", url=receiver.url)
     backlog = {"scope": "channel", "metric": "depth", "threshold": 100, "hold_s": 1, "resolve_after_s": 1}
     grace.ask("POST", "alerts/rules", 201, name="Backlog", notifiers=["hook"], **backlog)
-    wait_until(lambda: receiver.told() == [("firing", ["orders/billing"])], "the webhook is told", within_s=40)
+    wait_until(lambda: receiver.events() == [("firing", ["orders/billing"])], "the webhook is notified", within_s=40)
     [alert] = wait_until(
         lambda: [each for each in grace.ask("GET", "alerts", 200)["alerts"] if each["notices"]], "it is written down"
     )
     grace.ask("POST", f"alerts/{alert['id']}/acknowledge", 200, note="mine")
     assert grace.ask("GET", "alerts/counts", 200)["counts"]["acknowledged"] == 1
     channel["depth"] = 5
-    wait_until(lambda: receiver.told()[1:] == [("resolved", ["orders/billing"])], "the webhook is told of the end")
+    wait_until(
+        lambda: receiver.events()[1:] == [("resolved", ["orders/billing"])], "the webhook is notified of the end"
+    )
     [over] = grace.ask("GET", "alerts?state=resolved", 200)["alerts"]
     assert (over["id"], over["acknowledged_by"], over["resolution"]) == (alert["id"], "grace", "cleared")
     receiver.stop()

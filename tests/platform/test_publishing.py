@@ -1,4 +1,4 @@
-"""Publishing from the platform: to any mix of nodes, checked first, and written down without the body."""
+"""Publishing from the platform: to one node or several, validated, and audited without the body."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def publish(browser: Any, *bodies: str, **more: Any) -> Any:
 
 
 def test_messages_of_every_format_reach_a_go_node_byte_for_byte(go_cluster, operator):
-    """Text and JSON as they were typed, base64 as the bytes it stands for; one by /pub, several by /mpub."""
+    """Text and JSON as typed, base64 decoded; one message by /pub, several by /mpub."""
     alpha, _ = go_cluster.nodes
     alpha.topic("orders")
-    told = publish(operator, "grüße\n").json()
-    assert told == {"node": alpha.address, "count": 1, "size": 8}
+    answer = publish(operator, "grüße\n").json()
+    assert answer == {"node": alpha.address, "count": 1, "size": 8}
     publish(operator, '{"a": 1 }', "[2]", format="json")
     publish(operator, b64encode(bytes(range(256))).decode(), "AA==", format="base64")
     expected = ["grüße\n".encode(), b'{"a": 1 }', b"[2]", bytes(range(256)), b"\0"]
@@ -35,7 +35,7 @@ def test_messages_of_every_format_reach_a_go_node_byte_for_byte(go_cluster, oper
 
 
 def test_a_deferral_goes_with_each_message(go_cluster, operator):
-    """NSQ defers one message at a time; in milliseconds."""
+    """In milliseconds, message by message, because NSQ has no deferred MPUB."""
     alpha, _ = go_cluster.nodes
     alpha.topic("orders")
     assert publish(operator, "a", "b", defer_ms=1500).json()["count"] == 2
@@ -43,7 +43,7 @@ def test_a_deferral_goes_with_each_message(go_cluster, operator):
 
 
 def test_a_node_can_be_chosen_and_only_one_that_is_known(go_cluster, operator, redis):
-    """Also one that does not have the topic yet; the platform asks no address that somebody makes up."""
+    """Also one without the topic; the platform sends nothing to unknown addresses."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     redis.set("nsq:addresses", f'{{"{beta.address}": "{beta.address}"}}')
@@ -55,7 +55,7 @@ def test_a_node_can_be_chosen_and_only_one_that_is_known(go_cluster, operator, r
 
 
 def test_a_node_that_is_gone_is_passed_over(go_cluster, operator):
-    """Where none was chosen, another one takes the messages."""
+    """If no node was chosen, another one takes the messages."""
     alpha, beta = go_cluster.nodes
     alpha.topic("orders")
     beta.topic("orders")
@@ -96,8 +96,8 @@ def test_a_node_that_fails_is_named_and_the_attempt_written_down(go_cluster, ope
         ({"bodies": ["x"], "topic": "two words"}, "topic: "),
     ],
 )
-def test_what_cannot_be_published_is_named_by_its_field(go_cluster, operator, request_body, complaint):
-    """And nothing is stored anywhere."""
+def test_an_invalid_publish_names_its_field(go_cluster, operator, request_body, complaint):
+    """Nothing is published."""
     go_cluster.nodes[0].topic("orders")
     response = operator.request("POST", "messages", {"topic": "orders"} | request_body)
     assert response.status_code == 422, response.content
@@ -106,15 +106,15 @@ def test_what_cannot_be_published_is_named_by_its_field(go_cluster, operator, re
 
 
 def test_a_request_of_any_size_is_refused_in_words(go_cluster, operator):
-    """Nine megabytes are more than any publish takes."""
+    """Nine megabytes exceed every limit."""
     go_cluster.nodes[0].topic("orders")
     response = publish(operator, "x" * 9_000_000)
     assert response.status_code == 413
     assert "8,388,608 bytes" in response.json()["message"]
 
 
-def test_who_published_what_where_is_audited_and_the_body_is_not(go_cluster, operator):
-    """Topic, count and bytes; what was said stays between its producer and its consumers."""
+def test_a_publish_is_audited_without_its_body(go_cluster, operator):
+    """Topic, count and bytes; the contents stay between producer and consumers."""
     alpha, _ = go_cluster.nodes
     alpha.topic("orders")
     publish(operator, "secret-one", "secret-two")
@@ -127,7 +127,7 @@ def test_who_published_what_where_is_audited_and_the_body_is_not(go_cluster, ope
 
 
 def test_a_viewer_and_an_operator_of_other_topics_publish_nothing(go_cluster, browser, account):
-    """Refused before any node is asked."""
+    """They are refused before any node is called."""
     go_cluster.nodes[0].topic("orders")
     account("viewer")
     limited = account("operator", "olga")
@@ -143,7 +143,7 @@ def test_a_viewer_and_an_operator_of_other_topics_publish_nothing(go_cluster, br
 
 
 def test_our_own_broker_takes_them_too(cluster, operator):
-    """As Go's does: several at once, deferred ones, and its own limits in words."""
+    """Like Go's: several at once, deferred ones, and its own limits in words."""
     cluster.make_channel("orders", "billing")
     assert publish(operator, "a", "b", "c").json()["count"] == 3
     assert publish(operator, "later", defer_ms=60_000).json()["count"] == 1

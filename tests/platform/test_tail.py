@@ -1,4 +1,4 @@
-"""``/ws/tail``: a topic's messages as they come, through Daphne, from our brokers."""
+"""``/ws/tail``: a topic's messages as they are published, through Daphne, from brokers of this project."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 from django.test import Client
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.harness.waiting import wait_until
+from nsqplatform.accounts.models import User
+from tests.harness.waiting import DEADLINE_S, wait_until
+from tests.platform.socket_messages import checked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -23,6 +26,8 @@ class Watcher:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.skipped = 0
+        self.early: list[bytes] = []
+        """Bodies that arrived while the nodes were being connected."""
 
     def send(self, **message: Any) -> None:
         self.socket.send(json.dumps(message))
@@ -30,29 +35,36 @@ class Watcher:
     def next(self, *kinds: str, within: float = 20.0) -> dict[str, Any]:
         deadline = time.monotonic() + within
         while True:
-            message = json.loads(self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))
+            message = checked("TailMessage", self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))
             self.skipped += message.get("skipped", 0)
             if message["type"] in kinds:
                 return message
 
     def start(self, topic: str, **more: Any) -> str:
-        """Begin, and return the channel once every node is heard."""
+        """Start the tail, and return its channel once every node is connected."""
         self.send(type="start", topic=topic, **more)
         channel = self.next("started")["channel"]
-        while self.next("messages")["nodes"] < 2:
-            pass
+        connected = 0
+        while connected < 2:
+            message = self.next("messages")
+            connected = message["nodes"]
+            self.early += bodies_of(message)
         return channel
 
     def bodies(self, count: int) -> list[bytes]:
-        found: list[bytes] = []
+        found, self.early = self.early, []
         while len(found) < count:
-            found += [b64decode(each["body"]) for each in self.next("messages")["messages"]]
+            found += bodies_of(self.next("messages"))
         return found
+
+
+def bodies_of(message: dict[str, Any]) -> list[bytes]:
+    return [b64decode(each["body"]) for each in message["messages"]]
 
 
 @pytest.fixture
 def watch(web, account, redis, cluster):
-    """Opens sockets of an account, on a web process that is told of the cluster."""
+    """Opens sockets of an account, on a web process that knows the cluster."""
     redis.set("nsq:lookupd", json.dumps([cluster.registry.http_address]))
     people = {role: account(role) for role in ("viewer", "operator")}
 
@@ -74,8 +86,8 @@ def channels(cluster: Any, topic: str = "orders") -> set[str]:
     return {each["channel_name"] for broker in cluster.brokers for each in broker.topics()[topic]["channels"]}
 
 
-def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, watch):
-    """It is made for the first viewer, is gone after the last one, and the channel beside it keeps every message."""
+def test_all_viewers_share_one_channel(cluster, watch):
+    """The channel is created for the first viewer and removed after the last; another channel keeps every message."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
         channel = one.start("orders")
@@ -93,7 +105,7 @@ def test_everybody_who_watches_gets_the_messages_through_one_channel(cluster, wa
 
 
 def test_the_tail_of_a_quiet_topic_stays_open(cluster, watch):
-    """It says every second that it goes on; nothing in between ends it for want of messages."""
+    """It sends a message every second; a lack of messages does not end it."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
         one.start("orders")
@@ -104,7 +116,7 @@ def test_the_tail_of_a_quiet_topic_stays_open(cluster, watch):
 
 
 def test_a_filter_and_a_pause_keep_messages_away(cluster, watch):
-    """What is paused over is counted; what does not match is not; a body is cut to 4 KiB."""
+    """Messages skipped during the pause are counted, those that do not match are not; a body is cut to 4 KiB."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
         one.start("orders", filter="ERROR 42")
@@ -128,7 +140,7 @@ def test_a_filter_and_a_pause_keep_messages_away(cluster, watch):
 
 
 def test_a_loud_topic_is_thinned_out_and_the_rest_counted(cluster, watch):
-    """A browser gets some, is told of the others, and nothing piles up in the tail's channel."""
+    """A browser gets some messages and the number of the others, and the tail's channel has no backlog."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
         channel = one.start("orders")
@@ -154,7 +166,8 @@ def test_a_loud_topic_is_thinned_out_and_the_rest_counted(cluster, watch):
 
 
 def test_a_topic_without_channels_is_asked_about_first(cluster, watch):
-    """The first channel of a topic takes its backlog: the viewer is told how much and where, and nothing is touched."""
+    """The first channel of a topic receives its backlog: the viewer is asked first, with the number of messages of each
+    node."""
     cluster.publish("orders", 4)
     with watch() as one:
         one.send(type="start", topic="orders")
@@ -179,7 +192,7 @@ def test_a_redis_that_does_not_answer_is_reported_to_the_viewer(cluster, watch, 
 
 
 def test_reading_messages_without_permission_is_refused(cluster, watch):
-    """A viewer by a message, a stranger by the close code."""
+    """A viewer with a message, a stranger with the close code."""
     cluster.make_channel("orders", "billing")
     with watch("viewer") as viewer:
         viewer.send(type="start", topic="orders")
@@ -189,6 +202,27 @@ def test_reading_messages_without_permission_is_refused(cluster, watch):
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 4401
     assert channels(cluster) == {"billing"}
+
+
+@pytest.mark.parametrize("change", [{"role": "viewer"}, {"topic_patterns": ["invoices.*"]}])
+def test_a_tail_ends_when_its_owner_may_no_longer_read_the_topic(cluster, watch, web, callers, change):
+    """An admin changes the role or the topics of the account, and no further message is shown."""
+    cluster.make_channel("orders", "billing")
+    admin = callers("admin")
+    with watch() as one:
+        one.start("orders")
+        changed = httpx.patch(
+            f"{web.base}/api/v1/people/{User.objects.get(username='operator').pk}",
+            json=change,
+            headers=admin.as_sent,
+            timeout=DEADLINE_S,
+            trust_env=False,
+        )
+        assert changed.is_success, changed.text
+        with pytest.raises(ConnectionClosed) as closed:
+            one.next("error", within=DEADLINE_S)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4401
 
 
 @pytest.mark.parametrize(
@@ -201,8 +235,8 @@ def test_reading_messages_without_permission_is_refused(cluster, watch):
         ([], "expected a JSON text"),
     ],
 )
-def test_what_makes_no_sense_is_answered_and_the_socket_stays_open(cluster, watch, message, complaint):
-    """The next message is taken as if nothing had happened."""
+def test_an_invalid_message_is_answered_and_the_socket_stays_open(cluster, watch, message, complaint):
+    """The next message is handled as usual."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
         one.socket.send(json.dumps(message))

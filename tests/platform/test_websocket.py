@@ -1,4 +1,4 @@
-"""``/ws/cluster``, through Daphne: the whole picture once, then what changes, second by second."""
+"""``/ws/cluster``, through Daphne: a whole snapshot once, then a delta every second."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from django.test import Client
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from nsqplatform.accounts.models import Session
 from tests.harness.waiting import DEADLINE_S, wait_until
 from tests.platform.browser import Browser
+from tests.platform.socket_messages import checked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +26,7 @@ Join = Callable[..., Any]
 
 
 class Live(Browser):
-    """One browser's socket, and the picture it puts together from what it is told."""
+    """A browser's socket, and the snapshot that it builds from the messages."""
 
     def __init__(self, socket: ClientConnection) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Live(Browser):
         self.socket.send(json.dumps(message))
 
     def next(self, *kinds: str, within: float = 15.0) -> dict[str, Any]:
-        """The next message of one of these types; all on the way are taken in."""
+        """The next message of one of these types; those before it are applied."""
         deadline = time.monotonic() + within
         while True:
             message = json.loads(self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))
@@ -55,7 +55,7 @@ def session(web, account) -> str:
 
 @pytest.fixture
 def join(web, session) -> Join:
-    """Opens sockets, with the session's cookie unless told otherwise."""
+    """Opens sockets, with the session's cookie by default."""
 
     @contextmanager
     def open_socket(
@@ -74,12 +74,12 @@ def join(web, session) -> Join:
     return open_socket
 
 
-def test_a_browser_gets_the_snapshot_and_then_its_deltas(go_cluster, collect, picture, join):
-    """What it puts together from them is what the collector holds."""
+def test_a_browser_gets_the_snapshot_and_then_its_deltas(go_cluster, collect, snapshot, join):
+    """Its snapshot equals the collector's."""
     alpha, beta = go_cluster.nodes
     alpha.channel("orders", "billing", depth=5)
     collect()
-    wait_until(lambda: picture() and picture()["channels"], "a picture with the channel")
+    wait_until(lambda: snapshot() and snapshot()["channels"], "a snapshot with the channel")
     with join() as live:
         live.next("snapshot")
         assert live.rows["channels"]["orders/billing"]["depth"] == 5
@@ -91,7 +91,7 @@ def test_a_browser_gets_the_snapshot_and_then_its_deltas(go_cluster, collect, pi
         while "returns" in live.rows["topics"]:
             live.next("delta")
         held = wait_until(
-            lambda: live.next("delta") and (found := picture())["version"] == live.version and found, "both level"
+            lambda: live.next("delta") and (found := snapshot())["version"] == live.version and found, "both level"
         )
         shared = {name: row["nodes"] for name, row in live.rows["topics"].items()}
         assert live.rows["topics"] == {row["name"]: row | {"nodes": shared[row["name"]]} for row in held["topics"]}
@@ -99,8 +99,22 @@ def test_a_browser_gets_the_snapshot_and_then_its_deltas(go_cluster, collect, pi
         assert set(live.rows["nodes"]) == {alpha.address, beta.address}
 
 
+def test_messages_are_as_the_openapi_document_declares_them(go_cluster, collect, snapshot, join):
+    """The web app's types are generated from it."""
+    go_cluster.nodes[0].channel("orders", "billing", depth=5)
+    collect()
+    wait_until(lambda: snapshot() and snapshot()["channels"], "a snapshot with the channel")
+    with join() as live:
+        live.send(type="explode")
+        live.send(type="watch", topic="orders", channel="billing")
+        live.send(type="view", topic="orders")
+        seen = set()
+        while seen != {"snapshot", "delta", "clients", "error"}:
+            seen.add(checked("ClusterMessage", live.socket.recv(timeout=DEADLINE_S))["type"])
+
+
 def test_a_browser_that_connects_before_the_first_snapshot_gets_it_later(go_cluster, collect, join):
-    """No reload is needed after a cold start."""
+    """No reload is needed after a start of the cluster."""
     go_cluster.nodes[0].topic("orders")
     with join() as live:
         collect()
@@ -109,12 +123,12 @@ def test_a_browser_that_connects_before_the_first_snapshot_gets_it_later(go_clus
             live.next("delta")
 
 
-def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join):
-    """A still cluster costs a browser a few bytes a second."""
+def test_deltas_contain_only_changes(go_cluster, collect, snapshot, join):
+    """A cluster without traffic costs a browser a few bytes a second."""
     for number in range(50):
         go_cluster.nodes[0].channel(f"topic-{number}", "archive")
     collect()
-    wait_until(lambda: (picture() or {}).get("version", 0) > 2, "rates have settled")
+    wait_until(lambda: (snapshot() or {}).get("version", 0) > 2, "rates have settled")
     with join() as live:
         live.next("snapshot")
         live.next("delta")
@@ -127,11 +141,11 @@ def test_deltas_hold_only_what_changed(go_cluster, collect, picture, join):
         assert delta["topics"]["set"] == {"keys": ["topic-7"], "depth": [1]}
 
 
-def test_resync_returns_the_whole_snapshot(go_cluster, collect, picture, join):
-    """For a browser that was asleep."""
+def test_resync_returns_the_whole_snapshot(go_cluster, collect, snapshot, join):
+    """For a browser that was suspended."""
     go_cluster.nodes[0].topic("orders")
     collect()
-    wait_until(lambda: picture() and picture()["topics"], "a picture")
+    wait_until(lambda: snapshot() and snapshot()["topics"], "a snapshot")
     with join() as live:
         live.next("snapshot")
         live.send(type="resync")
@@ -139,29 +153,29 @@ def test_resync_returns_the_whole_snapshot(go_cluster, collect, picture, join):
         live.next("delta")
 
 
-def test_a_browser_that_missed_a_delta_is_sent_the_whole_snapshot(go_cluster, collect, picture, join, web, redis):
-    """Whatever got lost on the way to it, the picture in the browser is right again a poll later."""
+def test_a_browser_that_missed_a_delta_is_sent_the_whole_snapshot(go_cluster, collect, snapshot, join, web, redis):
+    """Whatever was lost on the way, the browser's snapshot is right again one poll later."""
     collect()
-    wait_until(lambda: picture(), "a picture")
+    wait_until(lambda: snapshot(), "a snapshot")
     with join() as live:
         live.next("delta")
-        # The browser's process loses its subscription, and with it what is told before it has the next one.
+        # The browser's process loses its subscription, and messages until it has the next one.
         web.process.send_signal(signal.SIGSTOP)
         try:
             redis.client_kill_filter(_type="pubsub")
-            version = picture()["version"]
-            wait_until(lambda: picture()["version"] >= version + 3, "three polls")
+            version = snapshot()["version"]
+            wait_until(lambda: snapshot()["version"] >= version + 3, "three polls")
         finally:
             web.process.send_signal(signal.SIGCONT)
         assert live.next("snapshot")["version"] > version
         live.next("delta")
 
 
-def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, collect, picture, join, redis):
-    """A browser on a topic's page goes on hearing of it, without coming again."""
+def test_an_emptied_redis_receives_the_watched_views_again(go_cluster, collect, snapshot, join, redis):
+    """A browser on a topic's page continues to receive it, without reconnecting."""
     go_cluster.nodes[0].topic("orders")
     collect()
-    wait_until(lambda: picture() and picture()["topics"], "a picture")
+    wait_until(lambda: snapshot() and snapshot()["topics"], "a snapshot")
     with join() as live:
         live.send(type="view", topic="orders")
         while live.next("snapshot")["view"] != {"topic": "orders"}:
@@ -171,8 +185,8 @@ def test_a_redis_that_was_emptied_learns_again_what_is_looked_at(go_cluster, col
         live.next("delta")
 
 
-def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, picture, join):
-    """From all nodes, and until the browser looks elsewhere."""
+def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, snapshot, join):
+    """From all nodes, until the browser watches something else."""
     alpha, beta = go_cluster.nodes
     client = {
         "client_id": "c1",
@@ -186,7 +200,7 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
     alpha.channel("orders", "billing", clients=[client | {"connect_ts": connected_at}])
     beta.channel("orders", "billing", clients=[client | {"client_id": "c2"}])
     collect()
-    wait_until(lambda: picture() and picture()["channels"], "a picture")
+    wait_until(lambda: snapshot() and snapshot()["channels"], "a snapshot")
     with join() as live:
         live.send(type="watch", topic="orders", channel="billing")
         message = live.next("clients")
@@ -205,26 +219,26 @@ def test_watching_a_channel_shows_its_clients_each_second(go_cluster, collect, p
         assert kinds == {"delta"}
 
 
-def snapshot(version: int, nodes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A picture as the collector keeps it, with nothing in it but ``nodes``."""
-    picture = {"type": "snapshot", "version": version, "taken_at": version, "view": {}}
-    return picture | {"nodes": nodes or {}, "topics": {}, "channels": {}}
+def whole_snapshot(version: int, nodes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A snapshot of the collector that contains only ``nodes``."""
+    message = {"type": "snapshot", "version": version, "taken_at": version, "view": {}}
+    return message | {"nodes": nodes or {}, "topics": {}, "channels": {}}
 
 
 def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis):
-    """What it is too slow for is dropped, not kept; when it reads again it is sent the newest picture."""
+    """Messages for which it is too slow are dropped; when it reads again, it is sent the newest snapshot."""
     from nsqplatform.cluster.live.broadcast import broadcast
     from nsqplatform.cluster.snapshots.snapshot import EVERYTHING
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
 
     def poll(version: int, padding: int = 0) -> None:
-        redis.set("nsq:snapshot", json.dumps(snapshot(version)))
+        redis.set("nsq:snapshot", json.dumps(whole_snapshot(version)))
         changes = same | {"put": {"id": ["x" * padding]}} if padding else same
-        delta = snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
+        delta = whole_snapshot(version) | {"nodes": changes, "topics": same, "channels": same}
         broadcast(EVERYTHING.group, delta | {"type": "delta", "base": version - 1})
 
-    redis.set("nsq:snapshot", json.dumps(snapshot(0)))
+    redis.set("nsq:snapshot", json.dumps(whole_snapshot(0)))
     narrow = socket.socket()
     narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     narrow.connect(("127.0.0.1", web.port))
@@ -238,7 +252,7 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
             try:
                 received.append(live.next("delta", "snapshot", within=2)["type"])
             except TimeoutError:
-                poll(polls + 1)  # all that was kept for it has come
+                poll(polls + 1)  # all waiting messages have arrived
         assert len(received) < polls * 0.8, "it was kept waiting for everything"
         assert "snapshot" in received
         live.send(type="nonsense")
@@ -246,12 +260,12 @@ def test_a_browser_that_does_not_read_costs_the_platform_little(join, web, redis
 
 
 def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
-    """A poll has a delta for each topic that is looked at; a web process that is busy meanwhile is handed them all."""
+    """A poll has a delta for each watched topic; a web process that is busy meanwhile receives all of them."""
     from nsqplatform.cluster.live.broadcast import broadcast
     from nsqplatform.cluster.snapshots.snapshot import View
 
     same: dict[str, Any] = {"put": {}, "set": {}, "drop": []}
-    redis.set("nsq:snapshot", json.dumps(snapshot(1)))
+    redis.set("nsq:snapshot", json.dumps(whole_snapshot(1)))
     views = [View(topic=f"topic-{number}") for number in range(60)]
     with ExitStack() as opened:
         browsers = [opened.enter_context(join()) for _ in views]
@@ -259,7 +273,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
             live.send(type="view", topic=view.topic)
             while live.next("snapshot")["view"] != view.fields():
                 pass
-        redis.set("nsq:snapshot", json.dumps(snapshot(2)))
+        redis.set("nsq:snapshot", json.dumps(whole_snapshot(2)))
         web.process.send_signal(signal.SIGSTOP)
         try:
             for view in views:
@@ -271,7 +285,7 @@ def test_browsers_that_look_at_many_topics_miss_nothing(join, web, redis):
 
 
 def test_a_silent_collector_ends_no_websocket(join):
-    """While it is started anew, or another one takes over, browsers wait; they need not come back all at once."""
+    """While it restarts, or another one takes over, browsers stay connected, so they do not all reconnect at once."""
     from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
     with join() as live:
@@ -284,9 +298,9 @@ def test_a_silent_collector_ends_no_websocket(join):
 
 
 def test_a_large_snapshot_reaches_the_browser(join, redis):
-    """Thousands of channels are more than a megabyte, which is as much as a browser may send."""
+    """Thousands of channels take more than a megabyte, which is the limit of a browser's message."""
     node = {"id": ["n:1"], "hostname": ["h" * 3_000_000]}
-    redis.set("nsq:snapshot", json.dumps(snapshot(3, nodes=node)))
+    redis.set("nsq:snapshot", json.dumps(whole_snapshot(3, nodes=node)))
     with join() as live:
         assert live.next("snapshot")["nodes"]["hostname"] == node["hostname"]
         live.socket.send("x" * 2_000_000)
@@ -294,32 +308,13 @@ def test_a_large_snapshot_reaches_the_browser(join, redis):
             live.next("error")
 
 
-def test_a_session_that_ends_takes_its_socket_with_it(join, web):
-    """Within half a minute; here the clock is what the test waits for, so it waits that long."""
-    from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
-
-    with join() as live:
-        live.send(type="nonsense")
-        live.next("error")
-        Session.objects.all().delete()
-
-        def turned_out() -> bool:
-            broadcast(CLUSTER, {"type": "run", "run": {}})
-            try:
-                return not live.next("run", within=5)
-            except ConnectionClosed as closed:
-                return closed.rcvd is not None and closed.rcvd.code == 4401
-
-        wait_until(turned_out, "the socket is closed with 4401")
-
-
 def test_reports_reach_every_browser(join, web):
-    """Any process may tell all browsers something, as the reports tell of their progress."""
+    """Any process may send all browsers a message, as reports do with their progress."""
     from nsqplatform.cluster.live.broadcast import CLUSTER, broadcast
 
     with join() as one, join() as other:
         for live in (one, other):
-            live.send(type="nonsense")  # the answer tells that the socket is open for business
+            live.send(type="nonsense")  # the answer shows that the socket is ready
             live.next("error")
         broadcast(CLUSTER, {"type": "run", "run": {"id": 7, "progress": 0.5}})
         for live in (one, other):
@@ -339,7 +334,7 @@ def test_reports_reach_every_browser(join, web):
     ],
 )
 def test_a_message_that_makes_no_sense_is_answered(join, text, complaint):
-    """And the socket stays open."""
+    """The socket stays open."""
     with join() as live:
         live.socket.send(text)
         assert complaint in live.next("error")["message"]
@@ -348,7 +343,7 @@ def test_a_message_that_makes_no_sense_is_answered(join, text, complaint):
 
 
 def test_an_unknown_caller_is_asked_to_sign_in(join):
-    """With a close code that a page can act on, and without a byte of the picture."""
+    """With a close code that the page recognises, and without any data."""
     for cookie in (None, "sessionid=forged"):
         with join(cookie=cookie) as live, pytest.raises(ConnectionClosed) as closed:
             live.socket.recv(timeout=DEADLINE_S)
@@ -357,7 +352,7 @@ def test_an_unknown_caller_is_asked_to_sign_in(join):
 
 
 def test_a_script_joins_with_its_token(join, account):
-    """As it does everywhere else."""
+    """As for the API."""
     from nsqplatform.accounts.tokens import create_token
 
     token = create_token(user=account("operator"), name="watcher")
@@ -374,7 +369,7 @@ def test_another_sites_page_is_turned_away(join):
 
 
 def test_a_socket_outside_the_known_paths_is_refused(web):
-    """And the web process takes no harm."""
+    """The web process is not affected."""
     with pytest.raises(InvalidStatus), connect(f"ws://127.0.0.1:{web.port}/ws/nowhere", proxy=None):
         pass
     assert httpx.get(f"{web.base}/ping", trust_env=False, timeout=DEADLINE_S).text == "OK"

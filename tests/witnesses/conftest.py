@@ -94,8 +94,8 @@ class Layer:
 
     def seen(self) -> dict[str, Any]:
         """The layer as ``/stats`` shows a client with it."""
-        told: dict[str, Any] = {"tls": self.tls_v1, "deflate": self.deflate, "snappy": self.snappy}
-        return {**told, "authed": True, "auth_identity": "witness"} if self.auth_secret else told
+        reply: dict[str, Any] = {"tls": self.tls_v1, "deflate": self.deflate, "snappy": self.snappy}
+        return {**reply, "authed": True, "auth_identity": "witness"} if self.auth_secret else reply
 
 
 @pytest.fixture

@@ -1,0 +1,96 @@
+"""The charts of the cluster, of topics and of channels."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+
+from tests.harness.v2 import V2Client
+
+
+def test_a_channel_has_charts_of_more_than_depth_and_rate(live, stack):
+    """Its latency, oldest age, messages in flight and deferred, requeues and timeouts, each with its latest figure."""
+    stack.publish("plotted")
+    stack.command("/channel/create", topic="plotted", channel="lines")
+    stack.publish("plotted", 3)
+    page = live("/topics/plotted/lines")
+    charts = page.get_by_role("region", name="Charts")
+    expect(charts.get_by_role("img")).to_have_count(6)
+    for title, legend in {
+        "Depth, messages": "Depth: 4",
+        "Messages per second": "Published:",
+        "Age of the oldest unfinished message": "Oldest age:",
+        "Latency from publishing to finishing": "p99: –",
+        "In flight and deferred, messages": "Deferred: 0",
+        "Requeues and timeouts per second": "Timed out: 0/s",
+    }.items():
+        label, _, value = legend.partition(":")
+        row = charts.get_by_role("img", name=title, exact=True).locator(".u-series").filter(has_text=label)
+        expect(row).to_contain_text(value.strip())
+
+
+def test_the_overview_has_charts_of_the_cluster(live, stack):
+    """Depth, rates and messages in flight, of all topics together."""
+    stack.publish("plotted")
+    page = live("/")
+    charts = page.get_by_role("region", name="Charts")
+    for title in ("Depth, messages", "Messages per second", "In flight and clients"):
+        expect(charts.get_by_role("img", name=title, exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+
+
+def test_a_channel_says_why_it_has_a_backlog(live, stack, axe):
+    """In one sentence, which changes as a consumer comes that is not ready, and as somebody pauses the channel."""
+    stack.publish("reasons")
+    stack.command("/channel/create", topic="reasons", channel="why")
+    stack.publish("reasons", 3)
+    page = live("/topics/reasons/why")
+    expect(page.get_by_text(re.compile(r"^No consumer.*: 4 messages waiting"))).to_be_visible()
+    with stack.consumer("reasons", "why", "lazy"):
+        expect(page.get_by_text(re.compile(r"ready for no message \(RDY 0\): 4 messages waiting"))).to_be_visible()
+        page.get_by_role("button", name="Pause", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Pause channel").click()
+        expect(page.get_by_text(re.compile(r"^Paused since \d\d:\d\d by mara: 4 messages waiting\.$"))).to_be_visible()
+        assert axe(page) == []
+
+
+def test_what_happened_is_marked_in_the_charts(live, stack, axe):
+    """A pause is a line in every chart of its channel, with who did it, and is named in the list below."""
+    stack.publish("marked")
+    stack.command("/channel/create", topic="marked", channel="lines")
+    stack.publish("marked")
+    page = live("/topics/marked/lines")
+    charts = page.get_by_role("region", name="Charts")
+    expect(charts.get_by_role("img")).to_have_count(6)
+    assert charts.locator(".marker").count() == 0
+    page.get_by_role("button", name="Pause", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Pause channel").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    events = charts.get_by_role("list", name="Events").get_by_role("listitem")
+    expect(events).to_contain_text(["Paused marked / lines by mara"])
+    expect(charts.get_by_title("Paused marked / lines by mara")).to_have_count(6)
+    plot = charts.get_by_role("img", name="Depth, messages").locator(".u-over").bounding_box()
+    line = charts.locator(".marker").first.bounding_box()
+    assert plot["x"] <= line["x"] <= plot["x"] + plot["width"]
+    assert axe(page) == []
+    page = live("/")
+    expect(page.get_by_role("list", name="Events")).to_contain_text("Paused marked / lines by mara")
+
+
+def test_a_client_has_its_rates_and_its_oldest_message(live, stack, axe):
+    """How much of its RDY count is in use, what it finishes per second, and how long it has had its oldest message."""
+    stack.publish("worked")
+    host, _, port = stack.addresses["--nsqd-tcp-address"].partition(":")
+    with V2Client((host, int(port))) as worker:
+        worker.sub("worked", "hard", ready_count=2)
+        worker.message()
+        page = live("/topics/worked/hard")
+        row = page.get_by_role("table", name="Clients").get_by_role("row").nth(1)
+        expect(row).to_contain_text("1 of 2 · 50%")
+        expect(row.get_by_role("img", name=re.compile("Finish rate of"))).to_be_visible()
+        expect(row).to_contain_text("0/s")
+        titles = page.get_by_role("table", name="Clients").get_by_role("columnheader").all_inner_texts()
+        oldest = row.get_by_role("cell").nth(titles.index("Oldest in flight"))
+        expect(oldest).to_have_text(re.compile(r"^\d.* m?s$"))
+        assert axe(page) == []

@@ -1,0 +1,155 @@
+"""The window of charts: presets, a picker, and a selection by dragging, over what the platform has kept."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+NEW_YORK = "America/New_York"
+DAY_S = 86_400
+
+
+def depth_at(at: int) -> int:
+    """The depth of the kept days: another every two minutes of a day in UTC."""
+    return 100 + at % DAY_S // 120
+
+
+@pytest.fixture
+def kept(stack, live):
+    """Opens the page of a channel whose last three whole days are kept by minute."""
+    from nsqplatform.cluster.history.files import Rows, path_of, write
+    from nsqplatform.cluster.history.grains import MINUTES
+
+    stack.publish("kept")
+    stack.command("/channel/create", topic="kept", channel="days")
+    today = int(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp())
+    for day in range(today - 3 * DAY_S, today, DAY_S):
+        depths = np.array([[depth_at(at) for at in range(day, day + DAY_S, 60)]], np.float32)
+        rows = Rows(["channel:kept/days"], {"depth": depths})
+        write(path_of(stack.history, MINUTES, day), DAY_S // 60, [rows], at=day + DAY_S + 100)
+    return lambda query="", **options: live(f"/topics/kept/days{query}", **options)
+
+
+def chart(page: Page, title: str = "Depth, messages"):
+    return page.get_by_role("region", name="Charts").get_by_role("img", name=title, exact=True)
+
+
+def place(page: Page, fraction: float) -> tuple[float, float]:
+    """A point of the chart of the depth; 0 is the beginning of its window, 1 the end."""
+    chart(page).scroll_into_view_if_needed()
+    box = chart(page).locator(".u-over").bounding_box()
+    return box["x"] + fraction * box["width"], box["y"] + box["height"] / 2
+
+
+def legend(page: Page, label: str):
+    return chart(page).locator(".u-series").filter(has_text=label).locator(".u-value")
+
+
+def test_the_depth_of_yesterday_at_three_is_two_clicks_away(kept):
+    """Yesterday is the viewer's, from midnight to midnight; a click in the chart shows the figures of that time."""
+    page = kept(timezone_id=NEW_YORK)
+    page.get_by_role("button", name="Yesterday").click()
+    expect(page.get_by_role("button", name="Yesterday")).to_have_attribute("aria-pressed", "true")
+    day = datetime.now(ZoneInfo(NEW_YORK)).date() - timedelta(days=1)
+    hours = (midnight(day + timedelta(days=1)) - midnight(day)).total_seconds() / 3600
+    three = midnight(day) + timedelta(hours=3)
+    expect(legend(page, "Depth")).to_have_text(re.compile(r"^\d{3}$"))
+    page.mouse.click(*place(page, 3 / hours))
+    shown = legend(page, "Time")
+    expect(shown).to_have_text(re.compile(rf"^{three.astimezone(ZoneInfo(NEW_YORK)):%-d %b} 0[23]:"))
+    at = datetime.strptime(f"{day.year} {shown.inner_text()}", "%Y %d %b %H:%M:%S").replace(tzinfo=ZoneInfo(NEW_YORK))
+    assert abs((at - three).total_seconds()) <= 600
+    expect(legend(page, "Depth")).to_have_text(str(depth_at(int(at.timestamp()))))
+
+
+def midnight(day) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(NEW_YORK)).astimezone(UTC)
+
+
+def window(page: Page) -> tuple[datetime, datetime]:
+    """The window in the address."""
+    query = parse_qs(urlsplit(page.url).query)
+    return datetime.fromisoformat(query["from"][0]), datetime.fromisoformat(query["to"][0])
+
+
+def test_dragging_zooms_and_back_undoes_it(kept):
+    """The address has the selected time, so that a link shows the same; a double click shows twice as much."""
+    page = kept("?span=24h")
+    page.mouse.move(*place(page, 0.25))
+    page.mouse.down()
+    page.mouse.move(*place(page, 0.5), steps=4)
+    page.mouse.up()
+    page.wait_for_url("**from=*")
+    since, until = window(page)
+    assert abs((until - since).total_seconds() - DAY_S / 4) < 1200
+    assert abs((datetime.now(UTC) - until).total_seconds() - DAY_S / 2) < 1200
+    expect(page.get_by_role("button", name="24 h", exact=True)).to_have_attribute("aria-pressed", "false")
+    page.reload()
+    assert window(page) == (since, until)
+    expect(legend(page, "Depth")).to_be_visible()
+    page.mouse.dblclick(*place(page, 0.5))
+    page.wait_for_function("start => !location.href.includes(start)", arg=since.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    wider = window(page)
+    assert wider[1] - wider[0] == 2 * (until - since)
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("button", name="24 h", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_zoom_and_hover_stay_while_figures_arrive(kept, stack):
+    """What is under the pointer, and what is being selected, does not move with the next poll."""
+    page = kept("?span=5m")
+    stat = page.locator(".stat").filter(has_text="Depth").locator(".value")
+    page.mouse.move(*place(page, 0.1))
+    page.mouse.down()
+    page.mouse.move(*place(page, 0.3), steps=3)
+    before = stat.inner_text()
+    stack.publish("kept")
+    expect(stat).not_to_have_text(before)
+    page.mouse.move(*place(page, 0.6), steps=3)
+    page.mouse.up()
+    page.wait_for_url("**from=*")
+    zoomed = window(page)
+    assert 120 <= (zoomed[1] - zoomed[0]).total_seconds() <= 180
+    page.goto(page.url.partition("?")[0] + "?span=24h")
+    expect(legend(page, "Depth")).to_be_visible()
+    page.mouse.move(*place(page, 0.2))
+    hovered = legend(page, "Time")
+    expect(hovered).to_have_text(re.compile(r"^\d+ \w+ "))
+    time, before = hovered.inner_text(), stat.inner_text()
+    stack.publish("kept")
+    expect(stat).not_to_have_text(before)
+    expect(hovered).to_have_text(time)
+
+
+def test_the_picker_shows_any_time_and_refuses_none_silently(kept, axe):
+    """Dates and times are the viewer's; a window without length is refused at its field; phones have it too."""
+    page = kept(viewport={"width": 390, "height": 844}, timezone_id=NEW_YORK)
+    page.get_by_title("Choose dates and times").click()
+    dialog = page.get_by_role("dialog", name="Time shown")
+    expect(dialog).to_contain_text(NEW_YORK)
+    day = datetime.now(ZoneInfo(NEW_YORK)).date() - timedelta(days=2)
+    dialog.get_by_label("From").fill(f"{day}T03:00")
+    dialog.get_by_label("To").fill(f"{day}T03:00")
+    dialog.get_by_role("button", name="Show").click()
+    expect(dialog).to_contain_text("The end must be after the beginning.")
+    assert axe(page) == []
+    dialog.get_by_label("To").fill(f"{day}T05:00")
+    dialog.get_by_role("button", name="Show").click()
+    expect(dialog).to_be_hidden()
+    page.wait_for_url("**from=*")
+    since, until = window(page)
+    assert since.astimezone(ZoneInfo(NEW_YORK)).replace(tzinfo=None) == datetime(day.year, day.month, day.day, 3)
+    assert until - since == timedelta(hours=2)
+    expect(legend(page, "Depth")).to_have_text(re.compile(r"^\d{3}$"))
+    page.get_by_role("button", name="Earlier").click()
+    page.wait_for_function("start => !location.href.includes(start)", arg=since.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    assert window(page) == (since - timedelta(hours=2), since)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert axe(page) == []

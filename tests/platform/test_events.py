@@ -1,0 +1,181 @@
+"""Events for the markers of charts: from the audit trail, the alerts, the runs and the states of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from nsqplatform.alerts.models import Alert
+from nsqplatform.cluster.models import NodeEvent
+from nsqplatform.reports.models import ReportRun
+from tests.harness.waiting import wait_until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.database]
+
+
+@pytest.fixture
+def happened(browser, account) -> Callable[..., list[dict[str, Any]]]:
+    """Requests the events of a scope, as a viewer."""
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+
+    def ask(**question: Any) -> list[dict[str, Any]]:
+        words = "&".join(f"{name}={value}" for name, value in question.items())
+        answer = page.request("GET", f"events?{words}")
+        assert answer.status_code == 200, answer.content
+        return answer.json()["events"]
+
+    return ask
+
+
+@pytest.fixture
+def act(browser, account) -> Callable[..., None]:
+    account("operator", "ana")
+    page = browser()
+    page.sign_in("ana")
+
+    def do(action: str, topic: str, channel: str | None = None) -> None:
+        assert (
+            page.request("POST", "actions", {"action": action, "topic": topic, "channel": channel}).status_code == 200
+        )
+
+    return do
+
+
+def kinds(found: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    return [(event["kind"], event["detail"], event["by"]) for event in found]
+
+
+def test_actions_are_events_of_their_channel_topic_and_cluster(cluster, act, happened):
+    """An action on a channel is an event of its topic, but of no other channel; one on the topic, of both channels."""
+    for channel in ("billing", "audit"):
+        cluster.make_channel("orders", channel)
+    cluster.make_channel("invoices", "print")
+    act("pause", "orders", "billing")
+    act("empty", "orders")
+    act("delete", "invoices")
+    paused, emptied = ("paused", "orders / billing", "ana"), ("emptied", "orders", "ana")
+    assert kinds(happened(scope="channel", topic="orders", channel="billing")) == [paused, emptied]
+    assert kinds(happened(scope="channel", topic="orders", channel="audit")) == [emptied]
+    assert kinds(happened(scope="topic", topic="orders")) == [paused, emptied]
+    assert kinds(happened()) == [paused, emptied, ("deleted", "invoices", "ana")]
+    node = cluster.brokers[0].http_address
+    assert kinds(happened(scope="node", node=node))[:2] == [paused, emptied]
+    assert happened(scope="node", node="10.9.9.9:4151") == []
+
+
+def test_refused_actions_are_no_events(go_cluster, account, browser, happened):
+    """The topic was not changed."""
+    go_cluster.nodes[0].topic("orders")
+    account("viewer", "vera")
+    page = browser()
+    page.sign_in("vera")
+    assert page.request("POST", "actions", {"action": "pause", "topic": "orders"}).status_code == 403
+    assert happened(scope="topic", topic="orders") == []
+
+
+def test_nodes_that_go_down_come_back_and_restart_are_events(go_cluster, collect, snapshot, happened):
+    """With the error; for the node, its topics and the cluster. A new node is no event."""
+    alpha = go_cluster.nodes[0]
+    alpha.topic("orders")
+    collect()
+    wait_until(lambda: any(row["id"] == alpha.address for row in (snapshot() or {"nodes": []})["nodes"]), "the node")
+    alpha.stop()
+    down = wait_until(lambda: happened(scope="node", node=alpha.address), "an event")
+    assert [(event["kind"], event["node"], event["by"]) for event in down] == [("node_down", alpha.address, "")]
+    assert down[0]["detail"]
+    alpha.start()
+    wait_until(lambda: len(happened(scope="topic", topic="orders")) == 2, "the node is up")
+    alpha.start_time += 60
+    found = wait_until(lambda: (events := happened())[2:] and events, "the node restarted")
+    assert [event["kind"] for event in found] == ["node_down", "node_up", "node_restarted"]
+    assert happened(scope="topic", topic="elsewhere") == []
+
+
+def test_a_collector_that_starts_records_no_change_twice(go_cluster, collect, snapshot, happened):
+    """The second one compares with the last snapshot of the first."""
+    alpha = go_cluster.nodes[0]
+    collecting = collect()
+    wait_until(lambda: any(row["id"] == alpha.address for row in (snapshot() or {"nodes": []})["nodes"]), "the node")
+    alpha.stop()
+    wait_until(lambda: happened(scope="node", node=alpha.address), "an event")
+    collecting.stop()
+    version = snapshot()["version"]
+    collect()
+    wait_until(lambda: snapshot()["version"] > version + 1, "two polls")
+    assert [event["kind"] for event in happened(scope="node", node=alpha.address)] == ["node_down"]
+
+
+def test_alerts_and_runs_are_events_of_their_subjects(happened):
+    """With their ids; a run without a topic is one of the cluster."""
+    now = timezone.now()
+    rule = {"rule_name": "Backlog", "severity": "warning", "scope": "channel", "metric": "depth", "threshold": 1.0}
+    alert = Alert.objects.create(
+        **rule, hold_s=0, topic="orders", channel="billing", began_at=now, fired_at=now - timedelta(seconds=9)
+    )
+    run = ReportRun.objects.create(
+        job="latency",
+        parameters={"topic": "orders"},
+        state="succeeded",
+        requested_by="ana",
+        started_at=now - timedelta(seconds=1),
+    )
+    ReportRun.objects.create(job="capacity", state="failed", requested_by="ana", started_at=now)
+    of_channel = happened(scope="channel", topic="orders", channel="billing")
+    assert [(event["kind"], event["detail"], event["id"]) for event in of_channel] == [
+        ("alert_fired", "Backlog: orders/billing", alert.pk),
+        ("report_run", "latency, succeeded", run.pk),
+    ]
+    assert [event["kind"] for event in happened(scope="channel", topic="orders", channel="audit")] == ["report_run"]
+    assert kinds(happened())[1:] == [
+        ("report_run", "latency, succeeded", "ana"),
+        ("report_run", "capacity, failed", "ana"),
+    ]
+    assert happened(scope="node", node="n:4151") == []
+
+
+def test_events_are_those_of_the_window(happened):
+    """By default the last hour; the end is not part of it."""
+    now = timezone.now().replace(microsecond=0)
+    for minutes in (10, 70, 130):
+        NodeEvent.objects.create(at=now - timedelta(minutes=minutes), node="n:4151", kind="down")
+    at = [int((now - timedelta(minutes=minutes)).timestamp() * 1000) for minutes in (130, 70, 10)]
+    assert [event["at"] for event in happened()] == at[2:]
+    assert [event["at"] for event in happened(since=at[0])] == at
+    assert [event["at"] for event in happened(since=at[0], until=at[2])] == at[:2]
+
+
+def test_old_node_events_are_deleted(settings, nsqadmin_settings):
+    """They are deleted when they are older than the audit trail."""
+    from nsqplatform.cluster.collector.node_events import save
+
+    nsqadmin_settings(audit_retention=timedelta(days=1))
+    now = timezone.now()
+    old, young = (NodeEvent(at=now - timedelta(hours=hours), node="n", kind="down") for hours in (25, 23))
+    save([old, young])
+    assert [event.at for event in NodeEvent.objects.all()] == [young.at]
+
+
+@pytest.mark.parametrize(
+    ("question", "complaint"),
+    [
+        ("scope=topic", "topic"),
+        ("scope=channel&topic=t", "topic and channel"),
+        ("scope=galaxy", "scope"),
+        ("since=-1", "since"),
+    ],
+)
+def test_an_incomplete_question_is_refused_by_name(browser, account, question, complaint):
+    """With 422 and the parameter that is missing or wrong; a stranger gets 401."""
+    assert browser().request("GET", f"events?{question}").status_code == 401
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+    answer = page.request("GET", f"events?{question}")
+    assert answer.status_code == 422
+    assert complaint in answer.json()["message"]

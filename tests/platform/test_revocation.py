@@ -1,0 +1,168 @@
+"""Open websockets end with the session, token, password or account that opened them, without waiting for a message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from django.db import OperationalError
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from nsqplatform.accounts.models import ApiToken, User
+from nsqplatform.cluster.live.signed_in_socket import SIGN_IN_FIRST, SignedInSocket
+from nsqplatform.cluster.live.subscribers import subscribers
+from tests.harness.waiting import DEADLINE_S
+from tests.platform.callers import Caller
+from tests.platform.conftest import PASSWORD, Web
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NEW_PASSWORD = "another horse battery staple"
+
+
+@pytest.fixture(autouse=True)
+def hashes_of_the_web_process(settings: Any) -> None:
+    """The tests' own password hashes are fast, and unknown to the web process."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
+
+
+def call(web: Web, caller: Caller, method: str, path: str, body: Any = None) -> None:
+    """One request to the API, as the web app sends it."""
+    answer = httpx.request(
+        method, f"{web.base}/api/v1/{path}", json=body, headers=caller.as_sent, timeout=DEADLINE_S, trust_env=False
+    )
+    assert answer.is_success, answer.text
+
+
+@contextmanager
+def opened(web: Web, path: str, caller: Caller) -> Iterator[ClientConnection]:
+    """A websocket that has answered, so its user was accepted."""
+    with connect(
+        f"ws://127.0.0.1:{web.port}{path}",
+        origin=web.base,  # type: ignore[arg-type]
+        additional_headers=caller.as_sent,
+        proxy=None,
+    ) as socket:
+        socket.send("nonsense")
+        assert answers(socket)
+        yield socket
+
+
+def answers(socket: ClientConnection) -> bool:
+    return bool(json.loads(socket.recv(timeout=DEADLINE_S))["type"] == "error")
+
+
+def close_code(socket: ClientConnection) -> int | None:
+    """Wait for the server to close it; nothing is sent meanwhile."""
+    with pytest.raises(ConnectionClosed) as closed:
+        socket.recv(timeout=DEADLINE_S)
+    return closed.value.rcvd.code if closed.value.rcvd else None
+
+
+def another_session(caller: Caller) -> Caller:
+    """The same person in another browser."""
+    from django.test import Client
+
+    client = Client()
+    client.force_login(caller.user)
+    secret = "b" * 32
+    cookie = f"sessionid={client.cookies['sessionid'].value}; csrftoken={secret}"
+    return Caller(caller.name, caller.user, {"Cookie": cookie, "X_CSRFToken": secret})
+
+
+def account_closed(web: Web, person: Caller, admin: Caller) -> None:
+    call(web, admin, "PATCH", f"people/{person.user.pk}", {"is_active": False})
+
+
+def signed_out_by_an_admin(web: Web, person: Caller, admin: Caller) -> None:
+    call(web, admin, "DELETE", f"people/{person.user.pk}/sessions")
+
+
+def signed_out(web: Web, person: Caller, admin: Caller) -> None:
+    call(web, person, "DELETE", "session")
+
+
+def signed_out_elsewhere(web: Web, person: Caller, admin: Caller) -> None:
+    call(web, another_session(person), "DELETE", "account/sessions")
+
+
+def password_changed_elsewhere(web: Web, person: Caller, admin: Caller) -> None:
+    body = {"current_password": PASSWORD, "new_password": NEW_PASSWORD}
+    call(web, another_session(person), "PUT", "account/password", body)
+
+
+def password_set_by_a_command(web: Web, person: Caller, admin: Caller) -> None:
+    user = User.objects.get(pk=person.user.pk)  # what `manage.py changepassword` does
+    user.set_password(NEW_PASSWORD)
+    user.save()
+
+
+@pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
+@pytest.mark.parametrize(
+    "revoke",
+    [
+        account_closed,
+        signed_out_by_an_admin,
+        signed_out,
+        signed_out_elsewhere,
+        password_changed_elsewhere,
+        password_set_by_a_command,
+    ],
+)
+def test_an_open_feed_ends_when_its_session_does(
+    web: Web, callers: Callable[[str], Caller], path: str, revoke: Callable[[Web, Caller, Caller], None]
+) -> None:
+    """The server closes it at once, even while nothing happens in the cluster; feeds of others stay open."""
+    person, admin = callers("operator"), callers("admin")
+    with opened(web, path, person) as socket, opened(web, path, admin) as other:
+        revoke(web, person, admin)
+        assert close_code(socket) == SIGN_IN_FIRST
+        other.send("nonsense")
+        assert answers(other)
+
+
+@pytest.mark.parametrize("path", ["/ws/cluster", "/ws/tail"])
+def test_an_open_feed_ends_when_its_token_is_revoked(web: Web, callers: Callable[[str], Caller], path: str) -> None:
+    """A script's feed ends; the owner's session goes on."""
+    script = callers("operator's token")
+    owner = another_session(script)
+    with opened(web, path, script) as socket, opened(web, path, owner) as session:
+        call(web, owner, "DELETE", f"account/tokens/{ApiToken.objects.get().pk}")
+        assert close_code(socket) == SIGN_IN_FIRST
+        session.send("nonsense")
+        assert answers(session)
+
+
+def test_a_change_without_loss_of_permission_ends_no_feed(web: Web, callers: Callable[[str], Caller]) -> None:
+    """An account that becomes a viewer still sees the cluster."""
+    person, admin = callers("operator"), callers("admin")
+    with opened(web, "/ws/cluster", person) as socket:
+        call(web, admin, "PATCH", f"people/{person.user.pk}", {"role": "viewer"})
+        socket.send("nonsense")
+        assert answers(socket)
+
+
+async def test_a_websocket_that_failed_is_not_checked_at_later_changes():
+    """A handler that raises ends its websocket without a disconnect; nothing of it is kept."""
+
+    class Failing(SignedInSocket):
+        channel_layer_alias = ""
+
+        async def connect(self) -> None:
+            raise OperationalError("the database is locked")
+
+    async def receive() -> dict[str, str]:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    before = set(subscribers._account_listeners)
+    with pytest.raises(OperationalError):
+        await Failing()({"type": "websocket", "path": "/ws/cluster"}, receive, send)
+    assert subscribers._account_listeners == before
