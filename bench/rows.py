@@ -9,6 +9,7 @@ from bench.admin import admin
 from bench.bystander import bystander
 from bench.crowds import idle, timers
 from bench.deferred import deferred
+from bench.history import history
 from bench.keeping import backlog, start, topics
 from bench.latency import latency
 from bench.layers import layers
@@ -40,6 +41,7 @@ ROWS: dict[str, Callable[[Options, LoadProcesses], Iterator[Row]]] = {
     "latency": latency,
     "bystander": bystander,
     "platform": platform,
+    "history": history,
 }
 
 PROCESSES = 2

@@ -138,7 +138,6 @@ SHOTS = (
     Shot("node", "/nodes/{node}"),
     Shot("unknown-node", "/nodes/nobody"),
     Shot("counter", "/counter"),
-    Shot("lookup", "/lookup"),
     Shot("alerts", "/alerts"),
     Shot("alert", "/alerts?alert={alert}"),
     Shot("history", "/alerts?tab=history"),
