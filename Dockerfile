@@ -17,7 +17,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends curl openjdk-17-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /srv --shell /usr/sbin/nologin nsq \
-    && install --directory --owner=nsq --group=nsq /srv /srv/brokerd /srv/archive /srv/reports /srv/home
+    && install --directory --owner=nsq --group=nsq /srv /srv/brokerd /srv/archive /srv/reports /srv/history /srv/home
 COPY --from=build /opt/nsq /opt/nsq
 ENV PATH=/opt/nsq/.venv/bin:$PATH \
     NSQ_HOME=/srv/home \
