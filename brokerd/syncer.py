@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokerd.background import run_in_the_background
 from brokerd.data_path import DataPathMoved
 from brokerd.file_systems import sync_file_systems
+from brokerd.write_out import write_out
 
 if TYPE_CHECKING:
     from brokerd.log.segment import Segment
@@ -33,6 +33,8 @@ DIRECTORIES = 3
 logger = logging.getLogger("brokerd")
 
 Done = Callable[[OSError | None], None]
+Written = Mapping[Path, tuple[int, int] | None]
+"""Segments to sync, each with the offsets ``[start, end)`` of the most part of what is not synced, if known."""
 
 
 class Syncer:
@@ -63,10 +65,10 @@ class Syncer:
         self._check_directory = check_directory
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        begin = None if self.acknowledges else _run_in_the_background
+        begin = None if self.acknowledges else run_in_the_background
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sync", initializer=begin)
-        self._dirty: dict[Path, None] = {}
-        """Segments that were written to and not synced since."""
+        self._dirty: dict[Segment, int] = {}
+        """Segments that were written to and not synced since, each with its end after the first write."""
         self._missed: dict[Path, None] = {}
         """Segments of syncs that failed because the data path was moved. No acknowledgement waits for them any more."""
         self._directories: set[Path] = set()
@@ -84,7 +86,8 @@ class Syncer:
         """Record that messages were appended to ``segment``."""
         if segment.path is None:
             return
-        self._dirty[segment.path] = None
+        if segment not in self._dirty:
+            self._dirty[segment] = segment.end
         if not segment.is_named:
             segment.is_named = True
             self._directories.update(segment.path.parents[:DIRECTORIES])
@@ -132,28 +135,32 @@ class Syncer:
         self._starting = False
         if self._running is not None:
             return
-        paths, directories = self._missed | self._dirty, self._directories
+        paths: dict[Path, tuple[int, int] | None] = dict.fromkeys(self._missed)
+        for segment, end in self._dirty.items():
+            if segment.path is not None:
+                paths[segment.path] = None if self.acknowledges else (end, segment.end)
+        directories = self._directories
         self._missed, self._dirty, self._directories, self._messages = {}, {}, set(), 0
         waiting, self._waiting = self._waiting, []
         journal, self._synced_journal_bytes = self._journal(), self._journal_bytes()
         directories.update(path.parent for path in journal if path not in self._journals)
         self._journals = set(journal)
-        self._running = self._loop.run_in_executor(self._thread, self._sync, list(paths), directories, journal)
+        self._running = self._loop.run_in_executor(self._thread, self._sync, paths, directories, journal)
         self._running.add_done_callback(lambda future: self._done(future, paths, directories, waiting))
 
-    def _sync(self, segments: list[Path], directories: Iterable[Path], journal: Sequence[Path]) -> None:
+    def _sync(self, segments: Written, directories: Iterable[Path], journal: Sequence[Path]) -> None:
         sync(segments, directories, journal)
         self._check_directory()  # afterwards: in a moved directory, files are missing as if they had been removed
 
     def _done(
-        self, future: asyncio.Future[None], paths: dict[Path, None], directories: set[Path], waiting: list[Done]
+        self, future: asyncio.Future[None], paths: Iterable[Path], directories: set[Path], waiting: list[Done]
     ) -> None:
         self._running = None
         error = future.exception()
         if error is not None and not isinstance(error, OSError):
             raise error
         if isinstance(error, DataPathMoved):
-            self._missed.update(paths)
+            self._missed.update(dict.fromkeys(paths))
             self._directories |= directories
         elif error is not None:
             logger.error("fdatasync failed, nothing more is acknowledged: %s", error)
@@ -165,37 +172,30 @@ class Syncer:
             self._start()
 
 
-def sync(segments: Iterable[Path], directories: Iterable[Path], journal: Iterable[Path]) -> None:
+def sync(segments: Written, directories: Iterable[Path], journal: Iterable[Path]) -> None:
     """fdatasync segments with their indexes, and the journal; then fsync the directories.
 
-    Files that no longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
+    The given range of a segment is first written in pieces, so that the event loop can run in between. Files that no
+    longer exist are skipped: their messages were finished, and they were removed. Raises OSError.
     """
     files = [side for path in segments for side in (path, path.with_suffix(".idx"))]
     files += journal
     directories = list(directories)
     if len(files) + len(directories) < MANY_FILES or not sync_file_systems([*files, *directories]):
         for path in files:
-            _sync_path(path, os.fdatasync)
+            _sync_path(path, os.fdatasync, segments.get(path))
         for path in directories:
             _sync_path(path, os.fsync)
 
 
-def _sync_path(path: Path, sync_descriptor: Callable[[int], None]) -> None:
+def _sync_path(path: Path, sync_descriptor: Callable[[int], None], written: tuple[int, int] | None = None) -> None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
+        if written is not None:
+            write_out(fd, *written)
         sync_descriptor(fd)
     finally:
         os.close(fd)
-
-
-def _run_in_the_background() -> None:
-    """Let this thread wait while the event loop's runs, where the system has SCHED_BATCH (Linux).
-
-    Otherwise it interrupts the event loop whenever it wakes up, and clients wait for it.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -22,6 +22,7 @@ from brokerd.file_header import HEADER_BYTES, INDEX, WRITTEN, data_start
 from brokerd.kernel import find_batch
 from brokerd.kernel.commit import DEFER_MS, FIELDS, RECORD_BYTES, is_sound, pack_record
 from brokerd.log.files import NotAllocated
+from brokerd.new_map import map_new_file
 
 FIRST_INDEX_BYTES = 4096
 _HEADER = WRITTEN[INDEX.kind]
@@ -62,10 +63,10 @@ class Commit(NamedTuple):
 class CommitRecords:
     """The commit records in the bytes of an ``.idx``. Reading changes nothing."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, *, is_new: bool = False) -> None:
         self._start = data_start(bytes(data[:HEADER_BYTES]))
         self._records: memoryview | None = data[self._start :]
-        used = len(bytes(self._records).rstrip(b"\0"))
+        used = 0 if is_new else len(bytes(self._records).rstrip(b"\0"))  # reading a new file fills its pages
         self._count = min(-(-used // RECORD_BYTES), len(self._records) // RECORD_BYTES)
 
     @property
@@ -129,11 +130,19 @@ class CommitRecords:
         return self.records[: position * RECORD_BYTES]
 
 
+def index_bytes(batches: int) -> int:
+    """Return the size of an index with space for ``batches``, besides the records of its beginning and its end."""
+    return max(FIRST_INDEX_BYTES, 1 << (HEADER_BYTES + (batches + 2) * RECORD_BYTES - 1).bit_length())
+
+
 class CommitIndex(CommitRecords):
     """The commit records of one segment, in a mapped file that grows by doubling. Without a path they are in memory."""
 
-    def __init__(self, path: Path | None, *, create: bool) -> None:
-        """Open or create the file. Raises OSError, also if the disk is full: space is allocated before it is mapped."""
+    def __init__(self, path: Path | None, *, create: bool, batches: int = 0) -> None:
+        """Open the file, or create it with space for that many ``batches``.
+
+        Raises OSError, also if the disk is full: space is allocated before it is mapped.
+        """
         self._path = path
         size = 0
         if path is not None and create:
@@ -142,8 +151,8 @@ class CommitIndex(CommitRecords):
             size = path.stat().st_size if path.exists() else 0
         # Files only ever have these sizes, so any other size means that the file was truncated.
         self.was_cut = not create and (size < FIRST_INDEX_BYTES or size & (size - 1) != 0)
-        self._size = max(size, FIRST_INDEX_BYTES)
-        super().__init__(memoryview(self._map()))
+        self._size = max(size, index_bytes(batches))
+        super().__init__(memoryview(self._map()), is_new=create)
 
     def _map(self) -> mmap.mmap:
         """Map the file, and write the header if it is missing or damaged."""
@@ -164,6 +173,16 @@ class CommitIndex(CommitRecords):
         """Close the descriptor and the map until they are needed again."""
         if self._path is not None:
             self._records = None
+
+    def detach(self) -> mmap.mmap | None:
+        """Return the map of a deleted file, to be closed. Nothing can be read or written afterwards."""
+        records, self._records, self._path = self._records, None, None
+        if records is None:
+            return None
+        map_ = records.obj
+        assert isinstance(map_, mmap.mmap)
+        records.release()
+        return map_
 
     def begin(self, first_seq: int, start: int) -> None:
         """Write the first record of a segment, whose frames begin at ``start``. Raises OSError if the disk is full."""
@@ -232,8 +251,7 @@ def _map_file(path: Path, size: int) -> mmap.mmap:
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, size)
-        return mmap.mmap(fd, size)
+        return map_new_file(fd, size) if os.fstat(fd).st_size < size else mmap.mmap(fd, size)
     except OSError as error:
         raise NotAllocated(error, max(mmap.PAGESIZE, size - os.fstat(fd).st_size)) from error
     finally:

@@ -126,7 +126,7 @@ class Log:
             self.segments.pop().remove()  # first: the new one has its name
         retired, self._retired = self._retired, None
         if retired is not None and retired.capacity >= capacity:
-            segment = Segment.reuse(retired, self.next_seq)
+            segment = Segment.reuse(retired, self.next_seq, self._expected_batches(retired.capacity))
         else:
             segment = self._create(capacity, max(FIRST_SEGMENT_BYTES, least))
         if self.segments:
@@ -144,11 +144,19 @@ class Log:
         """Create a segment of ``capacity`` bytes; if the disk has less space, a smaller one of at least ``least``."""
         while True:
             try:
-                return Segment.create(self.directory, self.next_seq, capacity)
+                return Segment.create(self.directory, self.next_seq, capacity, self._expected_batches(capacity))
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT) or capacity <= least:
                     raise
                 capacity = max(least, capacity // 2)
+
+    def _expected_batches(self, capacity: int) -> int:
+        """The number of batches that a segment of ``capacity`` bytes will have, if they stay as large as they are.
+
+        An index that need not grow delays no message.
+        """
+        newest = self.segments[-1] if self.segments else None
+        return len(newest.commits) * capacity // newest.capacity if newest else 0
 
     def segment_of(self, seq: int) -> Segment:
         """The segment with message ``seq``; for ``next_seq`` the newest. Raises IndexError if there is no segment."""

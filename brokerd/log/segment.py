@@ -13,7 +13,6 @@ import errno
 import mmap
 import os
 import struct
-import threading
 from array import array
 from bisect import bisect_left
 from contextlib import suppress
@@ -25,9 +24,10 @@ from brokerd.file_header import HEADER_BYTES, SEGMENT, WRITTEN, data_start
 from brokerd.kernel import append_commands
 from brokerd.log.batch import Batch, DpubBatch
 from brokerd.log.commit_repair import Repair, SegmentContext, repair_commits
-from brokerd.log.commits import FIRST_INDEX_BYTES, Commit, CommitIndex
+from brokerd.log.commits import Commit, CommitIndex, index_bytes
 from brokerd.log.files import RETIRED, NotAllocated
 from brokerd.log.frames import SEQ_MASK, Frames
+from brokerd.log.freeing import close_map, free_in_a_thread
 from brokerd.new_map import map_new_file, read_ahead
 from nsqwire.frame import MESSAGE_HEAD_BYTES
 from nsqwire.scan import Input
@@ -43,9 +43,8 @@ WRITTEN_FROM = 8 * 1024
 a page fault and is filled with zeros first, and costs another fault after each sync. For a large batch this would be
 most of the cost."""
 
-GIVEN_BACK_FROM = 8 * 1024 * 1024
-"""The pages of a removed file of at least this many bytes are freed in a thread: it takes the system long enough to
-delay messages."""
+FREED_IN_A_THREAD_FROM = 256 * 1024
+"""The space of larger segments is freed in a thread: it takes the system long enough to delay messages."""
 
 # The buffer in which a batch is assembled before it is written. All segments share it, each within one call.
 _staging = memoryview(bytearray(512 * 1024))
@@ -84,14 +83,14 @@ class Segment:
         self._unchecked_from: int | None = None  # position of the first commit not checked since opening
 
     @classmethod
-    def create(cls, directory: Path | None, first_seq: int, capacity: int) -> Segment:
-        """Create an empty segment of ``capacity`` bytes.
+    def create(cls, directory: Path | None, first_seq: int, capacity: int, batches: int = 0) -> Segment:
+        """Create an empty segment of ``capacity`` bytes, whose index has space for that many ``batches`` at first.
 
         Raises NotAllocated or another OSError, and removes the files. Raises FileExistsError if a file has the name;
         that file is not changed.
         """
         if directory is None:
-            return cls._begin(None, first_seq, mmap.mmap(-1, capacity))
+            return cls._begin(None, first_seq, mmap.mmap(-1, capacity), batches)
         path = directory / f"{first_seq:020d}.log"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -99,25 +98,25 @@ class Segment:
                 map_ = map_new_file(fd, capacity)
             finally:
                 os.close(fd)
-            return cls._begin(path, first_seq, map_)
+            return cls._begin(path, first_seq, map_, batches)
         except OSError as error:
             path.unlink(missing_ok=True)
             path.with_suffix(".idx").unlink(missing_ok=True)
-            raise NotAllocated(error, capacity + FIRST_INDEX_BYTES) from error
+            raise NotAllocated(error, capacity + index_bytes(batches)) from error
 
     @classmethod
-    def reuse(cls, retired: Segment, first_seq: int) -> Segment:
-        """Create an empty segment in the file of a retired one, whose pages are mapped already. Raises OSError."""
+    def reuse(cls, retired: Segment, first_seq: int, batches: int = 0) -> Segment:
+        """As ``create``, in the file of a retired segment, whose pages are mapped already. Raises OSError."""
         assert retired.path is not None
         path = retired.path.with_name(f"{first_seq:020d}.log")
         assert retired._map is not None
-        segment = cls._begin(path, first_seq, retired._map)
+        segment = cls._begin(path, first_seq, retired._map, batches)
         retired.path.rename(path)
         return segment
 
     @classmethod
-    def _begin(cls, path: Path | None, first_seq: int, map_: mmap.mmap) -> Segment:
-        commits = CommitIndex(None if path is None else path.with_suffix(".idx"), create=True)
+    def _begin(cls, path: Path | None, first_seq: int, map_: mmap.mmap, batches: int) -> Segment:
+        commits = CommitIndex(None if path is None else path.with_suffix(".idx"), create=True, batches=batches)
         commits.begin(first_seq, HEADER_BYTES)
         map_[:HEADER_BYTES] = _HEADER
         return cls(path, first_seq, map_, commits)
@@ -397,33 +396,27 @@ class Segment:
         return self.commits[position].first_seq if position < len(self.commits) else self.next_seq
 
     def remove(self, *, at_once: bool = False) -> None:
-        """Delete the files. A thread frees the pages of a large one, unless ``at_once``.
+        """Delete the files. A thread frees the space of a large one, unless ``at_once``.
 
         Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
+        if self._view is not None:
+            with suppress(BufferError):  # slices exist
+                self._view.release()
+        map_, self._map, self._view = self._map, None, None
+        in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
+        fd = -1
         if self.path is not None:
-            held = -1
-            if self._map is None and self.capacity >= GIVEN_BACK_FROM and not at_once:
+            if in_a_thread:
                 with suppress(OSError):
-                    held = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                    fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
-            if held >= 0:  # closing the last descriptor blocks until the system has freed the pages
-                threading.Thread(target=os.close, args=(held,), name="unmap").start()
-            if self._map is not None and self.capacity >= GIVEN_BACK_FROM:
-                with suppress(BufferError):
-                    self.map.release()
-                    if at_once:
-                        self._map.close()
-                    else:
-                        threading.Thread(target=_give_back, args=(self._map,), name="unmap").start()
-                self._map = self._view = None
-
-
-def _give_back(map_: mmap.mmap) -> None:
-    with suppress(BufferError):  # slices exist; the pages are freed with the last one
-        map_.close()
+        if in_a_thread:
+            free_in_a_thread(fd, self.capacity, map_, self.commits.detach())
+        elif map_ is not None:
+            close_map(map_)
 
 
 def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> int:

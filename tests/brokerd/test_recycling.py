@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import threading
 from pathlib import Path
 
 import pytest
 
+from brokerd.log import freeing
 from brokerd.log import log as log_module
 from brokerd.log import segment as segment_module
 from brokerd.log.batch import BodyBatch
@@ -73,19 +73,29 @@ def test_unsent_slices_outlive_the_removal_of_their_segment(
 ) -> None:
     """Of two removed segments, the one with a slice keeps its bytes; the other's memory is freed, and both files are
     removed."""
-    monkeypatch.setattr(segment_module, "GIVEN_BACK_FROM", 1)
+    monkeypatch.setattr(segment_module, "FREED_IN_A_THREAD_FROM", 1)
     append(log, 22)
     free, sending = log.segments[1:3]
     unused, frame = free._map, sending.map[0:100]
     before = bytes(frame)
     log.drop_below(21)
-    for thread in threading.enumerate():
-        if thread.name == "unmap":
-            thread.join(DEADLINE_S)
+    freeing._thread.submit(int).result(DEADLINE_S)
     assert unused is not None
     assert unused.closed
     assert bytes(frame) == before
     assert len(list(tmp_path.glob("*.log"))) == len(log.segments)
+
+
+def test_the_index_of_a_segment_has_space_for_as_many_batches_as_that_of_the_last(tmp_path: Path) -> None:
+    """An index that grows delays messages; the next segment is twice as large, and so is its index."""
+    log = Log(tmp_path)
+    while len(log.segments) < 3:
+        append(log, 1)
+    first, second, third = (segment.commits for segment in log.segments)
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.idx"))]
+    assert (len(first) - 2, len(second) - 2) == (252, 504)
+    assert sizes == [16_384, 32_768, 65_536]
+    assert len(third) == 2
 
 
 def test_a_new_segment_is_not_read_ahead(tmp_path: Path) -> None:

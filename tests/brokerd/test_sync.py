@@ -310,7 +310,7 @@ def test_each_file_is_synced_with_its_side_file_and_each_directory(
             call(fd)
 
         monkeypatch.setattr(os, name, recorded)
-    syncer_module.sync([segment, tmp_path / "gone.log"], {tmp_path}, [journal])
+    syncer_module.sync(dict.fromkeys([segment, tmp_path / "gone.log"]), {tmp_path}, [journal])
     assert calls == [*(("fdatasync", str(path)) for path in files), ("fsync", str(tmp_path))]
 
 
@@ -328,7 +328,7 @@ def test_the_files_of_very_many_topics_are_synced_in_one_call_where_there_is_one
     monkeypatch.setattr(os, "fdatasync", lambda fd: calls.append(os.readlink(f"/proc/self/fd/{fd}")))
     monkeypatch.setattr(os, "fsync", lambda fd: calls.append(os.readlink(f"/proc/self/fd/{fd}")))
     monkeypatch.setattr(file_systems, "_syncfs", lambda: (lambda fd: calls.append("all")) if has_syncfs else None)
-    syncer_module.sync(segments, [path.parent for path in segments[1:]], [])
+    syncer_module.sync(dict.fromkeys(segments), [path.parent for path in segments[1:]], [])
     if has_syncfs:
         assert calls == ["all"]
     else:

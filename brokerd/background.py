@@ -1,0 +1,37 @@
+"""Work of threads beside the event loop, done so that the loop waits for it as little as possible.
+
+Many Linux kernels let a thread finish its system call before another gets the same processor. A call that takes
+milliseconds stops the event loop for as long, if both share a processor. So long calls are made in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+PIECE_BYTES = 128 * 1024
+"""The system writes or frees as many bytes within some ten microseconds."""
+MAX_PIECES = 64
+"""More bytes are divided into larger pieces, so that the pauses add up to little."""
+PAUSE_S = 0.000_5
+
+
+def run_in_the_background() -> None:
+    """Let this thread wait while the event loop's runs, where the system has SCHED_BATCH (Linux).
+
+    Otherwise it interrupts the event loop whenever it wakes up, and clients wait for it.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Divide the bytes ``[start, end)`` into ranges ``[start, end)``, with a pause after each."""
+    nbytes = max(PIECE_BYTES, -(-(end - start) // MAX_PIECES))
+    for offset in range(start, end, nbytes):
+        yield offset, min(offset + nbytes, end)
+        time.sleep(PAUSE_S)
