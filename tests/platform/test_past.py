@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from redis import Redis
 
 from nsqplatform.cluster import tasks
-from nsqplatform.cluster.history import keeping
+from nsqplatform.cluster.history import files, keeping
 from nsqplatform.cluster.history.records import Recorder
 from nsqplatform.cluster.store import HISTORY_EXPIRES_S, KEEP_HISTORY
 from tests.platform.test_history import snapshot
@@ -28,8 +30,8 @@ class Days:
     def __init__(self, redis: Redis, root: Path, days: dict[str, int]) -> None:
         self.redis, self.kept, self._recorder = redis, keeping.Kept(root, days), Recorder()
 
-    def poll(self, at: int, depth: int, rate: float | None = 2.0) -> None:
-        records = self._recorder.record(snapshot(at, depth=depth, rate=rate))
+    def poll(self, at: int, depth: int, rate: float | None = 2.0, topics: int = 1) -> None:
+        records = self._recorder.record(snapshot(at, depth=depth, rate=rate, topics=topics))
         arguments = [part for _, offset, record in records for part in (offset, record)]
         self.redis.eval(KEEP_HISTORY, len(records), *(key for key, _, _ in records), HISTORY_EXPIRES_S, *arguments)
 
@@ -151,6 +153,71 @@ def test_a_damaged_file_is_a_gap_and_hides_no_other(days, ask, settings):
     assert {value for at, value in known.items() if hour <= at < hour + HOUR} == {None}
     assert {value for at, value in known.items() if not hour <= at < hour + HOUR} == {5.0}
     days.keep(now)
+
+
+def overwrite(path: Path, column: str, *, group: int = 0) -> None:
+    """Overwrite the values of one column in one row group; names and footer stay readable."""
+    with pq.ParquetFile(path) as file:
+        (chunk,) = [
+            each
+            for place in range(file.metadata.num_columns)
+            if (each := file.metadata.row_group(group).column(place)).path_in_schema.split(".")[0] == column
+        ]
+    with open(path, "r+b") as out:
+        out.seek(chunk.data_page_offset + 4)
+        out.write(b"\xff" * (chunk.total_compressed_size - 8))
+
+
+def test_a_damaged_hour_costs_its_day_one_hour(days, ask, settings, caplog):
+    """The rest of the day is rolled up, and so are later days. One log line names the file."""
+    now = int(time.time()) // 30 * 30
+    midnight = now // DAY * DAY
+    days.pass_by(range(midnight - 27 * HOUR, midnight - DAY + 5 * HOUR, 30), lambda _: 5)
+    hour = midnight - DAY + 2 * HOUR
+    path = settings.NSQ_HISTORY / "10s" / f"{datetime.fromtimestamp(hour, UTC):%Y-%m-%dT%H}.parquet"
+    overwrite(path, "publish_rate")
+    days.keep(midnight + HOUR)
+    assert [record.file for record in caplog.records if record.levelname == "ERROR"] == [str(path)]
+    days.redis.flushall()
+    known = pairs(ask(from_=midnight - 27 * HOUR, to=midnight - DAY + 5 * HOUR, step=60))
+    assert {at for at, value in known.items() if value is None} == {*range(hour, hour + HOUR, 60)}
+    assert set(known.values()) == {5.0, None}
+
+
+def test_a_damaged_row_group_hides_no_other_series(days, ask, settings):
+    """The hour that is being recorded keeps its records, as long as Redis has them, and those of all other series."""
+    now = int(time.time()) // HOUR * HOUR + 50 * MINUTE
+    root = settings.NSQ_HISTORY
+    for at in range(now - 40 * MINUTE, now, 30):
+        days.poll(at, 4, topics=80)
+    days.keep(now)
+    path = max(root.glob("10s/*"))
+    overwrite(path, "depth", group=0)
+    days.redis.flushall()
+    for at in range(now, now + 5 * MINUTE, 30):
+        days.poll(at, 6, topics=80)
+    days.keep(now + 5 * MINUTE)
+    with pq.ParquetFile(path) as file:
+        kept = {row["series"]: {value for value in row["depth"] if value == value} for row in file.read().to_pylist()}
+    assert {frozenset(values) for values in kept.values()} >= {frozenset({4.0, 6.0}), frozenset({6.0})}
+    assert kept["topic:t9"] == {4.0, 6.0}
+    assert kept["topic:t0"] == {6.0}
+
+
+def test_no_damaged_byte_ends_the_maintenance(days, settings):
+    """Wherever a file is damaged, the run continues, and figures are missing or right."""
+    now = int(time.time()) // DAY * DAY + 6 * HOUR
+    for at in range(now - HOUR, now + 1, 300):
+        days.poll(at, 4)
+    days.keep(now)
+    path = sorted(settings.NSQ_HISTORY.glob("10s/*"))[0]
+    sound = path.read_bytes()
+    for place in range(4, len(sound), max(1, len(sound) // 150)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 0x55]) + sound[place + 1 :])
+        with suppress(files.DamagedFile), files.HistoryFile(path, 360) as file:
+            found = file.read("topic:t0", ["depth"]) if "topic:t0" in file.series else {}
+            assert {value for values in found.values() for value in values.tolist() if value == value} <= {4.0}
+        keeping.keep(days.redis, days.kept, now + 1)
 
 
 def test_maintenance_is_a_task_that_keeps_the_last_hour(days, ask, settings):

@@ -7,17 +7,24 @@
 ``series`` is ``scope:name``, such as ``channel:orders/billing``; each metric is a list with a float32 for each step of
 the file, NaN where it was unknown. Rows are sorted by ``series``, so that the statistics of the row groups lead to the
 one group that contains a series: a read opens a file, and reads that group of the requested metrics only. A file is
-written aside, synced and renamed, so that readers see a complete file or none.
+written aside, synced and renamed, so that readers see a complete file or none. Every page has a checksum, and so has
+the footer: some damaged footers make pyarrow abort the process.
+
+    pages | b"NSQH" | CRC-32 of the footer u32 | footer | its length u32 | b"PAR1"      little-endian
+
+Parquet readers find the footer from the end, and skip what is between it and the pages.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +37,8 @@ GROUP_ROWS, MAX_GROUPS = 32, 64
 """The fewest rows of a row group, and the most groups of a file, whose footer is read as a whole."""
 
 
+CHECK, CHECKED = struct.Struct("<4sI"), b"NSQH"
+END = struct.Struct("<I4s")
 WRITTEN_KEY = "nsq.history.written_at"
 """Metadata: the unix second at which the file was written."""
 
@@ -45,12 +54,60 @@ def series_of(scope: str, name: str) -> str:
     return f"{scope}:{name}"
 
 
+DAMAGE = (OSError, pa.ArrowException, struct.error, LookupError, ValueError, TypeError, AttributeError, MemoryError)
+
+
+class DamagedFile(Exception):
+    """A file, or the requested part of it, cannot be read."""
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Report all errors that damage causes as DamagedFile; pyarrow documents no common class of them."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise DamagedFile(f"{path}: {error}") from error
+
+
+def _check_footer(path: Path) -> None:
+    """Raises ValueError unless the footer is as it was written."""
+    with open(path, "rb") as file:
+        check, footer, _ = _split(file)
+    if check != CHECK.pack(CHECKED, crc32(footer)):
+        raise ValueError("the footer is damaged")
+
+
+def _split(file: BinaryIO) -> tuple[bytes, bytes, bytes]:
+    """What precedes the footer, the footer, and what follows it.
+
+    Raises struct.error, OSError or ValueError if the length is wrong.
+    """
+    size = file.seek(-END.size, os.SEEK_END)
+    end = file.read()
+    length, _ = END.unpack(end)
+    if length + CHECK.size > size:
+        raise ValueError("the length of the footer is wrong")
+    file.seek(size - length - CHECK.size)
+    found = file.read(CHECK.size + length)
+    return found[: CHECK.size], found[CHECK.size :], end
+
+
 class HistoryFile:
-    """One file of a grain, open for reading. Raises OSError or pa.ArrowException if it cannot be read."""
+    """One file of a grain, open for reading.
+
+    Raises FileNotFoundError if there is none, and DamagedFile, also from its methods: a damaged row group does not
+    prevent reading the others.
+    """
 
     def __init__(self, path: Path, steps: int) -> None:
-        self._file = pq.ParquetFile(path)
+        self.path = path
         self._steps = steps
+        with _damage(path):
+            _check_footer(path)
+            self._file = pq.ParquetFile(path, page_checksum_verification=True)
 
     def __enter__(self) -> HistoryFile:
         return self
@@ -61,11 +118,13 @@ class HistoryFile:
     @property
     def written_at(self) -> int:
         """Unix seconds."""
-        return int(self._file.metadata.metadata[WRITTEN_KEY.encode()])
+        with _damage(self.path):
+            return int(self._file.metadata.metadata[WRITTEN_KEY.encode()])
 
     @property
     def series(self) -> list[str]:
-        names: list[str] = self._file.read(columns=["series"])["series"].to_pylist()
+        with _damage(self.path):
+            names: list[str] = self._file.read(columns=["series"])["series"].to_pylist()
         return names
 
     def read(self, series: str, metrics: Sequence[str]) -> dict[str, Values]:
@@ -78,17 +137,18 @@ class HistoryFile:
         return self._rows(first, last, METRICS)
 
     def _rows(self, first: str, last: str, metrics: Sequence[str]) -> Rows:
-        begin, end = self._groups(first, last)
-        there = [metric for metric in metrics if metric in self._file.schema_arrow.names]
-        if begin >= end:
-            return Rows([], {})
-        table = self._file.read_row_groups([*range(begin, end)], columns=["series", *there])
-        names: list[str] = table["series"].to_pylist()
-        places = [place for place, name in enumerate(names) if first <= name <= last]
-        if not places:
-            return Rows([], {})
-        low, high = places[0], places[-1] + 1
-        return Rows(names[low:high], {metric: self._matrix(table[metric])[low:high] for metric in there})
+        with _damage(self.path):
+            begin, end = self._groups(first, last)
+            there = [metric for metric in metrics if metric in self._file.schema_arrow.names]
+            if begin >= end:
+                return Rows([], {})
+            table = self._file.read_row_groups([*range(begin, end)], columns=["series", *there])
+            names: list[str] = table["series"].to_pylist()
+            places = [place for place, name in enumerate(names) if first <= name <= last]
+            if not places:
+                return Rows([], {})
+            low, high = places[0], places[-1] + 1
+            return Rows(names[low:high], {metric: self._matrix(table[metric])[low:high] for metric in there})
 
     def _matrix(self, column: pa.ChunkedArray) -> Values:
         flat: Values = pa.concat_arrays([chunk.flatten() for chunk in column.chunks]).to_numpy(zero_copy_only=False)
@@ -121,17 +181,26 @@ def write(path: Path, steps: int, groups: Iterable[Rows], *, at: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f"_{secrets.token_hex(8)}.parquet")
     try:
-        with open(aside, "xb") as file:
-            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        with open(aside, "x+b") as file:
+            with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
                 writer.add_key_value_metadata({WRITTEN_KEY: str(at)})
                 for rows in groups:
                     writer.write_table(_table(rows, steps, schema), row_group_size=len(rows.series))
+            _add_check(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
     finally:
         with suppress(FileNotFoundError):
             aside.unlink()
+
+
+def _add_check(file: BinaryIO) -> None:
+    """Insert the checksum before the footer."""
+    file.flush()
+    _, footer, end = _split(file)
+    file.seek(-len(footer) - len(end), os.SEEK_END)
+    file.write(CHECK.pack(CHECKED, crc32(footer)) + footer + end)
 
 
 def _table(rows: Rows, steps: int, schema: pa.Schema) -> pa.Table:

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import pyarrow as pa
 from redis import Redis
 
 from nsqplatform.cluster.history import files, records
-from nsqplatform.cluster.history.files import METRICS, HistoryFile, Rows, group_size, path_of
+from nsqplatform.cluster.history.files import METRICS, DamagedFile, HistoryFile, Rows, group_size, path_of
 from nsqplatform.cluster.history.grains import DAY_S, GRAINS, HOURS, MINUTES, SECONDS, Grain, Values, fewer
 from nsqplatform.cluster.store import HISTORY
 
@@ -46,7 +45,10 @@ class Kept:
 
 
 def keep(redis: Redis, kept: Kept, now: int) -> None:
-    """Bring the files up to ``now``. Raises OSError and RedisError; an unreadable file is written again."""
+    """Bring the files up to ``now``. Raises OSError if a file cannot be written, and RedisError.
+
+    Damage costs what cannot be read, in steps of a row group, and is logged once per file.
+    """
     _drop_old(kept, now)  # first: it may be what makes space for the rest
     for hour in SECONDS.files(now - 3600, now):
         _keep_hour(redis, kept, hour, now)
@@ -114,7 +116,7 @@ def _roll_up(kept: Kept, day: int, now: int) -> None:
         files.write(kept.path(MINUTES, day), DAY_S // MINUTES.step_s, minutes, at=now)
 
 
-def _days(names: Sequence[str], hours: Mapping[int, HistoryFile]) -> Iterator[Rows]:
+def _days(names: Sequence[str], hours: Mapping[int, _Before]) -> Iterator[Rows]:
     """The day's values in steps of 10 s, a row group at a time. ``hours``: by the place of their first step."""
     for batch in _batches(names):
         rows = Rows(batch, _unknown(len(batch), DAY_S // SECONDS.step_s))
@@ -123,7 +125,7 @@ def _days(names: Sequence[str], hours: Mapping[int, HistoryFile]) -> Iterator[Ro
         yield rows
 
 
-def _add_to_month(kept: Kept, day: int, names: Sequence[str], hours: Mapping[int, HistoryFile], now: int) -> None:
+def _add_to_month(kept: Kept, day: int, names: Sequence[str], hours: Mapping[int, _Before], now: int) -> None:
     start = HOURS.file_start(day)
     path, steps = kept.path(HOURS, start), (HOURS.file_end(start) - start) // HOURS.step_s
     added: dict[str, tuple[dict[str, Values], int]] = {}
@@ -174,24 +176,44 @@ def _put(rows: Rows, known: Rows, offset: int = 0) -> None:
         rows.values[metric][target, offset : offset + values.shape[1]] = values[source]
 
 
-def _opened(stack: ExitStack, path: Path, steps: int) -> HistoryFile | None:
-    """The file, or None if there is none or it cannot be read."""
+class _Before:
+    """An existing file. Its damaged parts have no rows."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        self._file = file
+        self.series, self.written_at = file.series, file.written_at
+        self._is_logged = False
+
+    def rows(self, first: str, last: str) -> Rows:
+        try:
+            return self._file.rows(first, last)
+        except DamagedFile as damage:
+            if not self._is_logged:
+                _log(damage, self._file.path)
+            self._is_logged = True
+            return Rows([], {})
+
+
+def _opened(stack: ExitStack, path: Path, steps: int) -> _Before | None:
+    """The file, or None if there is none or its names cannot be read."""
     try:
-        file = stack.enter_context(HistoryFile(path, steps))
-        _ = file.series, file.written_at
+        return _Before(stack.enter_context(HistoryFile(path, steps)))
     except FileNotFoundError:
         return None
-    except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-        logger.exception("a history file cannot be read", exc_info=error, extra={"file": str(path)})
+    except DamagedFile as damage:
+        _log(damage, path)
         return None
-    return file
+
+
+def _log(damage: DamagedFile, path: Path) -> None:
+    logger.error("a history file is damaged", extra={"file": str(path), "error": str(damage)})
 
 
 def _drop_old(kept: Kept, now: int) -> None:
     for grain in GRAINS:
         for path in (kept.root / grain.name).glob("*.parquet"):
             start = grain.start_of(path.name)
-            is_left_over = start is None and path.name.startswith("_") and path.stat().st_mtime < now - DAY_S
-            if is_left_over or (start is not None and grain.file_end(start) <= kept.since(grain, now)):
-                with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):
+                is_left_over = start is None and path.name.startswith("_") and path.stat().st_mtime < now - DAY_S
+                if is_left_over or (start is not None and grain.file_end(start) <= kept.since(grain, now)):
                     path.unlink()

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from nsqplatform.cluster.history import records
-from nsqplatform.cluster.history.files import HistoryFile, series_of
+from nsqplatform.cluster.history.files import DamagedFile, HistoryFile, series_of
 from nsqplatform.cluster.history.grains import DAY_S, HOURS, MINUTES, SECONDS, Grain, Values, fewer
 from nsqplatform.cluster.history.keeping import Kept
 
@@ -91,8 +90,8 @@ class Past:
                 found = file.read(series_of(self.scope, self.name), self.metrics)
         except FileNotFoundError:
             return
-        except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-            logger.exception("a history file cannot be read", exc_info=error, extra={"file": str(path)})
+        except DamagedFile as damage:
+            logger.error("a history file is damaged", extra={"file": str(path), "error": str(damage)})
             return
         for metric, values in found.items():
             _overlay(into[metric], (file_start - start) // grain.step_s, values)
