@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
@@ -130,6 +131,12 @@ class Stack:
     def stop(self) -> None:
         self._nsqd.close()
         self._process.stop()
+
+    def restart_collector(self) -> None:
+        """End the collector, which ``nsq up`` starts again."""
+        children = psutil.Process(self._process.process.pid).children(recursive=True)
+        (collector,) = [child for child in children if "collector" in child.cmdline()]
+        collector.terminate()
 
     def publish(self, topic: str, count: int = 1) -> None:
         body = b"\n".join(b"message %d" % n for n in range(count))

@@ -62,6 +62,23 @@ def test_a_page_requests_constant_data_once(live, stack):
         assert len([url for url in asked if f"/api/v1/{what}?" in url]) == 1, asked
 
 
+def test_a_page_stays_when_the_collector_restarts(live, stack):
+    """A new collector lists topics as their nodes answer. Until then, the pages of a topic and a channel do not say that
+    it was deleted."""
+    stack.publish("lasting")
+    stack.command("/channel/create", topic="lasting", channel="first")
+    pages = [live("/topics/lasting"), live("/topics/lasting/first")]
+    left = []
+    for page in pages:
+        expect(page.get_by_role("button", name="Delete")).to_be_visible()
+        page.on("framenavigated", lambda frame: left.append(frame.url))
+    stack.restart_collector()
+    stack.publish("lasting", 6)
+    for page in pages:
+        expect(page.get_by_label(re.compile("^Numbers of this")).get_by_text("7", exact=True).first).to_be_visible()
+    assert left == []
+
+
 def test_a_paused_page_holds_still_and_catches_up(live, stack):
     """Pausing freezes the figures; resuming shows the current ones."""
     stack.publish("held")

@@ -76,6 +76,14 @@ export function applyDelta(snapshot: ClusterSnapshot, delta: Delta): ClusterSnap
   };
 }
 
+/**
+ * Whether a missing topic or channel was deleted: every node that had it answers, and does not have it. A collector that
+ * has just started lists nodes, and what they have, as they answer.
+ */
+export function wasDeleted(snapshot: ClusterSnapshot, holders: readonly string[]): boolean {
+  return snapshot.nodes.size > 0 && holders.every((node) => snapshot.nodes.get(node)?.state === 'up');
+}
+
 /** What waits on one node: for each of its topics, its own messages in no channel and those of its channels. */
 export function backlogOn(snapshot: ClusterSnapshot, node: string): Map<string, number> {
   const backlog = new Map<string, number>();
