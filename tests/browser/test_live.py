@@ -63,8 +63,7 @@ def test_a_page_requests_constant_data_once(live, stack):
 
 
 def test_a_page_stays_when_the_collector_restarts(live, stack):
-    """A new collector lists topics as their nodes answer. Until then, the pages of a topic and a channel do not say that
-    it was deleted."""
+    """A new collector lists topics as their nodes answer. Until then, nothing says that one was deleted."""
     stack.publish("lasting")
     stack.command("/channel/create", topic="lasting", channel="first")
     pages = [live("/topics/lasting"), live("/topics/lasting/first")]
