@@ -97,6 +97,29 @@ def test_a_node_that_dies_is_down_with_its_last_numbers_and_comes_back(go_cluste
     assert (up["error"], up["down_since"]) == (None, None)
 
 
+def test_a_restart_of_the_collector_does_not_change_since_when_a_node_is_down(go_cluster, collect, snapshot):
+    """Whether the node went down before the restart, or meanwhile."""
+    alpha, beta = go_cluster.nodes
+    collecting = collect()
+    wait_until(lambda: len((snapshot() or {}).get("nodes", ())) == 2, "both nodes")
+    alpha.stop()
+    since = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="down"), "alpha down")["down_since"]
+    collecting.stop()
+    last_ms = snapshot()["taken_at"]
+    beta.stop()
+    for _ in range(2):
+        collecting = collect()
+        wait_until(lambda: row(snapshot(), "nodes", id=beta.address, state="down"), "beta down")
+        assert row(snapshot(), "nodes", id=beta.address)["down_since"] == last_ms
+        down = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address), "alpha's row")
+        assert (down["state"], down["down_since"]) == ("down", since)
+        collecting.stop()
+    alpha.start()
+    collect()
+    up = wait_until(lambda: row(snapshot(), "nodes", id=alpha.address, state="up"), "alpha up again")
+    assert up["down_since"] is None
+
+
 def test_a_snapshot_that_another_release_stored_does_not_stop_the_collector(go_cluster, collect, snapshot, redis):
     """After an upgrade with new fields, polls go on, and browsers request a whole snapshot."""
     go_cluster.nodes[0].topic("orders", depth=3)

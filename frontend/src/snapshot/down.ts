@@ -6,13 +6,16 @@ import { channelKey, channelsOf, type ClusterSnapshot } from './snapshot';
 
 const HALF_A_DAY_MS = 43_200_000;
 
+/** Whether the snapshot has figures of a node: not of one that has not answered since the collector started. */
+export const isRead = (node: NodeRow): boolean => node.start_time !== 0;
+
 /** The last that went down comes first. */
 export const downNodes = (snapshot: ClusterSnapshot): NodeRow[] =>
   [...snapshot.nodes.values()].filter((node) => node.state === 'down').sort((a, b) => (b.down_since ?? 0) - (a.down_since ?? 0));
 
-/** Of the nodes that are down, those with one of `shares`, and those that have never answered and may have one. */
+/** Of the nodes that are down, those with one of `shares`, and those that have not been read and may have one. */
 export function downAmong(snapshot: ClusterSnapshot, shares: readonly { node: string }[]): NodeRow[] {
-  return downNodes(snapshot).filter((node) => node.down_since === null || shares.some((share) => share.node === node.id));
+  return downNodes(snapshot).filter((node) => !isRead(node) || shares.some((share) => share.node === node.id));
 }
 
 /** `has not answered since 17:04:09`. `now`: unix milliseconds. */
@@ -60,13 +63,13 @@ export function oldFigures(snapshot: ClusterSnapshot, route: Route): OldFigures[
     case 'node':
       return downNodes(snapshot)
         .filter((node) => node.id === route.node)
-        .map((node) => ({ node, figures: node.down_since === null ? 'None of its figures is known.' : 'All figures on this page are from then.' }));
+        .map((node) => ({ node, figures: !isRead(node) ? 'None of its figures is known.' : 'All figures on this page are from then.' }));
     case 'clients':
       return downNodes(snapshot).map((node) => ({ node, figures: 'Its clients are not listed.' }));
     case 'counter':
       return downNodes(snapshot).map((node) => ({
         node,
-        figures: node.down_since === null ? 'Its messages are not counted.' : 'Its messages are counted as of then.',
+        figures: !isRead(node) ? 'Its messages are not counted.' : 'Its messages are counted as of then.',
       }));
     case 'overview':
     case 'topics':
@@ -82,7 +85,7 @@ export function oldFigures(snapshot: ClusterSnapshot, route: Route): OldFigures[
 }
 
 function listed(node: NodeRow, figures: string[]): string {
-  if (node.down_since === null) return 'Figures here do not include it.';
+  if (!isRead(node)) return 'Figures here do not include it.';
   return `Its share of the figures here is from then: ${figures.join(', ')}. Rates do not include it.`;
 }
 

@@ -119,6 +119,7 @@ class Collector:
             self.snapshot = Snapshot.continued(kept) if kept else None
             if self.snapshot is not None:  # and times do not go back before those of another collector
                 self.clock.not_before(self.snapshot.taken_at / 1000)
+                self.builder.continue_from(self.snapshot)
         self._standing_by = not at_work
         return at_work
 

@@ -40,6 +40,16 @@ class SnapshotBuilder:
         self._channels: Layout[tuple[str, str]] = Layout([], ())
         self._names: Columns = {}
         self._channel_keys: Sequence[str] = ()
+        self._read_before: Mapping[str, int] = {}
+
+    def continue_from(self, snapshot: Snapshot) -> None:
+        """Take over from another collector, whose last snapshot this is: nodes that do not answer have been down since
+        its last reading of them."""
+        self._read_before = {
+            row["id"]: read_at
+            for row in snapshot.nodes.rows
+            if (read_at := row["down_since"] if row["state"] == "down" else snapshot.taken_at) is not None
+        }
 
     def build(
         self, views: Sequence[NodeView], registered: Mapping[str, Sequence[str]], *, version: int, taken_at_ms: int
@@ -67,7 +77,7 @@ class SnapshotBuilder:
             version,
             taken_at_ms,
             {
-                "nodes": node_table(views, by_node),
+                "nodes": node_table(views, by_node, self._read_before),
                 "topics": self._topic_table(topics, channels),
                 "channels": self._channel_table(channels, answered),
             },
@@ -172,20 +182,25 @@ def channel_share(view: NodeView, latest: Reading) -> Share[tuple[str, str]]:
     return Share(view.node.id, latest.channels, before, view.elapsed, CHANNEL_COUNTERS, new_from_zero=False)
 
 
-def node_table(views: Sequence[NodeView], shares: Mapping[str, tuple[TopicShare, ChannelShare]]) -> Table:
-    """The rows of all nodes. ``shares``: by node id, the shares of topics and channels of each node that has
-    answered."""
+def node_table(
+    views: Sequence[NodeView],
+    shares: Mapping[str, tuple[TopicShare, ChannelShare]],
+    read_before: Mapping[str, int],
+) -> Table:
+    """The rows of all nodes. By node id, ``shares`` has the shares of topics and channels of each node that has
+    answered, and ``read_before`` when another collector last read it, in unix milliseconds."""
     if not views:
         return Table("nodes", {})
-    texts = [node_text(view) for view in views]
+    texts = [node_text(view, read_before.get(view.node.id)) for view in views]
     columns: Columns = {name: [text[name] for text in texts] for name in texts[0]}  # type: ignore[literal-required]
     for figure in NODE_ROW:
         columns[figure.name] = [node_value(figure, view, shares.get(view.node.id)) for view in views]
     return Table("nodes", columns)
 
 
-def node_text(view: NodeView) -> NodeText:
+def node_text(view: NodeView, read_before: int | None) -> NodeText:
     node, stats = view.node, view.latest.stats if view.latest else None
+    read_at = max(round(view.latest.taken_at * 1000), read_before or 0) if view.latest else read_before
     return {
         "id": node.id,
         "hostname": node.hostname,
@@ -195,7 +210,7 @@ def node_text(view: NodeView) -> NodeText:
         "version": stats.version if stats else node.version,
         "state": "up" if view.error is None else "down",
         "error": view.error,
-        "down_since": round(view.latest.taken_at * 1000) if view.error is not None and view.latest else None,
+        "down_since": None if view.error is None else read_at,
         "health": stats.health if stats else "",
         "start_time": stats.start_time if stats else 0,
     }

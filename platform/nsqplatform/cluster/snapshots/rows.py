@@ -27,10 +27,11 @@ class NodeText(TypedDict):
     state: Literal["up", "down"]
     error: str | None
     down_since: int | None
-    """Unix milliseconds of its last reading, while it is down; its figures are of that time. None while it is up, and
-    if it has not answered yet."""
+    """Unix milliseconds of its last reading, by this or an earlier collector. None while it is up, and if it has never
+    answered."""
     health: str
     start_time: int
+    """Unix seconds; 0, as all of its figures, until this collector has read it."""
 
 
 class TopicText(TypedDict):
