@@ -139,6 +139,22 @@ def test_alerts_and_runs_are_events_of_their_subjects(happened):
     assert happened(scope="node", node="n:4151") == []
 
 
+def test_a_topics_run_is_found_among_thousands_of_others(happened):
+    """However many runs there were since; runs for a topic are those of its channels, too."""
+    now = timezone.now()
+    first = {"requested_by": "ana", "state": "succeeded", "started_at": now - timedelta(minutes=30)}
+    for parameters in ({"topic": "orders"}, {"topic": "orders", "channel": None}, {"topic": "orders", "channel": ""}):
+        ReportRun.objects.create(job="latency", parameters=parameters, **first)
+    ReportRun.objects.create(job="latency", parameters={"topic": "orders", "channel": "billing"}, **first)
+    others = {"job": "depth", "requested_by": "ana", "state": "succeeded", "started_at": now - timedelta(minutes=1)}
+    ReportRun.objects.bulk_create(
+        (ReportRun(parameters={"topic": "invoices"}, **others) for _ in range(5_001)), batch_size=500
+    )
+    assert len(happened(scope="topic", topic="orders")) == 4
+    assert len(happened(scope="channel", topic="orders", channel="billing")) == 4
+    assert len(happened(scope="channel", topic="orders", channel="audit")) == 3
+
+
 def test_events_are_those_of_the_window(happened):
     """By default the last hour; the end is not part of it."""
     now = timezone.now().replace(microsecond=0)

@@ -124,7 +124,7 @@ class Alert(models.Model):
     """The subject's nodes when it fired. While one of them does not answer, the subject does not count as gone."""
     began_at = models.DateTimeField()
     """When the metric went beyond the threshold."""
-    fired_at = models.DateTimeField()
+    fired_at = models.DateTimeField(db_index=True)
     resolved_at = models.DateTimeField(null=True)
     resolution = models.CharField(max_length=8, choices=Resolution.choices, blank=True, default="")
     resolved_by = models.CharField(max_length=150, blank=True, default="")

@@ -40,7 +40,7 @@ NODE_KINDS: dict[str, Kind] = {"down": "node_down", "up": "node_up", "restarted"
 MAX_EVENTS = 500
 """Maximum number of events in a response, the newest ones."""
 MAX_ROWS = 5_000
-"""Maximum number of rows that are read of each source, where the filter is not the database's."""
+"""Maximum number of actions that are read for a node, which Python selects by their results."""
 
 
 class Subject(NamedTuple):
@@ -79,7 +79,7 @@ def events(subject: Subject, since: datetime, until: datetime) -> list[Event]:
 def _actions(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
     entries = AuditEntry.objects.filter(
         at__gte=since, at__lt=until, action__in=ACTIONS, outcome__in=("done", "partial")
-    )
+    ).order_by("-at")
     if subject.topic:
         entries = entries.filter(topic=subject.topic)
     if subject.channel:  # an action on a topic also affects its channels
@@ -104,7 +104,7 @@ def _was_changed(results: Iterable[Any], node: str) -> bool:
 
 
 def _alerts(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
-    alerts = Alert.objects.filter(fired_at__gte=since, fired_at__lt=until)
+    alerts = Alert.objects.filter(fired_at__gte=since, fired_at__lt=until).order_by("-fired_at")
     if subject.topic:
         alerts = alerts.filter(topic=subject.topic)
     if subject.channel:
@@ -127,15 +127,18 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
     """Runs for the whole cluster, or for the subject's topic or channel."""
     if subject.node:
         return
-    runs = ReportRun.objects.filter(started_at__gte=since, started_at__lt=until)
-    for run in runs.select_related("report")[:MAX_ROWS]:
+    runs = ReportRun.objects.filter(started_at__gte=since, started_at__lt=until).order_by("-started_at")
+    if subject.topic:
+        runs = runs.filter(parameters__topic=subject.topic)
+    if subject.channel:
+        of_channel = Q(parameters__channel__in=(subject.channel, ""))
+        of_topic = Q(parameters__channel__isnull=True) | Q(parameters__channel=None)  # no key; null
+        runs = runs.filter(of_channel | of_topic)
+    for run in runs.select_related("report")[:MAX_EVENTS]:
+        assert run.started_at is not None
         topic, channel = (run.parameters.get(name) or "" for name in ("topic", "channel"))
-        if subject.topic and topic != subject.topic:
-            continue
-        if subject.channel and channel not in ("", subject.channel):
-            continue
         yield Event(
-            at=_ms(run.started_at or run.created_at),
+            at=_ms(run.started_at),
             kind="report_run",
             detail=f"{run.report.name if run.report else run.job}, {run.state}",
             by=run.requested_by,
@@ -147,7 +150,7 @@ def _runs(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]
 
 def _nodes(subject: Subject, since: datetime, until: datetime) -> Iterator[Event]:
     """For a topic or channel: the events of its current nodes."""
-    found = NodeEvent.objects.filter(at__gte=since, at__lt=until)
+    found = NodeEvent.objects.filter(at__gte=since, at__lt=until).order_by("-at")
     if subject.node:
         found = found.filter(node=subject.node)
     elif subject.topic:

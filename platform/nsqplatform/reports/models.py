@@ -113,7 +113,7 @@ class ReportRun(models.Model):
     keep_days = models.PositiveSmallIntegerField(default=KEEP_DAYS)
     result_dropped_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    started_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True, db_index=True)
     finished_at = models.DateTimeField(null=True)
     rows = models.PositiveBigIntegerField(null=True)
     error = models.TextField(null=True)
