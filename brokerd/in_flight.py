@@ -6,7 +6,7 @@ again is set aside, with its attempts and due time, until it is finished.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,13 +92,15 @@ class InFlight:
     def oldest_sent_at(self) -> dict[int, float]:
         """When the oldest message in flight with each client was sent, by the client's number."""
         oldest: dict[int, float] = {}
-        wanted = {number for number, client in self.clients.items() if client.in_flight_count}
+        set_aside: Counter[int] = Counter()
         for seq in self.aside.in_flight():
             if (message := self.aside.get(seq)) is not None:
                 oldest[message.client] = min(message.sent_at, oldest.get(message.client, NEVER))
+                set_aside[message.client] += 1
         # A client's first deliveries are in the order of the messages, so its lowest message is its oldest. Usually a
-        # short part of a long window has messages of all clients.
-        missing, end = set(wanted), self.window.floor + OLDEST_WITHIN
+        # short part of a long window has messages of all clients that have any in it.
+        missing = {number for number, client in self.clients.items() if client.in_flight_count > set_aside[number]}
+        end = self.window.floor + OLDEST_WITHIN
         while missing and self.window.in_flight_count:
             for seq, number in self.window.in_flight_below(end):
                 if number in missing:

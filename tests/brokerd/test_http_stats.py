@@ -352,3 +352,19 @@ def test_clients_show_timeouts_and_their_oldest_message_in_flight(broker, connec
     wait_until(lambda: clients()[1]["timeout_count"] == 1)
     wait_until(lambda: clients()[1]["oldest_in_flight_age_ns"] is not None)  # delivered again
     assert [*broker.stats()["topics"][0]["channels"][0]["clients"][0]] == CLIENT_KEYS
+
+
+def test_clients_show_a_touched_message_as_their_oldest(broker, connect):
+    """A client whose messages were all touched has an age of its own, beside one with a message that was not."""
+    clients = [connect(broker) for _ in range(2)]
+    for number, client in enumerate(clients):
+        client.ok(b"SUB t c\n")
+        client.send(b"RDY 1\n")
+        connect(broker).ok(b"PUB t\n\x00\x00\x00\x01x")
+        message = client.message()
+        if number == 0:
+            client.send(b"TOUCH " + message[0] + b"\n")
+    (topic,) = broker.stats(include_histograms="true")["topics"]
+    ages = [client["oldest_in_flight_age_ns"] for client in topic["channels"][0]["clients"]]
+    assert len(ages) == 2
+    assert ages[0] > ages[1] > 0
