@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from django.db import OperationalError
+from django.utils import timezone
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from nsqplatform.accounts.models import ApiToken, User
+from nsqplatform.accounts.models import ApiToken, Session, User
+from nsqplatform.cluster import store
+from nsqplatform.cluster.live.broadcast import packed, unpacked
 from nsqplatform.cluster.live.signed_in_socket import SIGN_IN_FIRST, SignedInSocket
 from nsqplatform.cluster.live.subscribers import subscribers
 from tests.harness.waiting import DEADLINE_S
@@ -145,6 +149,28 @@ def test_a_change_without_loss_of_permission_ends_no_feed(web: Web, callers: Cal
         call(web, admin, "PATCH", f"people/{person.user.pk}", {"role": "viewer"})
         socket.send("nonsense")
         assert answers(socket)
+
+
+def test_a_sign_in_announces_no_expired_sessions(browser, account, redis) -> None:
+    """It deletes them, and the feeds of their accounts are not checked for that."""
+    signed_in = account("viewer")
+    away = account("operator")
+    for number in range(3):
+        Session.objects.create(
+            session_key=f"expired-{number}", user=away, expire_date=timezone.now() - timedelta(seconds=1)
+        )
+    received = redis.pubsub()
+    received.subscribe(store.LIVE)
+    browser().sign_in("viewer")
+    redis.publish(store.LIVE, packed([("end", {"type": "end"})]))
+    announced = []
+    while not announced or announced[-1]["type"] != "end":
+        message = received.get_message(ignore_subscribe_messages=True, timeout=DEADLINE_S)
+        if message is not None:
+            announced += [json.loads(envelope.text) for envelope in unpacked(message["data"])]
+    received.close()
+    assert not Session.objects.filter(user=away).exists()
+    assert {each["user_id"] for each in announced[:-1]} <= {signed_in.pk}
 
 
 async def test_a_websocket_that_failed_is_not_checked_at_later_changes():

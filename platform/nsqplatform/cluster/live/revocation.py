@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models.signals import post_delete, post_save
+from django.utils import timezone
 from redis.exceptions import RedisError
 
 from nsqplatform.accounts.models import ApiToken, Session
@@ -43,5 +44,7 @@ def _account_saved(*, instance: Any, created: bool, update_fields: Collection[st
 
 
 def _credential_deleted(*, instance: Session | ApiToken, **_: Any) -> None:
-    if instance.user_id is not None:
+    """The deletion of an expired session changes nothing."""
+    is_expired = isinstance(instance, Session) and instance.expire_date <= timezone.now()
+    if instance.user_id is not None and not is_expired:
         transaction.on_commit(partial(announce, instance.user_id))
