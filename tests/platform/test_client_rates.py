@@ -17,6 +17,7 @@ from nsqplatform.cluster import store
 from nsqplatform.cluster.clients.rates import SLOW_AFTER_S, WINDOW_S, ClientRates, median_without
 from nsqplatform.cluster.live.broadcast import unpacked
 from nsqplatform.cluster.store import Channel
+from nsqplatform.numerals import number
 from tests.harness.v2 import V2Client
 from tests.harness.waiting import wait_until
 
@@ -69,6 +70,22 @@ def test_the_slow_client_is_marked_with_its_rule():
     assert found["a"]["slow"] == found["b"]["slow"] == ""
     assert found["c"]["slow"] == "0.5 s a message, 5 times the median of the other clients (0.1 s)"
     assert found["d"]["slow"] == "Finished nothing in 20 s with messages in flight, while other clients did"
+
+
+def test_long_and_short_times_are_written_out():
+    """No exponents: a client may take half an hour a message, others microseconds."""
+    slow = client("c", in_flight=2500)
+    found = play(*[[client("a", 100_000 * s), client("b", 100_000 * s), slow | {"finish_count": s}] for s in SECONDS])
+    assert found["c"]["slow"] == ("2,500 s a message, 250,000,000 times the median of the other clients (0.00001 s)")
+
+
+@given(st.floats(1e-6, 1e9))
+def test_numbers_in_sentences_have_three_digits_and_no_exponent(value: float):
+    """The number that is read is the value, rounded; no digit before the point is lost."""
+    text = number(value)
+    assert set(text) <= set("0123456789.,")
+    assert float(text.replace(",", "")) == pytest.approx(value, rel=0.0051)
+    assert value < 1000 or float(text.replace(",", "")) == round(value)
 
 
 def test_no_client_is_slow_without_others_to_compare_with():

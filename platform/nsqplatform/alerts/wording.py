@@ -11,6 +11,7 @@ from ninja import Schema
 
 from nsqplatform.alerts.models import Alert
 from nsqplatform.alerts.schemas import AlertOut, alert_detail
+from nsqplatform.numerals import number
 from nsqplatform.outbound import address_of
 
 Event = Literal["firing", "still firing", "resolved", "test"]
@@ -84,11 +85,6 @@ def line_of(alert: Alert) -> str:
     took = lasting(((alert.resolved_at or alert.fired_at) - alert.fired_at) // timedelta(seconds=1))
     by = f" Closed by {alert.resolved_by}." if alert.resolution == Alert.Resolution.CLOSED else ""
     return f"{alert.subject}: resolved after {took}; condition: {condition}.{by}{RESOLUTIONS.get(alert.resolution, '')}"
-
-
-def number(value: float) -> str:
-    """Format with thousands separators, and three significant digits below 1,000."""
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.3g}"
 
 
 def lasting(seconds: int) -> str:

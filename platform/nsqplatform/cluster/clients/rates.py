@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from nsqplatform.cluster.snapshots.rows import ClientRow, WatchedClient
 from nsqplatform.cluster.store import Channel
+from nsqplatform.numerals import number
 
 WINDOW_S = 20.0
 SLOW_AFTER_S = 10.0
@@ -134,7 +135,8 @@ def slow(track: Track, own: float | None, times: Sequence[float]) -> str:
         return f"Finished nothing in {track.elapsed_s:.0f} s with messages in flight, while other clients did"
     if own is None or not usual or own < SLOW_TIMES * usual:
         return ""
-    return f"{own:.3g} s a message, {own / usual:.0f} times the median of the other clients ({usual:.3g} s)"
+    times_usual = f"{own / usual:,.0f} times the median of the other clients"
+    return f"{number(own)} s a message, {times_usual} ({number(usual)} s)"
 
 
 def median_without(times: Sequence[float], own: float | None) -> float | None:
