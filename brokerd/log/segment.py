@@ -70,6 +70,7 @@ class Segment:
         self._limit = self.capacity
         self._map: mmap.mmap | None = map_
         self._view: memoryview | None = memoryview(map_)
+        self._has_slices = False  # of a map that was let go, which cannot be read once the file is truncated
         self.commits = commits
         self._file = -1
         self.start = data_start(map_[:HEADER_BYTES])
@@ -128,7 +129,7 @@ class Segment:
         """
         assert self.path is not None
         aside = self.path.with_name(RETIRED)
-        if os.path.lexists(aside):
+        if self._has_slices or os.path.lexists(aside):
             return False
         self.map.release()
         assert self._map is not None
@@ -249,8 +250,16 @@ class Segment:
         """Close the descriptor and the map until they are needed again. Slices that wait to be sent stay readable."""
         if self.path is not None:
             self.close_file()
-            self._map = self._view = None
+            self._close_map()
             self.commits.unmap()
+
+    def _close_map(self) -> None:
+        """Let the map go. Slices that wait to be sent stay readable."""
+        map_, view, self._map, self._view = self._map, self._view, None, None
+        if view is not None:
+            view.release()
+        if map_ is not None and not close_map(map_):
+            self._has_slices = True
 
     @property
     def beginning(self) -> Commit:
@@ -401,10 +410,6 @@ class Segment:
         Slices of the map that wait to be sent stay readable.
         """
         self.close_file()
-        if self._view is not None:
-            with suppress(BufferError):  # slices exist
-                self._view.release()
-        map_, self._map, self._view = self._map, None, None
         in_a_thread = self.capacity >= FREED_IN_A_THREAD_FROM and not at_once
         fd = -1
         if self.path is not None:
@@ -413,10 +418,13 @@ class Segment:
                     fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             self.path.unlink(missing_ok=True)
             self.path.with_suffix(".idx").unlink(missing_ok=True)
-        if in_a_thread:
-            free_in_a_thread(fd, self.capacity, map_, self.commits.detach())
-        elif map_ is not None:
-            close_map(map_)
+        if not in_a_thread:
+            self._close_map()
+            return
+        map_, view, self._map, self._view = self._map, self._view, None, None
+        if view is not None:
+            view.release()
+        free_in_a_thread(fd, 0 if self._has_slices else self.capacity, map_, self.commits.detach())
 
 
 def timestamp_in(frames: memoryview | bytes, offset: int = 0) -> int:

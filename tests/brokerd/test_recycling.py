@@ -86,6 +86,28 @@ def test_unsent_slices_outlive_the_removal_of_their_segment(
     assert len(list(tmp_path.glob("*.log"))) == len(log.segments)
 
 
+@pytest.mark.parametrize("is_read_again", [False, True])
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_unsent_slices_outlive_a_segment_that_was_unmapped(
+    is_reused: bool, is_read_again: bool, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow consumer's topic was idle, then its messages were finished by another: the bytes that wait to be sent are
+    neither cut off with the file nor overwritten by its next messages."""
+    monkeypatch.setattr(segment_module, "FREED_IN_A_THREAD_FROM", 1)
+    if not is_reused:
+        monkeypatch.setattr(Segment, "retire", lambda _: False)
+    append(log, 8)
+    frame = log.segments[0].map[0:6000]
+    before = bytes(frame)
+    log.unmap()
+    if is_read_again:
+        assert log.frame(0) is not None
+    log.drop_below(7)
+    append(log, 20)
+    freeing._thread.submit(int).result(DEADLINE_S)
+    assert bytes(frame) == before
+
+
 def test_the_index_of_a_segment_has_space_for_as_many_batches_as_that_of_the_last(tmp_path: Path) -> None:
     """An index that grows delays messages; the next segment is twice as large, and so is its index."""
     log = Log(tmp_path)
