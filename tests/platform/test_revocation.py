@@ -173,8 +173,9 @@ def test_a_sign_in_announces_no_expired_sessions(browser, account, redis) -> Non
     assert {each["user_id"] for each in announced[:-1]} <= {signed_in.pk}
 
 
-async def test_a_websocket_that_failed_is_not_checked_at_later_changes():
+async def test_a_websocket_that_failed_is_not_checked_at_later_changes(monkeypatch):
     """A handler that raises ends its websocket without a disconnect; nothing of it is kept."""
+    monkeypatch.setattr(subscribers, "_start", lambda: None)  # its tasks would outlive the test
 
     class Failing(SignedInSocket):
         channel_layer_alias = ""
