@@ -200,7 +200,7 @@ class Channel:
         the cursor. Returns the number of these. Raises OSError, with nothing changed.
         """
         messages, aside = self.messages, self.in_flight.aside
-        due = [at for at in messages.deferred_between(seq, messages.routed_end) if at not in aside]
+        due = self.finished_deferred(seq)
         is_back = seq < self.head
         changes = self._rewind_records(seq) if is_back else []
         changes += records.waiting_ranges(self.number, packed(due, attempts=0))
@@ -218,6 +218,11 @@ class Channel:
             self.offer(client)
         self._runtime.wake(self)
         return len(due)
+
+    def finished_deferred(self, seq: int) -> list[int]:
+        """The deferred publishes from message ``seq`` on that are finished."""
+        aside = self.in_flight.aside
+        return [at for at in self.messages.deferred_between(seq, self.messages.routed_end) if at not in aside]
 
     def _rewind_records(self, seq: int) -> list[bytes]:
         forgotten = list(self.messages.skipped.outside(seq, self.head))

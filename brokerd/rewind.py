@@ -24,9 +24,20 @@ def rewind(channel: Channel, since_ns: int) -> Rewound:
 
     Undelivered messages follow. A time after the last message changes nothing. Raises OSError, with nothing changed.
     """
+    seq = channel.messages.log.first_since(since_ns)
+    rewound = _counted(channel, seq)
+    channel.go_back(seq)
+    return rewound
+
+
+def preview(channel: Channel, since_ns: int) -> Rewound:
+    """What ``rewind`` would return now. Changes nothing."""
+    return _counted(channel, channel.messages.log.first_since(since_ns))
+
+
+def _counted(channel: Channel, seq: int) -> Rewound:
     log, head = channel.messages.log, channel.head
-    seq = log.first_since(since_ns)
-    deferred = channel.go_back(seq)
+    deferred = len(channel.finished_deferred(seq))
     in_order = max(0, head - seq - channel.messages.skipped.count_between(seq, head))
     is_complete = seq > log.first_seq or log.first_seq == 0
     if seq >= head and not deferred:

@@ -5,7 +5,7 @@ requests one resource from several servers. ``perform()``, ``rewind()`` and ``to
 each server. ``Client`` is the HTTP client of all of them.
 """
 
-from nsqcluster.actions import Action, perform, rewind, tombstone
+from nsqcluster.actions import Action, Rewound, perform, preview_rewind, rewind, tombstone
 from nsqcluster.client import Client
 from nsqcluster.cluster import Cluster
 from nsqcluster.discovery import Discovery, Node
@@ -45,11 +45,13 @@ __all__ = [
     "Refused",
     "RequestFailed",
     "Result",
+    "Rewound",
     "Survey",
     "TimedOut",
     "TopicStats",
     "outcome_of",
     "perform",
+    "preview_rewind",
     "rewind",
     "survey",
     "tls_context",

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from nsqcluster import reads
 from nsqcluster.client import Client
 from nsqcluster.cluster import STEP_S, Cluster, Target
 from nsqcluster.decoding import decode
@@ -23,6 +24,7 @@ from nsqcluster.results import NO_TOPIC, Result, merged
 from nsqcluster.targets import ClusterUnreachable, NotInCluster, Targets, find
 
 NO_REWIND: Final = "this nsqd cannot rewind (Go's keeps nothing that was finished)"
+NO_PREVIEW: Final = "this brokerd rewinds, but is too old to count before"
 
 
 class Action(StrEnum):
@@ -141,8 +143,39 @@ async def rewind(cluster: Cluster, topic: str, channel: str, since: str) -> list
     return _somewhere(targets.complaints + _of_holders(done, targets), topic, channel)
 
 
-class _Rewound(Struct):
-    """Response to ``POST /channel/rewind``; ``oldest_timestamp`` is in unix nanoseconds."""
+async def preview_rewind(cluster: Cluster, topic: str, channel: str, since: str) -> dict[str, Rewound | str]:
+    """Return, for each node, what it would redeliver if the channel were rewound, or the reason why it is unknown.
+
+    Nothing is changed. Registries that do not answer are included. Raises the same as ``perform``.
+    """
+    params = {"topic": topic, "channel": channel, "since": since}
+    async with cluster.client() as http:
+        targets = await find(http, cluster, topic)
+        answers = await reads.gather(
+            {
+                name: http.get(address, "/channel/rewind", Rewound, params, timeout_s=cluster.step_s)
+                for name, address in sorted(targets.nodes.items())
+            }
+        )
+    known: dict[str, Rewound | str] = {
+        each["node"]: each["detail"] for each in targets.complaints if each["outcome"] == "unreachable"
+    }
+    known |= answers.found
+    known |= {name: _no_preview(error) for name, error in answers.errors.items()}
+    if not known:
+        raise NotInCluster(f"no node of the cluster has channel {channel} of topic {topic}", "channel")
+    return known
+
+
+def _no_preview(error: RequestFailed) -> str:
+    detail = detail_of(error)
+    if isinstance(error, Refused) and error.status == 405:
+        return NO_PREVIEW
+    return NO_REWIND if detail == "404 NOT_FOUND" else detail
+
+
+class Rewound(Struct):
+    """Response to ``/channel/rewind``; ``oldest_timestamp`` is in unix nanoseconds."""
 
     messages: int
     oldest_timestamp: int | None
@@ -152,7 +185,7 @@ class _Rewound(Struct):
 def _rewound(answer: bytearray) -> str:
     """Describe a node's response, for the result's detail."""
     try:
-        rewound = decode(answer, _Rewound, "/channel/rewind")
+        rewound = decode(answer, Rewound, "/channel/rewind")
         number = f"{rewound.messages:,} message{'' if rewound.messages == 1 else 's'}"
         if not rewound.messages:
             return number

@@ -220,6 +220,7 @@ def broker_router(
     for path, handler in channels.routes().items():
         router.add("POST", f"/channel/{path}", handler)
     router.add("POST", "/channel/rewind", channels.rewind)
+    router.add("GET", "/channel/rewind", channels.rewind_preview)
     router.add("GET", "/channel/peek", channels.peek)
     router.add("GET", "/config/:opt", config.get)
     router.add("PUT", "/config/:opt", config.put, too_big="INVALID_VALUE", max_body_size=max_msg_size)

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from brokerd.peek import PAGE, PeekState, peek
-from brokerd.rewind import rewind
+from brokerd.rewind import Rewound, preview, rewind
 from nsqdaemon.http import Handler, HTTPError, Request, Response, empty
 from nsqdaemon.http.messages import JSON_HEADER, NSQ_HEADER
 from nsqdaemon.moments import past_ns
@@ -17,6 +17,8 @@ from nsqwire.gojson import encode_without_floats
 from nsqwire.names import is_valid_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokerd.broker import Broker
     from brokerd.channel import Channel
     from brokerd.topic import Topic
@@ -119,13 +121,20 @@ class ChannelVerbs:
 
     def rewind(self, request: Request) -> Response:
         """Redeliver the messages published since a time, as far as the log reaches back."""
+        return self._rewound(request, rewind)
+
+    def rewind_preview(self, request: Request) -> Response:
+        """Return what rewinding to a time would redeliver. Changes nothing."""
+        return self._rewound(request, preview)
+
+    def _rewound(self, request: Request, act: Callable[[Channel, int], Rewound]) -> Response:
         channel = self._find(request)
         text = request.required("since", "MISSING_ARG_SINCE")
         try:
             since_ns = past_ns(text, time.time_ns())
         except ValueError:
             raise HTTPError(400, "INVALID_ARG_SINCE") from None
-        done = rewind(channel, since_ns)
+        done = act(channel, since_ns)
         answer = {"messages": done.messages, "oldest_timestamp": done.oldest_ns, "complete": done.is_complete}
         return Response(200, encode_without_floats(answer), (JSON_HEADER, NSQ_HEADER))
 

@@ -34,8 +34,12 @@ def publish(broker: Any, *bodies: bytes, query: str = "") -> None:
 
 
 def rewind(broker: Any, since: str, *, channel: str = "c") -> dict[str, Any]:
-    answer = broker.request("POST", f"/channel/rewind?{urlencode({'topic': 't', 'channel': channel, 'since': since})}")
+    """Rewind the channel. GET, directly before, has the same answer."""
+    path = f"/channel/rewind?{urlencode({'topic': 't', 'channel': channel, 'since': since})}"
+    before = broker.request("GET", path)
+    answer = broker.request("POST", path)
     assert answer.status == 200, answer.text
+    assert (before.status, before.text) == (200, answer.text)
     return dict(json.loads(answer.text))
 
 
@@ -88,6 +92,23 @@ def test_finished_messages_are_delivered_again(channel: Any, connect: Connect) -
     again = [consumer.message() for _ in range(4)]
     assert [body for _, _, body in again] == [b"1", b"2", b"3", b"4"]
     assert {attempts for _, attempts, _ in again} == {1}
+
+
+def test_what_a_rewind_would_redeliver_is_counted_without_rewinding(channel: Any, connect: Connect) -> None:
+    """GET counts, as often as it is sent, and neither the depth nor messages in flight change."""
+    publish(channel, b"1", b"2", b"3")
+    consumer = consumer_of(connect, channel, ready_count=2)
+    message_id, _, _ = consumer.message()
+    consumer.message()
+    for _ in range(2):
+        answer = channel.request("GET", "/channel/rewind?topic=t&channel=c&since=10m")
+        assert json.loads(answer.text)["messages"] == 2
+    assert (channel_of(channel)["depth"], channel_of(channel)["in_flight_count"]) == (1, 2)
+    consumer.send(b"RDY 0\n")
+    consumer.send(b"FIN " + message_id + b"\n")
+    wait_until(lambda: channel_of(channel)["in_flight_count"] == 1)
+    refused = channel.request("GET", "/channel/rewind?topic=t&channel=c&since=soon")
+    assert (refused.status, json.loads(refused.text)) == (400, {"message": "INVALID_ARG_SINCE"})
 
 
 def test_only_messages_since_the_given_time_are_delivered_again(channel: Any, connect: Connect) -> None:

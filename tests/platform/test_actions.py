@@ -266,6 +266,18 @@ def test_gos_nodes_cannot_rewind_and_say_so(go_cluster, operator):
     assert (entry["action"], entry["channel"], entry["outcome"]) == ("rewind", "billing", "failed")
 
 
+def test_gos_nodes_cannot_count_what_a_rewind_redelivers(go_cluster, operator):
+    """Each is named with the reason, and has no number."""
+    for node in go_cluster.nodes:
+        node.topic("orders")
+        node.channel("orders", "billing")
+    counted = operator.request("GET", "rewinds?topic=orders&channel=billing&since=2026-01-01T00:00:00Z").json()
+    assert len(counted["nodes"]) == len(go_cluster.nodes)
+    assert {(each["messages"], each["error"]) for each in counted["nodes"]} == {
+        (None, "this nsqd cannot rewind (Go's keeps nothing that was finished)")
+    }
+
+
 @pytest.mark.parametrize(
     ("since", "reason"), [("2026-01-01T00:00:00", "zone"), ("9999-01-01T00:00:00Z", "past"), ("yesterday", "datetime")]
 )

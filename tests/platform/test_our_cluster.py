@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow.dataset
 import pytest
@@ -180,6 +181,35 @@ def test_a_rewind_redelivers_emptied_messages(cluster, operator):
     assert (entry["action"], entry["outcome"], entry["results"]) == ("rewind", "done", answer["results"])
     again = operator.request("POST", "rewinds", {**asked, "channel": "none", "since": since.isoformat()})
     assert again.status_code == 404
+
+
+def test_what_a_rewind_redelivers_is_counted_before(cluster, operator):
+    """By each node, without rewinding; a node that does not answer is named, with the reason and without a number."""
+    cluster.make_channel("orders", "billing")
+    cluster.publish("orders", 3)
+    asked = {"topic": "orders", "channel": "billing"}
+    operator.request("POST", "actions", {"action": "empty", **asked})
+    since = (datetime.now(UTC) - timedelta(minutes=10)).isoformat()
+    query = urlencode({**asked, "since": since})
+    counted = operator.request("GET", f"rewinds?{query}").json()
+    assert [each["node"] for each in counted["nodes"]] == sorted(broker.http_address for broker in cluster.brokers)
+    for each in counted["nodes"]:
+        assert (each["messages"], each["complete"], each["error"]) == (3, True, "")
+        assert counted["counted_at"] - 600_000 < each["oldest"] <= counted["counted_at"]
+    for broker in cluster.brokers:
+        (channel,) = broker.topics()["orders"]["channels"]
+        assert channel["depth"] == 0
+    cluster.brokers[0].signal(signal.SIGSTOP)
+    try:
+        counted = operator.request("GET", f"rewinds?{query}").json()["nodes"]
+    finally:
+        cluster.brokers[0].signal(signal.SIGCONT)
+    parts = {each["node"]: each for each in counted}
+    assert parts[cluster.brokers[1].http_address]["messages"] == 3
+    assert parts[cluster.brokers[0].http_address]["messages"] is None
+    assert parts[cluster.brokers[0].http_address]["error"]
+    nowhere = urlencode({**asked, "channel": "none", "since": since})
+    assert operator.request("GET", f"rewinds?{nowhere}").status_code == 404
 
 
 def test_a_registry_that_does_not_answer_is_listed_with_the_reason(cluster, collect, operator):

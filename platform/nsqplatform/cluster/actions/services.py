@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from asgiref.sync import async_to_sync
+from typing_extensions import TypedDict
 
-from nsqcluster import Action, NotInCluster, Result, actions, outcome_of, perform
+from nsqcluster import Action, NotInCluster, Result, Rewound, actions, outcome_of, perform
 from nsqplatform.accounts import audit
 from nsqplatform.accounts.models import AuditEntry, User
 from nsqplatform.accounts.rights import require
@@ -55,6 +56,33 @@ def rewind(*, user: User, topic: str, channel: str, since: datetime, remote_addr
     return record_action(
         user=user, action="rewind", topic=topic, channel=channel, results=results, remote_address=remote_address
     )
+
+
+class RewindPart(TypedDict):
+    """What one node would redeliver. ``messages`` is null if unknown, for the reason in ``error``; ``oldest``: unix
+    milliseconds, null without messages; ``complete`` is false if the node no longer stores all messages of that time.
+    """
+
+    node: str
+    messages: int | None
+    oldest: int | None
+    complete: bool
+    error: str
+
+
+def preview_rewind(*, user: User, topic: str, channel: str, since: datetime) -> list[RewindPart]:
+    """Count what ``rewind`` would redeliver on each node; nothing is changed. Raises the same."""
+    require(user, Permission.ACT, topic=topic)
+    moment = since.astimezone(UTC).isoformat()
+    known = async_to_sync(actions.preview_rewind)(selectors.cluster(), topic, channel, moment)
+    return [_rewind_part(node, part) for node, part in sorted(known.items())]
+
+
+def _rewind_part(node: str, part: Rewound | str) -> RewindPart:
+    if isinstance(part, str):
+        return RewindPart(node=node, messages=None, oldest=None, complete=False, error=part)
+    oldest = part.oldest_timestamp and part.oldest_timestamp // 1_000_000
+    return RewindPart(node=node, messages=part.messages, oldest=oldest, complete=part.complete, error="")
 
 
 def record_action(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import orjson
 from asgiref.sync import async_to_sync
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.gzip import gzip_page
-from ninja import Router
+from ninja import Query, Router
 from ninja.decorators import decorate_view
 from ninja.errors import HttpError
 
@@ -17,7 +19,15 @@ from nsqplatform.cluster import selectors
 from nsqplatform.cluster.actions import services
 from nsqplatform.cluster.actions.notification import notify, notify_all, origin_of
 from nsqplatform.cluster.actions.topic_nodes import address_of_node, holders
-from nsqplatform.cluster.api.schemas import ActionIn, ActionOut, RegistryOut, RewindIn, SnapshotOut, TombstoneIn
+from nsqplatform.cluster.api.schemas import (
+    ActionIn,
+    ActionOut,
+    RegistryOut,
+    RewindIn,
+    RewindPreviewOut,
+    SnapshotOut,
+    TombstoneIn,
+)
 
 router = Router(tags=["cluster"])
 
@@ -55,6 +65,20 @@ def actions(request: HttpRequest, body: ActionIn) -> ActionOut:
     )
     notify_all(origin_of(request), body.action, body.topic, body.channel)
     return ActionOut.model_validate({"outcome": entry.outcome, "results": entry.results})
+
+
+@router.get(
+    "rewinds",
+    auth=needs(Permission.ACT),
+    response={200: RewindPreviewOut, 401: Message, 403: Message, 404: Message, 422: InvalidRequest, 502: Message},
+)
+def preview_rewind(request: HttpRequest, rewound: Query[RewindIn]) -> RewindPreviewOut:
+    """Count the messages that a rewind to that time would redeliver on each node; nothing is changed."""
+    counted_at = int(time.time() * 1000)
+    parts = services.preview_rewind(
+        user=caller(request), topic=rewound.topic, channel=rewound.channel, since=rewound.since
+    )
+    return RewindPreviewOut(counted_at=counted_at, nodes=parts)
 
 
 @router.post(

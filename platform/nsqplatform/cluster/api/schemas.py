@@ -9,6 +9,7 @@ from ninja import Schema
 from pydantic import AfterValidator, Field, PastDatetime, field_validator
 
 from nsqcluster import Action, Result
+from nsqplatform.cluster.actions.services import RewindPart
 from nsqplatform.cluster.snapshots.rows import ChannelRow, NodeRow, TopicRow
 from nsqwire.names import is_valid_name
 
@@ -62,3 +63,8 @@ class RewindIn(Schema):
 class ActionOut(Schema):
     outcome: Literal["done", "partial", "failed"]
     results: list[Result]
+
+
+class RewindPreviewOut(Schema):
+    counted_at: int = Field(description="unix milliseconds")
+    nodes: list[RewindPart]
