@@ -110,6 +110,22 @@ def histogram(*counts: int, offset: int = 640, zero_count: int = 0) -> dict[str,
     return {"scale": 5, "zero_count": zero_count, "offset": offset, "counts": list(counts)}
 
 
+def test_the_channel_of_a_tail_is_not_archived():
+    """Neither its row nor its share of its topic's figures: it is the platform's own, and no consumer. Similar names of
+    consumers are archived."""
+
+    def channel(name: str) -> dict[str, Any]:
+        figures = {"depth": 2, "in_flight_count": 3, "client_count": 1, "message_count": 90}
+        return {"channel_name": name, "latency_histogram": histogram(3, 1)} | figures
+
+    names = ["tail-0a1b2c3d#ephemeral", "tail-0a1b2c3d", "tail#ephemeral", "tail123456#ephemeral"]
+    [topic, *channels] = rows_of({"topic_name": "t", "channels": [channel(name) for name in names]}, boot_id="b1")
+    assert [row["channel"] for row in channels] == names[1:]
+    assert [row["hist_counts"] for row in channels] == [[3, 1]] * 3
+    assert (topic["channel"], topic["client_count"]) == (None, 3)
+    assert rows_of({"topic_name": "t", "channels": [channel(names[0])]}, boot_id="b1")[0]["client_count"] == 0
+
+
 def test_a_node_of_ours_is_archived_with_its_histograms():
     """A row for each topic, then one for each channel; missing figures are null, or zero for counters."""
     channels = [

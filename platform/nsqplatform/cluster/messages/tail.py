@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from base64 import b64encode
 from collections import deque
@@ -26,6 +25,7 @@ from nsqcluster import Client, ClusterUnreachable, NodeStats, NotInCluster, Requ
 from nsqcluster.reads import stats_params
 from nsqplatform.cluster import node_client, selectors
 from nsqplatform.cluster.actions.topic_nodes import holders
+from nsqplatform.cluster.readings.tail_channels import new_tail_channel
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Tail:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.channel = f"tail-{secrets.token_hex(4)}#ephemeral"
+        self.channel = new_tail_channel()
         self.viewers: set[Viewer] = set()
         self._held_back = False
         self._tasks: list[asyncio.Task[None]] = []
