@@ -59,8 +59,11 @@ class Destinations:
         return cls(tuple(networks), tuple(hosts))
 
     def contain(self, host: str, address: str) -> bool:
+        return self.contain_name(host) or within(address, self.networks)
+
+    def contain_name(self, host: str) -> bool:
         name = host.lower().rstrip(".")
-        return any(fnmatchcase(name, each) for each in self.hosts) or within(address, self.networks)
+        return any(fnmatchcase(name, each) for each in self.hosts)
 
 
 def permitted_addresses(host: str, port: int, *, allow: Destinations, deny: Destinations) -> list[str]:
@@ -81,6 +84,12 @@ def permitted_addresses(host: str, port: int, *, allow: Destinations, deny: Dest
             raise DestinationRefused(f"not sent: --webhook-deny excludes {host}")
         raise DestinationRefused(f"not sent: {host} has no public address; --webhook-allow can permit it")
     return permitted
+
+
+def refuse_denied_name(host: str, *, allow: Destinations, deny: Destinations) -> None:
+    """Raise DestinationRefused if ``deny`` has the name of a host whose addresses only a proxy knows."""
+    if deny.contain_name(host) and not allow.contain_name(host):
+        raise DestinationRefused(f"not sent: --webhook-deny excludes {host}")
 
 
 def is_public(address: str) -> bool:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from smtplib import SMTPException
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.core.mail import send_mail
 
 from nsqcluster.errors import reason_of
-from nsqplatform.destinations import DestinationRefused, permitted_addresses
+from nsqplatform.destinations import DestinationRefused, permitted_addresses, refuse_denied_name
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
+BODY_WITHIN_S = 1.0
 MAX_RESPONSE_BYTES = 300
 """Bytes logged of a webhook's error response."""
 
@@ -32,54 +35,77 @@ class Undelivered(Exception):
 def post(url: str, *, text: str, fields: Mapping[str, Any]) -> None:
     """Post ``text``, which Slack and compatible services show, and ``fields`` for programs.
 
-    Each step takes at most TIMEOUT_S. Redirects are not followed. The response's body is logged and shown to nobody:
-    it may be of a server that only the platform can reach. Raises Undelivered.
+    Takes at most TIMEOUT_S once the name is resolved. Redirects are not followed. The beginning of a
+    refusal's body is logged and shown to nobody: it may be of a server that only the platform can reach. Raises
+    Undelivered.
     """
     try:
-        with _sent(httpx.URL(url), {"text": _for_slack(text), **fields}) as response:
-            if not response.is_success:
-                status = response.status_code
-                body = next(response.iter_bytes(MAX_RESPONSE_BYTES), b"").decode(errors="replace")
-                logger.warning(
-                    "a webhook refused a notification",
-                    extra={"host": httpx.URL(url).host, "status": status, "body": body},
-                )
-                raise Undelivered(f"answers {status} {httpx.codes.get_reason_phrase(status)}".strip())
+        target = httpx.URL(url)
+        host = target.raw_host.decode("ascii")
+        port = target.port or {"http": 80}.get(target.scheme, 443)
+        proxy = _proxy(target.scheme, f"{host}:{port}")
+        addresses = _addresses(host, port, proxied=proxy is not None)
+        status, reply = async_to_sync(_answer)(target, {"text": _for_slack(text), **fields}, addresses, proxy)
     except (httpx.HTTPError, httpx.InvalidURL, DestinationRefused, OSError) as error:
         raise Undelivered(_reason(error)) from None
+    if not httpx.codes.is_success(status):
+        logger.warning("a webhook refused a notification", extra={"host": host, "status": status, "body": reply})
+        raise Undelivered(f"answers {status} {httpx.codes.get_reason_phrase(status)}".strip())
 
 
-@contextmanager
-def _sent(url: httpx.URL, body: Mapping[str, Any]) -> Iterator[httpx.Response]:
-    """Post to the first address of the host that is permitted and reachable.
+def _proxy(scheme: str, address: str) -> str | None:
+    """The proxy that the environment names for this address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``)."""
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(address):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+async def _answer(
+    url: httpx.URL, body: Mapping[str, Any], addresses: Sequence[str], proxy: str | None
+) -> tuple[int, str]:
+    """Post to the first of ``addresses`` that is reachable. Returns the status, and the beginning of a refusal's body.
 
     The checked address itself is in the request, so a name that resolves differently a second time changes nothing. A
-    proxy of the environment (``HTTPS_PROXY``) resolves names itself, so it gets the name.
+    proxy resolves names itself, so it gets the name.
     """
-    host = url.raw_host.decode("ascii")
-    port = url.port or {"http": 80}.get(url.scheme, 443)
-    proxies = getproxies()
-    proxied = bool(proxies.get(url.scheme) or proxies.get("all")) and not proxy_bypass(f"{host}:{port}")
-    with httpx.Client(
-        verify=httpx.create_ssl_context(), timeout=TIMEOUT_S, trust_env=proxied, follow_redirects=False
-    ) as client:
-        addresses = _addresses(host, port, proxied=proxied)
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        httpx.AsyncClient(
+            verify=httpx.create_ssl_context(), timeout=TIMEOUT_S, proxy=proxy, trust_env=False, follow_redirects=False
+        ) as client,
+    ):
         for place, address in enumerate(addresses):
             request = client.build_request(
                 "POST",
                 url.copy_with(host=address),
                 json=body,
-                headers={"Host": url.netloc.decode("ascii")},
-                extensions={"sni_hostname": host},
+                headers={"Host": url.netloc.decode("ascii"), "Accept-Encoding": "identity"},
+                extensions={"sni_hostname": url.raw_host.decode("ascii")},
             )
             try:
-                response = client.send(request, stream=True)
+                response = await client.send(request, stream=True)
                 break
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if place == len(addresses) - 1:
                     raise
-        with closing(response):
-            yield response
+        try:
+            return response.status_code, "" if response.is_success else await _beginning(response)
+        finally:
+            await response.aclose()
+
+
+async def _beginning(response: httpx.Response) -> str:
+    """The first MAX_RESPONSE_BYTES of the body, or what arrives of them within BODY_WITHIN_S."""
+    found = b""
+    with suppress(TimeoutError, httpx.HTTPError):
+        async with asyncio.timeout(BODY_WITHIN_S):
+            async for part in response.aiter_raw(MAX_RESPONSE_BYTES):
+                found += part
+                if len(found) >= MAX_RESPONSE_BYTES:
+                    break
+    return found[:MAX_RESPONSE_BYTES].decode(errors="replace")
 
 
 def _addresses(host: str, port: int, *, proxied: bool) -> Sequence[str]:
@@ -93,6 +119,7 @@ def _addresses(host: str, port: int, *, proxied: bool) -> Sequence[str]:
     except socket.gaierror:
         if not proxied:
             raise
+        refuse_denied_name(host, allow=nsqadmin.allowed_webhooks, deny=nsqadmin.denied_webhooks)
         return [host]
     return [host] if proxied else addresses
 
@@ -113,7 +140,7 @@ def address_of(path: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, DestinationRefused):
         return str(error)
-    return "does not answer in time" if isinstance(error, httpx.TimeoutException) else reason_of(error)
+    return "does not answer in time" if isinstance(error, httpx.TimeoutException | TimeoutError) else reason_of(error)
 
 
 def _for_slack(text: str) -> str:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
+from nsqplatform import outbound
 from nsqplatform.accounts.models import AuditEntry
 from nsqplatform.nsqadmin.settings import from_environment
 from tests.platform.receivers import Receiver
@@ -165,6 +167,41 @@ def test_the_certificate_and_the_host_header_are_of_the_name(send_test, server):
     port, hosts = server(200, tls=True)
     assert send_test(f"https://localhost:{port}/hook") == ""
     assert hosts == [f"localhost:{port}"]
+
+
+@pytest.mark.parametrize("denied", [True, False])
+def test_a_denied_name_is_refused_although_only_the_proxy_can_resolve_it(
+    send_test, receiver, nsqadmin_settings, monkeypatch, denied
+):
+    """Networks cannot be checked then; names can."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{receiver.port}")
+    nsqadmin_settings(webhook_allow=(), webhook_deny=("*.corp.invalid",) if denied else ())
+    error = send_test("http://hooks.corp.invalid/hook")
+    assert error == ("not sent: --webhook-deny excludes hooks.corp.invalid" if denied else "")
+    assert len(receiver.bodies) == (0 if denied else 1)
+
+
+def test_an_answer_that_trickles_ends_at_the_deadline(send_test, monkeypatch):
+    """Each byte arrives in time, and the answer does not."""
+    monkeypatch.setattr(outbound, "TIMEOUT_S", 1.0)
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def trickle() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+                while not over.wait(0.1):
+                    connection.sendall(b"x")
+
+        answering = threading.Thread(target=trickle)
+        answering.start()
+        try:
+            assert send_test(f"http://127.0.0.1:{listening.getsockname()[1]}/hook") == "does not answer in time"
+        finally:
+            over.set()
+            answering.join()
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/99", "http://example.org", "a b"])
