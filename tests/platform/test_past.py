@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -264,3 +266,32 @@ def test_more_points_than_fit_are_refused_with_the_step_that_fits(browser, accou
     answer = page.request("GET", f"history?scope=cluster&from={now - 39 * DAY}&to={now}&step=60")
     assert answer.status_code == 422
     assert "step of at least" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["history/recent", "history?scope=topic&topic=orders", "snapshot", "diagnosis?topic=orders&channel=billing"]
+)
+def test_a_redis_that_hangs_is_named(browser, account, redis, path):
+    """As one that is gone: the answer says what does not answer."""
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+    server = int(redis.info("server")["process_id"])
+    os.kill(server, signal.SIGSTOP)
+    try:
+        answer = page.request("GET", path)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert (answer.status_code, answer.json()["message"][:23]) == (503, "Redis does not answer: ")
+
+
+def test_a_window_for_which_no_step_is_large_enough_is_refused_as_too_long(browser, account, days):
+    """The advice is one that can be followed."""
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+    answer = page.request("GET", "history?scope=cluster&from=0&to=4000000000&step=86400")
+    assert (answer.status_code, answer.json()["message"]) == (
+        422,
+        "more than 11,000 points: choose a shorter window",
+    )

@@ -233,12 +233,13 @@ def test_a_tail_ends_when_its_owner_may_no_longer_read_the_topic(cluster, watch,
         ({"type": "start", "topic": "nowhere"}, "topic nowhere"),
         ({"type": "jump"}, "unknown type 'jump'"),
         ([], "expected a JSON text"),
+        ("[" * 5_000, "expected a JSON text"),
     ],
 )
 def test_an_invalid_message_is_answered_and_the_socket_stays_open(cluster, watch, message, complaint):
     """The next message is handled as usual."""
     cluster.make_channel("orders", "billing")
     with watch() as one:
-        one.socket.send(json.dumps(message))
+        one.socket.send(message if isinstance(message, str) else json.dumps(message))
         assert complaint in one.next("error")["message"]
         one.start("orders")

@@ -14,6 +14,7 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 from redis.exceptions import ConnectionError as RedisUnreachable
+from redis.exceptions import TimeoutError as RedisTimedOut
 
 from nsqcluster import ClusterUnreachable, NotInCluster
 from nsqplatform.accounts.account_api import router as account_router
@@ -160,8 +161,9 @@ def on_too_much(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
     return refuse(request, 413, f"a request may have at most {settings.DATA_UPLOAD_MAX_MEMORY_SIZE:,} bytes")
 
 
+@api.exception_handler(RedisTimedOut)
 @api.exception_handler(RedisUnreachable)
-def on_no_redis(request: HttpRequest, error: RedisUnreachable) -> HttpResponse:
+def on_no_redis(request: HttpRequest, error: RedisUnreachable | RedisTimedOut) -> HttpResponse:
     logger.error("Redis does not answer", extra={"error": str(error)})
     return refuse(request, 503, f"Redis does not answer: {error}")
 

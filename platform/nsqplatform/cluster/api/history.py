@@ -24,6 +24,7 @@ from nsqwire.figures import Scope
 router = Router(tags=["cluster"])
 
 DEFAULT_POINTS, MAX_POINTS = 1_000, 11_000
+MAX_STEP_S = 86_400
 EARLIEST = 0
 LATEST = 4_102_444_800
 """1970 and 2100, in unix seconds."""
@@ -123,7 +124,7 @@ def history(
     ),
     until: AwareDatetime | None = Query(None, alias="to", description="the same; now unless given"),
     step: int | None = Query(
-        None, ge=records.STEP_S, le=86_400, description="seconds; about 1,000 points unless given, at most 11,000"
+        None, ge=records.STEP_S, le=MAX_STEP_S, description="seconds; about 1,000 points unless given, at most 11,000"
     ),
 ) -> HistoryOut:
     """Figures over time. Over a step, a rate is its mean, the number of clients the lowest, others the highest.
@@ -141,9 +142,9 @@ def history(
     end = min(end, max(past.now, start) + records.STEP_S)
     step_s = past.step_kept(start, step or step_for(end - start, DEFAULT_POINTS))
     if (end - start) / step_s > MAX_POINTS:
-        raise HttpError(
-            422, f"more than {MAX_POINTS:,} points: use a step of at least {-(-(end - start) // MAX_POINTS)}"
-        )
+        fits = -(-(end - start) // MAX_POINTS)
+        advice = "choose a shorter window" if fits > MAX_STEP_S else f"use a step of at least {fits}"
+        raise HttpError(422, f"more than {MAX_POINTS:,} points: {advice}")
     first, values = past.read(start, end, step_s)
     begin, stop = known_part([*values.values()])
     return HistoryOut(

@@ -65,7 +65,7 @@ class ClusterSocket(SignedInSocket):
         try:
             message = json.loads(text_data or "")
             kind = message["type"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             await self.refuse('expected a JSON text like {"type":"resync"}')
             return
         if self.subscription is None:  # it is being closed

@@ -75,7 +75,7 @@ class TailSocket(SignedInSocket):
         try:
             message = json.loads(text_data or "")
             kind = message["type"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             await self.refuse('expected a JSON text like {"type":"start","topic":"orders"}')
             return
         if kind == "start":
