@@ -77,7 +77,8 @@ def test_the_menu_names_the_person_and_the_role(visit):
 
 
 def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack):
-    """Tail and Messages are absent for other topics; check boxes and Tombstone are disabled, with the reason."""
+    """Tail, Messages and the palette's actions are absent for other topics; check boxes and Tombstone are disabled,
+    with the reason."""
     for topic in ("limit.mine", "limit.other"):
         stack.command("/topic/create", topic=topic)
         stack.command("/channel/create", topic=topic, channel="billing")
@@ -99,6 +100,18 @@ def test_what_an_operator_of_some_topics_may_not_do_is_not_offered(visit, stack)
     page.goto("/topics/limit.other/billing")
     expect(page.get_by_text("View only: you may act on limit.mine.")).to_be_visible()
     expect(page.get_by_role("button", name="Messages")).to_have_count(0)
+    for typed in ("delete limit.other", "publish to limit.other", "tail limit.other", "empty limit.other billing"):
+        page.keyboard.press("Control+k")
+        page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill(typed)
+        expect(page.get_by_text(f"Nothing matches “{typed}”")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("delete limit")
+    expect(page.get_by_role("option")).to_have_text(
+        [re.compile("Delete limit.mine"), re.compile("limit.mine / billing")]
+    )
+    page.keyboard.press("Escape")
     page.goto("/nodes")
     page.get_by_role("group", name="Nodes").get_by_role("link").first.click()
     mine = page.get_by_role("button", name=re.compile("^Tombstone topic limit.mine "))

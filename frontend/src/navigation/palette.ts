@@ -64,6 +64,8 @@ function verbOf(word: string | undefined): Verb[] {
   return word && word.length >= 2 ? VERBS.filter((verb) => verb.startsWith(word)) : [];
 }
 
+const topicOf = (route: Route): string => ('topic' in route ? route.topic : '');
+
 function requestFor(verb: Verb, route: Route): ActionRequest | null {
   if (route.page === 'topic') return { action: verb, topic: route.topic };
   if (route.page === 'channel') return { action: verb, topic: route.topic, channel: route.channel };
@@ -83,13 +85,25 @@ function actionsOn(verb: Verb, found: readonly Place[], words: readonly string[]
 }
 
 /**
- * `here` is the current page, whose topic or channel is the default subject of actions. With `mayAct` false no actions
- * are offered, with `mayRead` false no peeking at messages.
+ * `here` is the current page, whose topic or channel is the default subject of actions. `mayActOn` says on which topics
+ * actions are offered, `mayReadOf` of which topics messages are.
  */
 export function paletteItems(
   snapshot: ClusterSnapshot | null,
   typed: string,
-  { here, mayAct, mayRead = false, pages, settings }: { here: Route; mayAct: boolean; mayRead?: boolean; pages: readonly { href: string; text: string }[]; settings: readonly PaletteSetting[] },
+  {
+    here,
+    mayActOn,
+    mayReadOf = () => false,
+    pages,
+    settings,
+  }: {
+    here: Route;
+    mayActOn: (topic: string) => boolean;
+    mayReadOf?: (topic: string) => boolean;
+    pages: readonly { href: string; text: string }[];
+    settings: readonly PaletteSetting[];
+  },
 ): PaletteItem[] {
   const words = typed.toLowerCase().split(/\s+/).filter((word) => word !== '');
   const scored: [number, PaletteItem][] = [];
@@ -109,14 +123,15 @@ export function paletteItems(
       offer(kind === 'topic' ? 3 : 1, { key: `${kind} ${text}`, kind, text, hint, run: { do: 'go', href: hrefOf(route) } });
     }
   }
-  const messages = [...(mayAct ? (['publish to'] as const) : []), ...(mayRead ? (['tail', 'messages of'] as const) : [])];
   if (words.length > 0) {
-    for (const verb of messages) {
+    for (const verb of ['publish to', 'tail', 'messages of'] as const) {
       if (!verb.startsWith(words[0] ?? '')) continue;
       const kind = verb === 'messages of' ? 'channel' : 'topic';
+      const may = verb === 'publish to' ? mayActOn : mayReadOf;
       const named = words.slice(1).filter((word) => word !== 'to' && word !== 'of');
       for (const place of all) {
         if (place.kind !== kind || (named.length === 0 && hrefOf(place.route) !== hrefOf(here))) continue;
+        if (!may(topicOf(place.route))) continue;
         const score = fit(place.text, named);
         if (score === null) continue;
         const search = verb === 'tail' ? 'tail=on' : verb === 'publish to' ? 'publish=on' : 'messages=ready';
@@ -125,12 +140,11 @@ export function paletteItems(
       }
     }
   }
-  if (mayAct) {
-    const current = all.filter(({ route }) => hrefOf(route) === hrefOf(here));
-    for (const verb of words.length === 0 ? VERBS : verbOf(words[0])) {
-      const rest = words.slice(1);
-      scored.push(...actionsOn(verb, rest.length > 0 ? all : current, rest).map(([score, item]): [number, PaletteItem] => [score + 8, item]));
-    }
+  const verbs = words.length === 0 ? VERBS : verbOf(words[0]);
+  if (verbs.length > 0) {
+    const rest = words.slice(1);
+    const subjects = all.filter(({ route }) => (rest.length > 0 || hrefOf(route) === hrefOf(here)) && mayActOn(topicOf(route)));
+    for (const verb of verbs) scored.push(...actionsOn(verb, subjects, rest).map(([score, item]): [number, PaletteItem] => [score + 8, item]));
   }
   return scored
     .sort((a, b) => b[0] - a[0])

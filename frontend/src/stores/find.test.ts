@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
 import type { ChannelRow, NodeRow, TargetOutcome, TopicRow } from '../api/types';
-import { AT_A_TIME, BulkStore, impactOfAll, passwordOf } from './bulk.svelte';
+import { AT_A_TIME, BulkStore } from './bulk.svelte';
 import { isGrowing, channelFilters, narrowed } from '../snapshot/filters';
 import { channelSeries, History } from '../history/history';
 import { joined, within, type Columns } from '../history/columns';
@@ -111,12 +111,30 @@ test('a name that begins with the word scores more than one that contains it', (
 test('the palette finds places, and actions on the named or current topic', () => {
   const shown = snapshot([channel('orders', 'billing'), channel('orders', 'audit')]);
   const ask = (typed: string, mayAct = true) =>
-    paletteItems(shown, typed, { here: { page: 'topic', topic: 'orders' }, mayAct, pages: [{ href: '/nodes', text: 'Nodes' }], settings: [] });
+    paletteItems(shown, typed, { here: { page: 'topic', topic: 'orders' }, mayActOn: () => mayAct, pages: [{ href: '/nodes', text: 'Nodes' }], settings: [] });
   expect(ask('bill')[0]).toMatchObject({ text: 'orders / billing', run: { do: 'go', href: '/topics/orders/billing' } });
   expect(ask('pause bill')[0]).toMatchObject({ run: { do: 'ask', request: { action: 'pause', topic: 'orders', channel: 'billing' } } });
   expect(ask('delete').map(({ text }) => text)).toEqual(['Delete orders']);
   expect(ask('delete', false)).toEqual([]);
   expect(ask('nod')[0]).toMatchObject({ run: { do: 'go', href: '/nodes' } });
+});
+
+test('the palette offers no action on a topic on which the user may not act', () => {
+  const shown = snapshot([channel('orders', 'billing'), channel('other', 'audit')]);
+  const ask = (typed: string, here = 'other') =>
+    paletteItems(shown, typed, {
+      here: { page: 'topic', topic: here },
+      mayActOn: (topic) => topic === 'orders',
+      mayReadOf: (topic) => topic === 'orders',
+      pages: [],
+      settings: [],
+    })
+      .filter(({ kind }) => kind === 'action')
+      .map(({ text }) => text);
+  for (const typed of ['', 'delete', 'delete other', 'empty audit', 'publish to', 'publish to other', 'tail other', 'messages of audit']) expect(ask(typed)).toEqual([]);
+  expect(ask('delete orders')).toEqual(['Delete orders', 'Delete orders / billing']);
+  expect(ask('tail orders')).toEqual(['Tail orders']);
+  expect(ask('', 'orders').sort()).toEqual(['Delete orders', 'Empty orders', 'Pause orders', 'Unpause orders']);
 });
 
 test('the filters find growing, unread, paused and timing-out rows', () => {
@@ -183,15 +201,4 @@ test('after a stop or an error, the remaining targets are unchanged and the outc
   await failing.confirm();
   expect(failing.asked).toMatchObject({ step: 'answered', error: 'gone', outcomes: { length: AT_A_TIME } });
   expect(act).toHaveBeenCalledTimes(2);
-});
-
-test('before many are emptied, their messages are added up, and their number must be typed', () => {
-  const shown = snapshot([
-    channel('t', 'a', { depth: 5, in_flight_count: 1, nodes: [{ node: 'a:1' }] as ChannelRow['nodes'] }),
-    channel('t', 'b', { depth: 7, deferred_count: 2, nodes: [{ node: 'a:1' }, { node: 'b:1' }] as ChannelRow['nodes'] }),
-  ]);
-  const both = [{ topic: 't', channel: 'a' }, { topic: 't', channel: 'b' }];
-  expect(impactOfAll(shown, 'empty', both)).toMatchObject({ messages: 12, inFlight: 1, deferred: 2, nodes: ['a:1', 'b:1'] });
-  expect(passwordOf(both)).toBe('2');
-  expect(passwordOf(both.slice(0, 1))).toBe('a');
 });
