@@ -53,12 +53,16 @@ def test_emptying_a_channel_shows_what_is_lost_and_asks_for_its_name(live, stack
     expect(page.get_by_label("Numbers of this channel")).to_contain_text("42")
     page.get_by_role("button", name="Empty").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("What is affected now")).to_contain_text("messages waiting42")
+    cost = dialog.get_by_label("What this does")
+    node = stack.addresses["--nsqd-http-address"]
+    expect(cost).to_contain_text(f"42 messages on node {node} are deleted: 42 waiting.")
+    expect(cost).to_contain_text(re.compile(r"Figures as of \d\d:\d\d:\d\d\."))
     empty = dialog.get_by_role("button", name="Empty channel")
     expect(empty).to_be_disabled()
     dialog.get_by_label("to confirm").fill("glas")
     expect(empty).to_be_disabled()
     dialog.get_by_label("to confirm").fill("glass")
+    expect(empty).to_have_text("Empty channel: 42 messages lost")
     confirm(page, "Empty channel", "Channel glass of topic bins was emptied.")
     assert stack.channel("bins", "glass")["depth"] == 0
     entry = last_entry(page, "bins / glass")
@@ -73,6 +77,9 @@ def test_deleting_a_topic_takes_it_away_and_leads_back_to_the_list(live, stack):
     page = live("/topics/doomed")
     page.get_by_role("button", name="Delete").click()
     dialog = page.get_by_role("dialog")
+    cost = dialog.get_by_label("What this does")
+    expect(cost).to_contain_text(re.compile(r"^5 messages on node \S+ are deleted: .*in 1 channel 5 waiting\."))
+    expect(cost).to_contain_text("The topic and its 1 channel are removed")
     expect(dialog.get_by_role("button", name="Delete topic")).to_be_disabled()
     dialog.get_by_label("to confirm").fill("doomed")
     confirm(page, "Delete topic", "Topic doomed was deleted.")
@@ -218,10 +225,52 @@ def test_the_audit_page_is_filtered(live, stack):
     expect(entries.first).to_be_visible()
 
 
+def test_the_palette_shows_the_present_cost_of_an_action_on_another_topic(live, stack):
+    """On the page of a topic, which follows that topic only, the figures of another one are as of now."""
+    for topic in ("near", "far"):
+        stack.command("/topic/create", topic=topic)
+        stack.command("/channel/create", topic=topic, channel="all")
+    stack.publish("far", 3)
+    page = live("/topics?q=far")
+    expect(page.get_by_role("link", name="far", exact=True)).to_be_visible()
+    page.evaluate("history.pushState(null, '', '/topics/near'); dispatchEvent(new PopStateEvent('popstate'))")
+    expect(page.get_by_role("heading", name="near", level=1)).to_be_visible()
+    stack.publish("far", 4)
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog", name="Command palette").get_by_role("combobox").fill("delete far")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Delete topic far")
+    expect(dialog.get_by_label("What this does")).to_contain_text("7 messages")
+    stack.publish("far", 2)
+    expect(dialog.get_by_label("What this does")).to_contain_text("9 messages")
+    page.keyboard.press("Escape")
+    stack.publish("near", 6)
+    expect(page.get_by_label("Numbers of this topic")).to_contain_text("Depth 6")
+
+
+def test_before_a_rewind_the_nodes_count_what_comes_again(live, stack):
+    """The dialog says how many messages are delivered again, for each chosen time, without rewinding."""
+    stack.command("/topic/create", topic="again")
+    stack.command("/channel/create", topic="again", channel="all")
+    stack.command("/channel/create", topic="again", channel="keeps")  # without --retention, its backlog keeps them
+    stack.publish("again", 9)
+    stack.command("/channel/empty", topic="again", channel="all")
+    page = live("/topics/again/all")
+    page.get_by_role("button", name="Rewind").click()
+    cost = page.get_by_role("dialog").get_by_label("What this does")
+    expect(cost).to_contain_text(re.compile(r"^9 messages on node \S+ are delivered again, the oldest of "))
+    expect(cost).to_contain_text("No clients are subscribed")
+    expect(cost).to_contain_text(re.compile(r"Counted by the nodes\. Figures as of \d\d:\d\d:\d\d\."))
+    page.get_by_label("Back to").select_option("A point in time…")
+    expect(cost).to_contain_text("The figures are not known yet.")
+    assert stack.channel("again", "all")["depth"] == 0
+
+
 def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
     """To a time or by a duration; the page shows the result of each node."""
     stack.command("/topic/create", topic="regret")
     stack.command("/channel/create", topic="regret", channel="all")
+    stack.command("/channel/create", topic="regret", channel="keeps")  # without --retention, its backlog keeps them
     stack.publish("regret", 7)
     stack.command("/channel/empty", topic="regret", channel="all")
     page = live("/topics/regret/all")

@@ -97,8 +97,56 @@ def test_a_paused_page_holds_still_and_catches_up(live, stack):
     expect(depth).to_have_text("6")
 
 
+def colours(page):
+    """The colours of the header's dot, of the text beside it, and of a dot that says that all is well."""
+    return page.locator("header .indicator").evaluate(
+        """it => {
+            const well = document.body.appendChild(document.createElement('i'));
+            well.style.backgroundColor = 'var(--ok)';
+            const seen = [
+                getComputedStyle(it.querySelector('.dot')).backgroundColor,
+                getComputedStyle(it.querySelector('.text')).color,
+                getComputedStyle(well).backgroundColor,
+            ];
+            well.remove();
+            return seen;
+        }"""
+    )
+
+
+def test_the_dot_of_paused_figures_is_not_green(live):
+    """It has the colour of the text "Paused at"."""
+    page = live("/topics")
+    page.get_by_role("button", name="Pause live updates").click()
+    expect(page.get_by_text(re.compile(r"Paused at \d\d:\d\d:\d\d"))).to_be_visible()
+    dot, text, green = colours(page)
+    assert dot == text != green
+
+
+def test_the_depth_of_a_topic_on_a_node_includes_its_channels(live, stack):
+    """By node, and on the node's page: Depth counts topic and channels, "In no channel" only the topic's own."""
+    stack.command("/topic/create", topic="deep")
+    stack.publish("deep", 3)
+    stack.command("/channel/create", topic="deep", channel="all")
+    wait_until(lambda: stack.channel("deep", "all")["depth"] == 3, "the channel has the topic's messages")
+    stack.command("/topic/pause", topic="deep")
+    page = live("/topics/deep")
+    stack.publish("deep", 4)
+    by_node = page.get_by_role("table", name="This topic on each node")
+    expect(by_node.get_by_role("columnheader", name="Depth")).to_be_visible()
+    node = stack.addresses["--nsqd-http-address"]
+    figures = by_node.get_by_role("row").filter(has=page.get_by_role("link", name=node)).get_by_role("cell")
+    expect(figures.nth(1)).to_have_text("7")
+    expect(figures.nth(2)).to_have_text("4")
+    page.goto(f"/nodes/{node.replace(':', '%3A')}")
+    here = page.get_by_role("table", name="Topics on this node")
+    figures = here.get_by_role("row").filter(has=page.get_by_role("link", name="deep", exact=True)).get_by_role("cell")
+    expect(figures.nth(2)).to_have_text("7")
+    expect(figures.nth(3)).to_have_text("4")
+
+
 def test_silence_is_shown_as_stale_and_heals(visit):
-    """Without updates, the page says since when it is stale."""
+    """Without updates, the page says since when it is stale, and its dot is not green."""
     visitor = visit("/signin", user="mara")
     muted = {"now": False}
 
@@ -111,6 +159,8 @@ def test_silence_is_shown_as_stale_and_heals(visit):
     expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()
     muted["now"] = True
     expect(visitor.page.get_by_text(re.compile(r"Stale since \d\d:\d\d:\d\d"))).to_be_visible()
+    dot, text, green = colours(visitor.page)
+    assert dot == text != green
     expect(visitor.page.get_by_text("its collector does not report")).to_be_visible()
     muted["now"] = False
     expect(visitor.page.get_by_text("Live", exact=True)).to_be_visible()

@@ -176,13 +176,20 @@ def test_the_palette_leads_to_publishing_watching_and_looking(live, stack, lette
 
 
 def test_a_topic_is_tombstoned_on_one_node(live, stack):
-    """From the node's page, after a dialog that explains it; the outcome of each server is shown."""
+    """From the node's page, after its cost was shown and its name typed; the outcome of each server is shown."""
     stack.publish("faded")
     node = stack.addresses["--nsqd-http-address"]
     page = live(f"/nodes/{node.replace(':', '%3A')}")
     page.get_by_role("button", name=f"Tombstone topic faded on {node}").click()
     dialog = page.get_by_role("dialog", name=f"Tombstone faded on {node}")
-    dialog.get_by_role("button", name="Tombstone topic").click()
+    cost = dialog.get_by_label("What this does")
+    expect(cost).to_contain_text(f"1 message on node {node} is deleted: 1 in no channel.")
+    expect(cost).to_contain_text(f"Registries hide {node} from lookups of faded")
+    go = dialog.get_by_role("button", name="Tombstone topic")
+    expect(go).to_be_disabled()
+    dialog.get_by_label("to confirm").fill("faded")
+    expect(go).to_have_text("Tombstone topic: 1 message lost")
+    go.click()
     expect(dialog).to_contain_text("Done everywhere.")
     expect(dialog.get_by_role("row").filter(has_text=node)).to_contain_text("done")
     wait_until(lambda: stack.topic("faded") is None, "the node has deleted the topic")

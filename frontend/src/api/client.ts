@@ -52,6 +52,7 @@ import type {
   ResultDay,
   ResultGroup,
   ResultSeries,
+  RewindPreview,
   RewindRequest,
   RulePreview,
   Run,
@@ -189,6 +190,10 @@ export const tombstone = (topic: string, node: string): Promise<ActionOutcome> =
 
 /** Rewind a channel to a time. */
 export const rewind = (since: RewindRequest): Promise<ActionOutcome> => answered(api.POST('/api/v1/rewinds', { body: since }));
+
+/** Count what a rewind would redeliver; nothing is changed. */
+export const previewRewind = (since: RewindRequest): Promise<RewindPreview> =>
+  answered(api.GET('/api/v1/rewinds', { params: { query: since } }));
 
 export const publish = (message: PublishRequest): Promise<Published> => answered(api.POST('/api/v1/messages', { body: message }));
 

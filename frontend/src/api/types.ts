@@ -115,6 +115,7 @@ export type Clients = Schemas['Clients'];
 
 export type PublishRequest = Schemas['PublishIn'];
 export type RewindRequest = Schemas['RewindIn'];
+export type RewindPreview = Schemas['RewindPreviewOut'];
 export type Published = Schemas['PublishOut'];
 export type Peeked = Schemas['PeekOut'];
 export type PeekedMessage = Schemas['PeekedMessage'];

@@ -1,4 +1,7 @@
-/** The choices of the rewind dialog, and the time of each. */
+/** The choices of the rewind dialog, the time of each, and what it costs. */
+import type { RewindPreview } from '../api/types';
+import { dateTime, plural } from '../format/format';
+import { asOf, type Cost } from '../snapshot/cost';
 
 const MINUTE_MS = 60_000;
 
@@ -19,4 +22,35 @@ export function sinceOf(reach: string, typed: string, now: Date): { at: Date } |
   if (typed === '' || Number.isNaN(at.getTime())) return { fault: 'A date and a time are needed.' };
   if (at > now) return { fault: 'This time is in the future.' };
   return { at };
+}
+
+/** What a rewind redelivers, as each node counted it. `clients`: of the channel now. `now`: unix milliseconds. */
+export function rewindCost({ counted_at, nodes }: RewindPreview, clients: number, now: number): Cost {
+  const known = nodes.filter((part) => part.messages !== null);
+  const again = known.reduce((sum, part) => sum + (part.messages ?? 0), 0);
+  const oldest = known.reduce<number | null>((first, { oldest }) => (oldest !== null && (first === null || oldest < first) ? oldest : first), null);
+  const where = known.length === 1 ? `node ${known[0]?.node}` : `${known.length} nodes`;
+  const gone = known.filter((part) => !part.complete).map((part) => part.node);
+  const unknown = nodes.filter((part) => part.messages === null);
+  return {
+    sentences: [
+      known.length === 0
+        ? 'How many messages are delivered again is unknown: no node has counted them.'
+        : again === 0
+          ? `No messages are delivered again: ${where} ${known.length === 1 ? 'stores' : 'store'} none of that time that was already delivered.`
+          : `${plural(again, 'message')} on ${where} ${again === 1 ? 'is' : 'are'} delivered again${oldest === null ? '' : `, the oldest of ${dateTime(oldest)}`}.`,
+      `${clients === 0 ? 'No clients are' : clients === 1 ? '1 client is' : `${plural(clients, 'client')} are`} subscribed to receive them.`,
+      ...(gone.length > 0 ? [`Messages of that time may be missing, because ${gone.join(', ')} no longer ${gone.length === 1 ? 'stores' : 'store'} older ones.`] : []),
+    ],
+    silent:
+      unknown.length === 0
+        ? []
+        : [
+            `${known.length} of ${plural(nodes.length, 'node')} ${known.length === 1 ? 'has' : 'have'} counted.`,
+            ...unknown.map((part) => `${part.node}: unknown, ${part.error}.`),
+          ],
+    asOf: `Counted by the nodes. ${asOf(counted_at, now)}`,
+    nodes: known.map((part) => part.node),
+    lost: 0,
+  };
 }

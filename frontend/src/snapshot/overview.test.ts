@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ChannelRow, NodeRow, TopicRow } from '../api/types';
-import { destroys, impactOf, nameFault } from './impact';
+import { nameFault } from './names';
 import { attentionOf, busiest, fastestGrowing, largestBacklog, mostRetried } from './overview';
 import { channelKey, totalsOf, type ClusterSnapshot } from './snapshot';
 
@@ -89,39 +89,6 @@ test('problems of topics and channels are in order of their backlog', () => {
     'orders / c20',
     'orders / c1',
   ]);
-});
-
-test('deleting a topic takes its channels and all their messages along', () => {
-  expect(impactOf(shop, { action: 'delete', topic: 'orders' })).toEqual({
-    messages: 157,
-    inFlight: 3,
-    deferred: 2,
-    channels: 2,
-    clients: 4,
-    nodes: ['a:1', 'b:1'],
-  });
-});
-
-test('emptying a topic deletes only messages that no channel has received', () => {
-  expect(impactOf(shop, { action: 'empty', topic: 'orders' })).toMatchObject({ messages: 7, inFlight: 0, channels: 2 });
-});
-
-test('emptying a channel deletes its ready, in-flight and deferred messages', () => {
-  expect(impactOf(shop, { action: 'empty', topic: 'orders', channel: 'billing' })).toEqual({
-    messages: 100,
-    inFlight: 3,
-    deferred: 2,
-    channels: 1,
-    clients: 4,
-    nodes: ['a:1'],
-  });
-});
-
-test('the name must be typed only if messages would be lost', () => {
-  const asked = (['pause', 'unpause', 'create', 'empty', 'delete'] as const).filter((action) =>
-    destroys({ action }),
-  );
-  expect(asked).toEqual(['empty', 'delete']);
 });
 
 test.each(['orders', 'a', 'A.b_c-9', 'x'.repeat(64), 'clicks#ephemeral', '..'])('%s is a name', (name) => {

@@ -8,6 +8,8 @@ export type ClusterSnapshot = {
   nodes: ReadonlyMap<string, NodeRow>;
   topics: ReadonlyMap<string, TopicRow>;
   channels: ReadonlyMap<string, ChannelRow>;
+  /** The view whose rows are as of `takenAt`; other rows are older. Absent: all rows. */
+  view?: ViewOf;
 };
 
 export const nodeKey = (row: NodeRow): string => row.id;
@@ -50,15 +52,21 @@ export function within(view: ViewOf, topic: string, nodes: readonly { node: stri
   return view.node === undefined || nodes.some(({ node }) => node === view.node);
 }
 
+/** Whether the topic's rows are as of the snapshot's `takenAt`. */
+export function isCurrent(snapshot: ClusterSnapshot, topic: string): boolean {
+  return snapshot.view === undefined || within(snapshot.view, topic, snapshot.topics.get(topic)?.nodes ?? []);
+}
+
 /** The rows of `received`, which covers `view`, and the rows of `snapshot` outside of that view. */
 export function merged(snapshot: ClusterSnapshot | null, received: ClusterSnapshot, view: ViewOf): ClusterSnapshot {
-  if (snapshot === null || (view.topic === undefined && view.node === undefined)) return received;
+  if (snapshot === null || (view.topic === undefined && view.node === undefined)) return { ...received, view };
   const beyond = <Row extends { nodes: readonly { node: string }[] }>(
     table: ReadonlyMap<string, Row>,
     topic: (row: Row) => string,
   ) => [...table].filter(([, row]) => !within(view, topic(row), row.nodes));
   return {
     ...received,
+    view,
     topics: new Map([...beyond(snapshot.topics, topicKey), ...received.topics]),
     channels: new Map([...beyond(snapshot.channels, (row) => row.topic), ...received.channels]),
   };
@@ -70,6 +78,7 @@ export function applyDelta(snapshot: ClusterSnapshot, delta: Delta): ClusterSnap
   return {
     version: delta.version,
     takenAt: delta.taken_at,
+    ...(snapshot.view && { view: snapshot.view }),
     nodes: patched(snapshot.nodes, delta.nodes, nodeKey),
     topics: patched(snapshot.topics, delta.topics, topicKey),
     channels: patched(snapshot.channels, delta.channels, channelKey),

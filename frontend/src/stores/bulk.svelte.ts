@@ -1,7 +1,5 @@
 import { messageOf } from '../api/client';
 import type { BulkAction, BulkTarget, TargetOutcome } from '../api/types';
-import { impactOf, type Impact } from '../snapshot/impact';
-import type { ClusterSnapshot } from '../snapshot/snapshot';
 
 /** The dialog for an action on many topics or channels, from the question to the outcomes. */
 export type BulkAsked =
@@ -14,28 +12,6 @@ export type Act = (action: BulkAction, targets: readonly BulkTarget[]) => Promis
 
 /** Targets in one request: few, so that progress is visible and stopping leaves the rest unchanged. */
 export const AT_A_TIME = 10;
-
-/** The total impact; `nodes` are those with any of the targets. */
-export function impactOfAll(snapshot: ClusterSnapshot, action: BulkAction, targets: readonly BulkTarget[]): Impact {
-  const all: Impact = { messages: 0, inFlight: 0, deferred: 0, channels: 0, clients: 0, nodes: [] };
-  const nodes = new Set<string>();
-  for (const target of targets) {
-    const one = impactOf(snapshot, { action, ...target });
-    all.messages += one.messages;
-    all.inFlight += one.inFlight;
-    all.deferred += one.deferred;
-    all.channels += one.channels;
-    all.clients += one.clients;
-    for (const node of one.nodes) nodes.add(node);
-  }
-  return { ...all, nodes: [...nodes].sort() };
-}
-
-/** The text that the user must type before a deletion: the name of a single target, otherwise the number of targets. */
-export function passwordOf(targets: readonly BulkTarget[]): string {
-  const only = targets.length === 1 ? targets[0] : undefined;
-  return only ? (only.channel ?? only.topic) : String(targets.length);
-}
 
 export class BulkStore {
   asked = $state.raw<BulkAsked>({ step: 'closed' });

@@ -141,6 +141,11 @@ export class FeedStore {
     this.#socket?.send({ type: 'view', ...view });
   }
 
+  /** Request the whole view again: the shares of single nodes are not kept up to date while it is everything. */
+  refresh(): void {
+    this.#resync();
+  }
+
   watch(topic: string, channel: string): void {
     this.#watched = { topic, channel };
     this.clients = this.#freshClients = null;
