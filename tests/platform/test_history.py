@@ -136,6 +136,20 @@ def test_a_history_of_nothing_is_refused_by_name(browser, account, question, com
     assert page.request("GET", "history?scope=topic&topic=nobody").json()["times"] == []
 
 
+def test_the_last_minutes_are_sent_compressed(go_cluster, collect, redis, browser, account):
+    """Of a large cluster, they are megabytes of digits."""
+    for number in range(40):
+        go_cluster.nodes[0].topic(f"orders-{number}", depth=number)
+    account("viewer")
+    page = browser()
+    page.sign_in("viewer")
+    collect()
+    wait_until(lambda: page.request("GET", "history/recent?topic=orders-7").json()["series"], "records")
+    answer = page.request("GET", "history/recent", **{"Accept-Encoding": "gzip"})
+    assert answer.status_code == 200
+    assert answer.headers["Content-Encoding"] == "gzip"
+
+
 def test_strangers_are_shown_no_history(browser):
     """Like everything else."""
     assert browser().request("GET", "history?scope=cluster").status_code == 401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 
@@ -77,6 +77,14 @@ def cluster() -> Cluster:
     )
 
 
+def addresses() -> Mapping[str, str]:
+    """The ``host:port`` of each node's HTTP server, by the node's id."""
+    with store.connect() as redis:
+        kept = redis.get(store.ADDRESSES)
+    assert kept is None or isinstance(kept, bytes)
+    return dict(json.loads(kept)) if kept else {}
+
+
 def nodes_down() -> frozenset[str]:
     """Ids of the nodes that did not answer the collector's last poll; empty without a snapshot."""
     seen = snapshot()
@@ -88,9 +96,9 @@ def tcp_addresses() -> list[str]:
     seen = snapshot()
     if seen is None:
         return []
-    addresses = cluster().addresses
+    known = addresses()
     return [
-        f"{addresses.get(row['id'], row['id']).rpartition(':')[0]}:{row['tcp_port']}"
+        f"{known.get(row['id'], row['id']).rpartition(':')[0]}:{row['tcp_port']}"
         for row in seen.nodes.rows
         if row["state"] == "up"
     ]

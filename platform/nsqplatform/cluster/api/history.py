@@ -7,7 +7,9 @@ import time
 
 import orjson
 from django.http import HttpRequest, HttpResponse
+from django.views.decorators.gzip import gzip_page
 from ninja import Query, Router, Schema
+from ninja.decorators import decorate_view
 from ninja.errors import HttpError
 from pydantic import AwareDatetime, Field
 
@@ -95,6 +97,7 @@ def recent_json(view: View) -> bytes:
     auth=needs(Permission.VIEW),
     response={200: RecentOut, 401: Message, 403: Message, 422: InvalidRequest, 503: Message},
 )
+@decorate_view(gzip_page)  # figures, without secrets that a compressed length could reveal
 def last_minutes(
     request: HttpRequest, topic: str = Query("", max_length=300), node: str = Query("", max_length=300)
 ) -> HttpResponse:

@@ -112,7 +112,7 @@ def _pause(topic: str, channel: str | None) -> Pause:
 
 def _ready_count(topic: str, channel: str, nodes: Sequence[str]) -> int | None:
     """The sum of the clients' RDY counts. None unless each of these nodes answers."""
-    addresses = selectors.cluster().addresses
+    addresses = selectors.addresses()
     known = {node: addresses[node] for node in nodes if node in addresses}
     answers = async_to_sync(_clients)(known, topic, channel)
     if answers is None or len(known) < len(nodes):
