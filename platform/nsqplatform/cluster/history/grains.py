@@ -33,13 +33,13 @@ class Grain:
     def file_start(self, at: int) -> int:
         """The start of the file that contains ``at``."""
         moment = datetime.fromtimestamp(at, UTC).replace(minute=0, second=0)
-        if self is not SECONDS:
+        if self is not TEN_SECONDS:
             moment = moment.replace(hour=0)
         return int((moment.replace(day=1) if self is HOURS else moment).timestamp())
 
     def file_end(self, start: int) -> int:
         """The end of the file that begins at ``start``."""
-        if self is SECONDS:
+        if self is TEN_SECONDS:
             return start + 3600
         if self is MINUTES:
             return start + DAY_S
@@ -65,13 +65,13 @@ class Grain:
         return int(parsed.timestamp())
 
 
-SECONDS = Grain("10s", 10, "%Y-%m-%dT%H")
+TEN_SECONDS = Grain("10s", 10, "%Y-%m-%dT%H")
 MINUTES = Grain("1m", 60, "%Y-%m-%d")
 HOURS = Grain("1h", 3600, "%Y-%m")
-GRAINS = (SECONDS, MINUTES, HOURS)
+GRAINS = (TEN_SECONDS, MINUTES, HOURS)
 
 
-def fewer(values: Values, metric: str, count: int) -> Values:
+def coarsened(values: Values, metric: str, count: int) -> Values:
     """Combine every ``count`` values along the last axis. Unknown values are left out; if all are unknown, so is the
     result.
 

@@ -20,7 +20,7 @@ from redis import Redis
 
 from nsqplatform.cluster.history import files, records
 from nsqplatform.cluster.history.files import METRICS, DamagedFile, HistoryFile, Rows, group_size, path_of
-from nsqplatform.cluster.history.grains import DAY_S, GRAINS, HOURS, MINUTES, SECONDS, Grain, Values, fewer
+from nsqplatform.cluster.history.grains import DAY_S, GRAINS, HOURS, MINUTES, TEN_SECONDS, Grain, Values, coarsened
 from nsqplatform.cluster.store import HISTORY
 
 logger = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ def keep(redis: Redis, kept: Kept, now: int) -> None:
     Damage costs what cannot be read, in steps of a row group, and is logged once per file.
     """
     _drop_old(kept, now)  # first: it may be what makes space for the rest
-    for hour in SECONDS.files(now - 3600, now):
+    for hour in TEN_SECONDS.files(now - 3600, now):
         _keep_hour(redis, kept, hour, now)
-    for day in MINUTES.files(now - kept.days[SECONDS.name] * DAY_S, now - COMPLETE_AFTER_S - DAY_S + 1):
+    for day in MINUTES.files(now - kept.days[TEN_SECONDS.name] * DAY_S, now - COMPLETE_AFTER_S - DAY_S + 1):
         if not kept.path(MINUTES, day).exists():
             _roll_up(kept, day, now)
 
@@ -61,7 +61,7 @@ def keep(redis: Redis, kept: Kept, now: int) -> None:
 
 
 def _keep_hour(redis: Redis, kept: Kept, hour: int, now: int) -> None:
-    path, steps = kept.path(SECONDS, hour), 3600 // SECONDS.step_s
+    path, steps = kept.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s
     with ExitStack() as stack:
         before = _opened(stack, path, steps)
         if before is not None and before.written_at > hour + 3600 + COMPLETE_AFTER_S:
@@ -89,8 +89,8 @@ def _put_rings(rows: Rows, redis: Redis, hour: int, now: int) -> None:
         if ring is None or scope not in records.METRICS:
             continue
         at, values = records.fresh(scope, ring, now)
-        slots = (at - hour) // SECONDS.step_s
-        within = (slots >= 0) & (slots < 3600 // SECONDS.step_s)
+        slots = (at - hour) // TEN_SECONDS.step_s
+        within = (slots >= 0) & (slots < 3600 // TEN_SECONDS.step_s)
         for number, metric in enumerate(records.METRICS[scope]):
             rows.values[metric][place, slots[within]] = values[within, number]
 
@@ -102,15 +102,15 @@ def _roll_up(kept: Kept, day: int, now: int) -> None:
     """Make the day's file by minute. The month's file comes first: without the day's file, both are made again."""
     with ExitStack() as stack:
         hours = {}
-        for hour in SECONDS.files(day, day + DAY_S):
-            if (file := _opened(stack, kept.path(SECONDS, hour), 3600 // SECONDS.step_s)) is not None:
-                hours[(hour - day) // SECONDS.step_s] = file
+        for hour in TEN_SECONDS.files(day, day + DAY_S):
+            if (file := _opened(stack, kept.path(TEN_SECONDS, hour), 3600 // TEN_SECONDS.step_s)) is not None:
+                hours[(hour - day) // TEN_SECONDS.step_s] = file
         names = sorted({series for file in hours.values() for series in file.series})
         if not names:
             return
         _add_to_month(kept, day, names, hours, now)
         minutes = (
-            Rows(rows.series, {metric: fewer(values, metric, 6) for metric, values in rows.values.items()})
+            Rows(rows.series, {metric: coarsened(values, metric, 6) for metric, values in rows.values.items()})
             for rows in _days(names, hours)
         )
         files.write(kept.path(MINUTES, day), DAY_S // MINUTES.step_s, minutes, at=now)
@@ -119,7 +119,7 @@ def _roll_up(kept: Kept, day: int, now: int) -> None:
 def _days(names: Sequence[str], hours: Mapping[int, _Before]) -> Iterator[Rows]:
     """The day's values in steps of 10 s, a row group at a time. ``hours``: by the place of their first step."""
     for batch in _batches(names):
-        rows = Rows(batch, _unknown(len(batch), DAY_S // SECONDS.step_s))
+        rows = Rows(batch, _unknown(len(batch), DAY_S // TEN_SECONDS.step_s))
         for offset, file in hours.items():
             _put(rows, file.rows(batch[0], batch[-1]), offset)
         yield rows
@@ -130,7 +130,7 @@ def _add_to_month(kept: Kept, day: int, names: Sequence[str], hours: Mapping[int
     path, steps = kept.path(HOURS, start), (HOURS.file_end(start) - start) // HOURS.step_s
     added: dict[str, tuple[dict[str, Values], int]] = {}
     for rows in _days(names, hours):
-        hourly = {metric: fewer(fewer(values, metric, 6), metric, 60) for metric, values in rows.values.items()}
+        hourly = {metric: coarsened(coarsened(values, metric, 6), metric, 60) for metric, values in rows.values.items()}
         added |= {series: (hourly, place) for place, series in enumerate(rows.series)}
     with ExitStack() as stack:
         before = _opened(stack, path, steps)

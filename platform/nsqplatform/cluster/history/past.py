@@ -10,7 +10,7 @@ import numpy as np
 
 from nsqplatform.cluster.history import records
 from nsqplatform.cluster.history.files import DamagedFile, HistoryFile, series_of
-from nsqplatform.cluster.history.grains import DAY_S, HOURS, MINUTES, SECONDS, Grain, Values, fewer
+from nsqplatform.cluster.history.grains import DAY_S, HOURS, MINUTES, TEN_SECONDS, Grain, Values, coarsened
 from nsqplatform.cluster.history.keeping import Kept
 
 logger = logging.getLogger(__name__)
@@ -48,10 +48,10 @@ class Past:
         """
         if since < self.kept.since(MINUTES, self.now):
             least = HOURS.step_s
-        elif since < self.kept.since(SECONDS, self.now):
+        elif since < self.kept.since(TEN_SECONDS, self.now):
             least = MINUTES.step_s
         else:
-            least = SECONDS.step_s
+            least = TEN_SECONDS.step_s
         grain = _grain_of(max(step_s, least)).step_s
         return -(-max(step_s, least) // grain) * grain
 
@@ -63,22 +63,22 @@ class Past:
         grain = _grain_of(step_s)
         start, end = since // step_s * step_s, -(-until // step_s) * step_s
         values = self._values(grain, start, end)
-        return start, {metric: fewer(values[metric], metric, step_s // grain.step_s) for metric in self.metrics}
+        return start, {metric: coarsened(values[metric], metric, step_s // grain.step_s) for metric in self.metrics}
 
     def _values(self, grain: Grain, start: int, end: int) -> dict[str, Values]:
         into = {metric: np.full((end - start) // grain.step_s, np.nan, np.float32) for metric in self.metrics}
         for file_start in grain.files(start, min(end, self.now + 1)):
             self._put_file(into, grain, start, file_start)
-        if grain is SECONDS:
+        if grain is TEN_SECONDS:
             self._put_ring(into, start)
             return into
         # Days that are not rolled up yet are made from their hours.
-        for day in MINUTES.files(max(start, self.kept.since(SECONDS, self.now)), min(end, self.now + 1)):
+        for day in MINUTES.files(max(start, self.kept.since(TEN_SECONDS, self.now)), min(end, self.now + 1)):
             if not self.kept.path(MINUTES, day).exists():
                 begin, stop = max(day, start), min(day + DAY_S, end)
-                fine = self._values(SECONDS, begin, stop)
+                fine = self._values(TEN_SECONDS, begin, stop)
                 for metric, column in into.items():
-                    made = fewer(fine[metric], metric, grain.step_s // SECONDS.step_s)
+                    made = coarsened(fine[metric], metric, grain.step_s // TEN_SECONDS.step_s)
                     _overlay(column, (begin - start) // grain.step_s, made)
         return into
 
@@ -98,7 +98,7 @@ class Past:
 
     def _put_ring(self, into: dict[str, Values], start: int) -> None:
         at, values = records.fresh(self.scope, self.ring, self.now)
-        slots = at // SECONDS.step_s - start // SECONDS.step_s
+        slots = at // TEN_SECONDS.step_s - start // TEN_SECONDS.step_s
         for number, metric in enumerate(records.METRICS[self.scope]):
             if metric in into:
                 within = (slots >= 0) & (slots < len(into[metric]))
@@ -107,7 +107,7 @@ class Past:
 
 def _grain_of(step_s: int) -> Grain:
     """The coarsest grain that is not longer than a step."""
-    return next(grain for grain in (HOURS, MINUTES, SECONDS) if grain.step_s <= step_s)
+    return next(grain for grain in (HOURS, MINUTES, TEN_SECONDS) if grain.step_s <= step_s)
 
 
 def _overlay(into: Values, offset: int, values: Values) -> None:
