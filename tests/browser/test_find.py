@@ -67,6 +67,7 @@ def test_the_palette_leads_anywhere(live, shop):
     expect(page.get_by_role("heading", name="north", level=1)).to_be_visible()
     page.keyboard.press("Control+k")
     box.fill("pause shop south")
+    expect(page.get_by_role("option").first).to_contain_text("shop / south")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="Pause channel shop / south")).to_be_visible()
     page.keyboard.press("Escape")
