@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -157,7 +158,7 @@ def write_file(path: Path, series: Sequence[str], steps: int) -> None:
     metrics = sorted((*GAUGES, *RATES))
     schema = pa.schema([("series", pa.string()), *((metric, kind) for metric in metrics)])
     rows = max(32, -(-len(series) // 64))
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as writer:
         for begin in range(0, len(series), rows):
             part = series[begin : begin + rows]
             shape = (len(part), steps)
@@ -171,6 +172,15 @@ def write_file(path: Path, series: Sequence[str], steps: int) -> None:
                 pa.FixedSizeListArray.from_arrays(pa.array(c.astype(np.float32).reshape(-1)), steps) for c in columns
             ]
             writer.write_table(pa.Table.from_arrays([pa.array(part), *lists], schema=schema))
+    add_check(path)
+
+
+def add_check(path: Path) -> None:
+    """Insert the footer's checksum before it. A Parquet file ends with its footer, the footer's length and PAR1."""
+    data = path.read_bytes()
+    footer_at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    check = b"NSQH" + crc32(data[footer_at:-8]).to_bytes(4, "little")
+    path.write_bytes(data[:footer_at] + check + data[footer_at:])
 
 
 def forget(path: Path) -> None:
