@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -27,6 +26,8 @@ def write_out(fd: int, start: int, end: int) -> None:
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     if sys.platform != "linux":
         return None
+    import ctypes  # imported here: it is slow to load, and a broker that syncs with each publish never uses it
+
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 
 import pytest
 from playwright.sync_api import expect
@@ -98,9 +99,10 @@ def test_a_page_that_the_silent_node_does_not_concern_has_recent_figures(silent,
     """No warning about figures that are recent, but the header does not say that all is well."""
     page, other, _ = silent
     expect(banner(page)).to_contain_text(other.id)
-    stack.publish("elsewhere")
-    page.goto("/topics/elsewhere")
-    expect(page.get_by_role("heading", name="elsewhere", level=1)).to_be_visible()
+    topic = f"elsewhere{time.monotonic_ns()}"  # the brokers are those of the other tests
+    stack.publish(topic)
+    page.goto(f"/topics/{topic}")
+    expect(page.get_by_role("heading", name=topic, level=1)).to_be_visible()
     expect(figures(page, "Numbers of this topic")).to_contain_text("Depth 1")
     expect(banner(page)).to_have_count(0)
     indicator = page.locator("header .indicator")
