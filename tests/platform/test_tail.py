@@ -32,7 +32,7 @@ class Watcher:
     def send(self, **message: Any) -> None:
         self.socket.send(json.dumps(message))
 
-    def next(self, *kinds: str, within: float = 20.0) -> dict[str, Any]:
+    def next(self, *kinds: str, within: float = DEADLINE_S) -> dict[str, Any]:
         deadline = time.monotonic() + within
         while True:
             message = checked("TailMessage", self.socket.recv(timeout=max(0.01, deadline - time.monotonic())))

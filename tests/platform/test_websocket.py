@@ -35,7 +35,7 @@ class Live(Browser):
     def send(self, **message: Any) -> None:
         self.socket.send(json.dumps(message))
 
-    def next(self, *kinds: str, within: float = 15.0) -> dict[str, Any]:
+    def next(self, *kinds: str, within: float = DEADLINE_S) -> dict[str, Any]:
         """The next message of one of these types; those before it are applied."""
         deadline = time.monotonic() + within
         while True:
