@@ -34,6 +34,7 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     page = live("/reports")
     page.get_by_label("Window").select_option("5m")
     page.get_by_label("Period").fill("1h")
+    page.get_by_label("Topic", exact=True).fill("measured")  # the archive has those of other tests, too
     page.get_by_role("button", name="Run now", exact=True).click()
     expect(page).to_have_url(re.compile(r"/reports/runs/\d+$"))
     page.evaluate("window.notReloaded = true")
@@ -54,9 +55,6 @@ def test_a_report_runs_while_one_watches_and_is_downloaded(live, stack, tmp_path
     assert len(table) == rows.count() - 1
     assert pq.read_table(tmp_path / "result.parquet").num_rows == len(table)
     expect(rows.filter(has_text="measured").first.get_by_text("withheld")).to_be_visible()
-    series = page.get_by_label("Topic / channel")
-    if series.count():  # other tests' topics are in the archive, too
-        series.select_option("measured / probe")
     expect(page.get_by_role("img", name="Latency percentiles")).to_be_visible()
     expect(page.get_by_role("group", name="p99 by hour and day")).to_be_visible()
     page.get_by_role("link", name="Same again…").click()
