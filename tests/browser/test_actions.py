@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.harness import web
+from tests.harness.waiting import wait_until
 
 
 def last_entry(page, topic):
@@ -254,6 +255,7 @@ def test_before_a_rewind_the_nodes_count_what_comes_again(live, stack):
     stack.command("/channel/create", topic="again", channel="all")
     stack.command("/channel/create", topic="again", channel="keeps")  # without --retention, its backlog keeps them
     stack.publish("again", 9)
+    wait_until(lambda: stack.channel("again", "all")["depth"] == 9, "the channel has the messages")
     stack.command("/channel/empty", topic="again", channel="all")
     page = live("/topics/again/all")
     page.get_by_role("button", name="Rewind").click()
@@ -272,6 +274,7 @@ def test_a_channel_emptied_by_mistake_is_rewound(live, stack):
     stack.command("/channel/create", topic="regret", channel="all")
     stack.command("/channel/create", topic="regret", channel="keeps")  # without --retention, its backlog keeps them
     stack.publish("regret", 7)
+    wait_until(lambda: stack.channel("regret", "all")["depth"] == 7, "the channel has the messages")
     stack.command("/channel/empty", topic="regret", channel="all")
     page = live("/topics/regret/all")
     page.get_by_role("button", name="Rewind").click()
