@@ -30,8 +30,11 @@ def run_in_the_background() -> None:
 
 
 def pieces(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Divide the bytes ``[start, end)`` into ranges ``[start, end)``, with a pause after each."""
-    nbytes = max(PIECE_BYTES, -(-(end - start) // MAX_PIECES))
+    """Divide the bytes ``[start, end)`` into ranges ``[start, end)``, with a pause after each.
+
+    All but the last have the same length, a multiple of PIECE_BYTES: those of a map must begin at pages.
+    """
+    nbytes = PIECE_BYTES * max(1, -(-(end - start) // (PIECE_BYTES * MAX_PIECES)))
     for offset in range(start, end, nbytes):
         yield offset, min(offset + nbytes, end)
         time.sleep(PAUSE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerd import background, syncer, write_out
+from brokerd.log import freeing
+from tests.harness.waiting import DEADLINE_S
 
 SIZES = st.integers(0, 1 << 40)
 
@@ -25,7 +28,20 @@ def test_pieces_are_the_whole_range_in_order(start: int, length: int) -> None:
     assert not length or (edges[0], edges[-1]) == (start, start + length)
     assert all(first < end for first, end in found)
     assert len(found) <= background.MAX_PIECES
-    assert all(end - first <= max(background.PIECE_BYTES, length // background.MAX_PIECES + 1) for first, end in found)
+    assert all(end - first < length / background.MAX_PIECES + background.PIECE_BYTES + 1 for first, end in found)
+    assert all((first - start) % background.PIECE_BYTES == 0 for first, _ in found)
+
+
+@pytest.mark.parametrize("nbytes", [256 * 1024, (9 << 20) + 4096])
+def test_a_removed_segment_of_any_size_is_freed(nbytes: int, tmp_path: Path) -> None:
+    """One that was made for a large message has no power of two as its size; pieces of a map begin at pages."""
+    path = tmp_path / "0.log"
+    path.write_bytes(bytes(nbytes))
+    fd = os.open(path, os.O_RDWR)
+    map_ = mmap.mmap(fd, nbytes)
+    freeing.free_in_a_thread(fd, nbytes, map_).result(DEADLINE_S)
+    assert map_.closed
+    assert path.stat().st_size == 0
 
 
 def test_a_segment_is_written_in_pieces_before_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
