@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from nsqcommand.subcommands import GROUPS, SUBCOMMANDS, find
+from nsqdaemon.streams import escape_unencodable_output
+from nsqdaemon.variable import InvalidVariable
 
 UNKNOWN_SUBCOMMAND = 2
 NOT_INSTALLED = 1
+INVALID_VARIABLE = 2
 
 
 def usage() -> str:
@@ -33,6 +36,7 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``argv`` (default: the process's arguments, without the program's name) and return the exit status."""
+    escape_unencodable_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(usage())
@@ -45,10 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not subcommand.is_installed:
         print(f"nsq: {name} is not installed: pip install {subcommand.distribution}", file=sys.stderr)
         return NOT_INSTALLED
-    return subcommand.load()(rest)
+    try:
+        return subcommand.load()(rest)
+    except InvalidVariable as error:
+        print(f"nsq {name}: {error}", file=sys.stderr)
+        return INVALID_VARIABLE
 
 
 def unknown(name: str) -> str:
+    """Return the error message for an unknown subcommand, with the most similar name."""
     nearest = get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else "nsq --help lists them"
     return f"nsq: unknown subcommand {name!r}; {hint}"

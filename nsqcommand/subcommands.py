@@ -85,6 +85,10 @@ GROUPS: dict[str, dict[str, Subcommand]] = {
         "signin-link": Subcommand(
             "nsqplatform.console.nsq.signin_link:main", "print a one-time link that signs an account in"
         ),
+        "definitions": Subcommand(
+            "nsqplatform.console.nsq.definitions:main",
+            "export, review and apply topics, alert rules, schedules and people as one file",
+        ),
     },
 }
 """The subcommands by their heading in ``nsq --help``."""

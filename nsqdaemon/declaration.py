@@ -35,6 +35,7 @@ class Declaration:
 
     @property
     def flag_name(self) -> str:
+        """The flag, for a setting that has one."""
         assert self.flag is not None
         return self.flag
 
@@ -114,6 +115,7 @@ def _one_from_file(declaration: Declaration, value: Any) -> Any:
 
 
 def split_list(text: str) -> list[str]:
+    """Split a list at its commas, without white space and empty parts."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -128,6 +130,7 @@ _KIND_WORDS: Final[dict[type, str]] = {
 
 
 def shown_value(value: Any) -> str:
+    """Return a value as a user would write it in a flag."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, timedelta):

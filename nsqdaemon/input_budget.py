@@ -9,6 +9,8 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, Protocol
 
+from nsqwire.units import Seconds
+
 LONG_BYTES: Final = 16 * 1024
 """Unfinished input of up to this size is not counted and never paused."""
 FIRST: Final = 4
@@ -44,7 +46,7 @@ class InputBudget:
         self,
         limit: int,
         *,
-        now: Callable[[], float],
+        now: Callable[[], Seconds],
         call_later: Callable[[float, Callable[[], None]], object],
         released: Callable[[], None] = lambda: None,
     ) -> None:
@@ -83,11 +85,11 @@ class InputBudget:
         self.total += held - (before or 0)
         self._peak = max(self._peak, self.total)
         if self._is_over:
-            if before is None and not self._let_on():
+            if before is None and not self._resume_oldest():
                 reader.wait_for_memory()
         elif self.total > self._limit:
             self._is_over = True
-            self._let_on()
+            self._resume_oldest()
             for other in self._held:
                 if other not in self._first:
                     other.wait_for_memory()
@@ -109,13 +111,13 @@ class InputBudget:
                 for other in waiting:
                     other.memory_is_free()
             else:
-                self._let_on()
+                self._resume_oldest()
         if not self._held:
             if self._peak >= RELEASED_BYTES:
                 self._call_later(RELEASE_SECONDS, self._released)
             self._peak = 0
 
-    def _let_on(self) -> bool:
+    def _resume_oldest(self) -> bool:
         """Resume the oldest paused connections, so that FIRST are read from. True if the newest one was resumed."""
         newest = False
         if len(self._first) < FIRST:

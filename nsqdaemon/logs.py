@@ -31,6 +31,7 @@ class LogLevel(enum.IntEnum):
 
     @property
     def word(self) -> str:
+        """The level as ``--log-level`` takes it."""
         return self.name.lower()
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from nsqdaemon.settings import Settings, setting
+from nsqwire.durations import format_duration, nanoseconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,8 @@ class HTTPTimeouts(Settings):
         """Raise ValueError, naming the flag, for a timeout that is not positive."""
         for name in ("http_client_connect_timeout", "http_client_request_timeout"):
             if getattr(self, name) <= timedelta(0):
-                raise ValueError(f"--{name.replace('_', '-')} should be positive")
+                shown = format_duration(nanoseconds(getattr(self, name)))
+                raise ValueError(f"--{name.replace('_', '-')} should be positive, not {shown}")
 
 
 @dataclass(frozen=True, kw_only=True)

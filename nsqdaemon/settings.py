@@ -22,15 +22,18 @@ from datetime import timedelta
 from importlib import import_module
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from nsqdaemon import logs
 from nsqdaemon.declaration import Declaration, shown_value, split_list, value_from_file, value_from_text, value_of_code
 from nsqdaemon.logs import LogLevel
+from nsqdaemon.variable import InvalidVariable
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound="Settings")
+Value: TypeAlias = bool | int | float | str | timedelta | tuple["Value", ...] | None
+"""A setting's value."""
 
 
 def setting(
@@ -270,9 +273,12 @@ def load(
         if sys.stdout is not None:
             print(version_text, flush=True)
         raise SystemExit(0)
-    from_environment = _environment(parser, cls, environ)
+    try:
+        from_environment = _read_environment(cls, environ)
+    except InvalidVariable as error:
+        parser.error(f"environment variable {error}")
     path = given.get("config") or from_environment.get("config") or ""
-    from_file = _read_file(cls, path, prog) if path else {}
+    from_file = _read_file(cls, str(path), prog) if path else {}
     from_flags = {name: _listed(declarations(cls)[name], value) for name, value in given.items()}
     return cls(**{**from_file, **from_environment, **from_flags})
 
@@ -287,8 +293,14 @@ def _listed(declaration: Declaration, value: Any) -> Any:
     return tuple(sorted(value, reverse=True)) if declaration.kind is float else tuple(value)
 
 
-def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def of_environment(cls: type[S], environ: Mapping[str, str]) -> S:
+    """Read the settings from variables only. Raises InvalidVariable."""
+    return cls(**_read_environment(cls, environ))
+
+
+def _read_environment(cls: type[Settings], environ: Mapping[str, str]) -> dict[str, Value]:
+    """Read the variables of ``cls``; returns values by field name. Raises InvalidVariable."""
+    found: dict[str, Value] = {}
     for variable, name in variables(cls).items():
         if variable not in environ:
             continue
@@ -299,11 +311,11 @@ def _environment(parser: _Parser, cls: type[Settings], environ: Mapping[str, str
             else:
                 found[name] = value_from_text(declaration, text)
         except ValueError as error:
-            parser.error(f"environment variable {variable}: {error}")
+            raise InvalidVariable(variable, str(error)) from None
     return found
 
 
-def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
+def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Value]:
     """The file's values by field name. Unknown keys and tables are ignored, as in nsqd."""
     import tomllib  # imported here because most programs start without a file
 
@@ -312,7 +324,7 @@ def _read_file(cls: type[Settings], path: str, prog: str) -> dict[str, Any]:
             document = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         _fatal(prog, f"failed to load config file {path} - {error}")
-    found: dict[str, Any] = {}
+    found: dict[str, Value] = {}
     for key, name in file_keys(cls).items():
         if key not in document:
             continue

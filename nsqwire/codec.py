@@ -70,7 +70,7 @@ class Snappy:
 
     def __init__(self) -> None:
         self._begun = False
-        self._heard_identifier = False
+        self._has_identifier = False
         self._rest = b""
         self._skip = 0
 
@@ -87,7 +87,7 @@ class Snappy:
 
     def decode(self, data: bytes) -> Iterator[bytes]:
         data = self._rest + data if self._rest else data
-        at = passed_over = 0
+        at = skipped_chunks = 0
         while True:
             skipped = min(self._skip, len(data) - at)
             at += skipped
@@ -100,8 +100,8 @@ class Snappy:
             if kind >= _FIRST_SKIPPABLE and kind != _IDENTIFIER_KIND:
                 self._skip = size
                 at += _HEADER_BYTES
-                passed_over += 1
-                if passed_over % _PASSED_OVER_AT_ONCE == 0:
+                skipped_chunks += 1
+                if skipped_chunks % _SKIPPED_AT_ONCE == 0:
                     yield b""  # lets the caller stop here
                 continue
             end = at + _HEADER_BYTES + size
@@ -112,10 +112,10 @@ class Snappy:
                     break
                 if data[at:end] != _IDENTIFIER:
                     raise StreamBroken("snappy: not a stream identifier")
-                self._heard_identifier = True
+                self._has_identifier = True
             elif kind not in _CONTENT:
                 raise StreamBroken(f"snappy: a chunk of unknown type {kind:#04x}")
-            elif not self._heard_identifier:
+            elif not self._has_identifier:
                 raise StreamBroken("snappy: no stream identifier")
             elif len(data) < end:
                 break
@@ -136,11 +136,11 @@ class Snappy:
 _content: Final = bytearray(PIECE_BYTES)
 """Buffer into which chunks of all connections are decompressed; the content is copied out at once."""
 _WRITTEN_BYTES: Final = 16 * 1024
-"""Bytes of content in each chunk that is sent: the size of nsqd's buffer. pynsq fails on a read within one chunk."""
+"""Bytes of content in each chunk that is sent, the size of nsqd's buffer. pynsq fails if a read ends in a chunk."""
 _HEADER_BYTES: Final = 4
 _IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
 _IDENTIFIER_KIND: Final = 0xFF
 _CONTENT: Final = (0x00, 0x01)  # compressed, uncompressed
 _FIRST_SKIPPABLE: Final = 0x80
-_PASSED_OVER_AT_ONCE: Final = 1024  # chunks without content, of at least four bytes each
+_SKIPPED_AT_ONCE: Final = 1024  # chunks without content, of at least four bytes each
 _MAX_CHUNK_BYTES: Final = 4 + 32 + PIECE_BYTES + PIECE_BYTES // 6  # checksum, and snappy's largest compressed size

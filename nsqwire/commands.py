@@ -117,7 +117,7 @@ class MpubRun:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Authorize:
-    """The command line of an MPUB. Only with an auth server: it precedes the Mpub, so that this can be authorized."""
+    """The command line of an MPUB, before its body is read. Only with an auth server, which has to permit the MPUB."""
 
     topic: str
 

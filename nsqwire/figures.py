@@ -15,6 +15,8 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 Scope: TypeAlias = Literal["cluster", "node", "topic", "channel"]
+OverNodes: TypeAlias = Literal["sum", "largest", "merged histograms", "lowest and highest"]
+"""How the values of the nodes are combined."""
 
 
 class Kind(Enum):
@@ -33,7 +35,7 @@ class Kind(Enum):
     LATENCY_RANGE = "latency range", "lowest and highest"
     """The lowest and highest such percentile of nodes without a histogram, which cannot be merged: a pair, or None."""
 
-    def __init__(self, title: str, over_nodes: str) -> None:
+    def __init__(self, title: str, over_nodes: OverNodes) -> None:
         self.title = title
         self.over_nodes = over_nodes
 
@@ -77,6 +79,8 @@ class Figure:
     """The figures of smaller scopes that it sums (``channel.depth``), or the scope it counts (``channel``)."""
     computed: bool = False
     """Whether code of the platform computes it from other data."""
+    is_collected: bool = True
+    """Whether the collector reads it, if nsqd reports it; others are only in nsqadmin's API."""
     in_row: bool = True
     """Whether rows of the API and the websocket have it."""
     in_share: bool = False
@@ -94,7 +98,7 @@ class Figure:
 
     @property
     def over_time(self) -> Literal["mean", "lowest", "highest"]:
-        """What stands for its values in a longer time: for a rate their mean, for other figures the worst of them."""
+        """How its values in a longer time are combined: for a rate their mean, for other figures the worst value."""
         if self.kind is Kind.RATE:
             return "mean"
         return "lowest" if self.unit == "clients" else "highest"
@@ -119,7 +123,18 @@ FIGURES: tuple[Figure, ...] = (
            alert=Alert("Consumers", "Connected consumers, on all nodes together.", unit="consumers")),
     Figure("channel", "requeue_count", COUNTER, "messages", "requeued by a consumer", archived_since=1),
     Figure("channel", "timeout_count", COUNTER, "messages", "timed out in flight", archived_since=1),
-    Figure("channel", "finished", COUNTER, "messages", "received, less those waiting, in flight and deferred",
+    Figure("channel", "emptied_count", COUNTER, "messages",
+           "removed by operators, unfinished; 0 for Go's nsqd", archived_since=3),
+    Figure("channel", "rewound_count", COUNTER, "messages",
+           "finished or emptied, and returned by a rewind; 0 for Go's nsqd", archived_since=3),
+    Figure("channel", "zone_local_msg_count", COUNTER, "messages", "sent to clients in the node's zone",
+           in_row=False, is_collected=False),
+    Figure("channel", "region_local_msg_count", COUNTER, "messages", "sent to clients elsewhere in its region",
+           in_row=False, is_collected=False),
+    Figure("channel", "global_msg_count", COUNTER, "messages", "sent to clients in other regions",
+           in_row=False, is_collected=False),
+    Figure("channel", "finished", COUNTER, "messages",
+           "finished by a consumer; for Go's nsqd received, less those waiting, in flight and deferred",
            computed=True, in_row=False),
     Figure("channel", "publish_rate", RATE, "messages/s", "received", rate_of="message_count", history="publish_rate",
            alert=Alert("Messages in", "Messages that reach the channel, per second.")),
@@ -129,6 +144,10 @@ FIGURES: tuple[Figure, ...] = (
            alert=Alert("Requeues", "Messages that consumers requeue, per second.")),
     Figure("channel", "timeout_rate", RATE, "messages/s", "timed out", rate_of="timeout_count", history="timeout_rate",
            alert=Alert("Timeouts", "Messages that time out in flight, per second.")),
+    Figure("channel", "emptied_rate", RATE, "messages/s", "removed by operators; unknown for Go's nsqd",
+           rate_of="emptied_count", history="emptied_rate"),
+    Figure("channel", "rewound_rate", RATE, "messages/s", "returned by a rewind; unknown for Go's nsqd",
+           rate_of="rewound_count", history="rewound_rate"),
     Figure("channel", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
            computed=True, history="oldest_age_ms",
            alert=Alert("Oldest age", "Age of the oldest message that no consumer has finished. Go's nsqd does not "
@@ -143,6 +162,14 @@ FIGURES: tuple[Figure, ...] = (
     Figure("topic", "backend_depth", GAUGE, "messages", "of those, on disk only", archived_since=1),
     Figure("topic", "message_count", COUNTER, "messages", "received", in_share=True, archived_since=1),
     Figure("topic", "message_bytes", COUNTER, "bytes", "received, topics only", archived_since=1),
+    Figure("topic", "emptied_count", COUNTER, "messages",
+           "removed by emptying the topic itself; 0 for Go's nsqd", archived_since=3),
+    Figure("topic", "zone_local_msg_count", COUNTER, "messages", "sent to clients in the node's zone",
+           in_row=False, is_collected=False),
+    Figure("topic", "region_local_msg_count", COUNTER, "messages", "sent to clients elsewhere in its region",
+           in_row=False, is_collected=False),
+    Figure("topic", "global_msg_count", COUNTER, "messages", "sent to clients in other regions",
+           in_row=False, is_collected=False),
     Figure("topic", "backlog", GAUGE, "messages", "waiting in the topic and in its channels",
            sum_of=("topic.depth", "channel.depth"), in_row=False, history="depth",
            alert=Alert("Depth", "Messages that wait in the topic and in its channels.", name="depth")),
@@ -160,6 +187,12 @@ FIGURES: tuple[Figure, ...] = (
            alert=Alert("Bytes in", "Bytes of messages published per second.")),
     Figure("topic", "finish_rate", RATE, "messages/s", "finished in its channels",
            sum_of=("channel.finish_rate",), in_row=False, history="finish_rate"),
+    Figure("topic", "emptied_rate", RATE, "messages/s", "removed by emptying the topic itself",
+           rate_of="emptied_count"),
+    Figure("topic", "all_emptied_rate", RATE, "messages/s", "removed by operators from the topic and its channels",
+           sum_of=("topic.emptied_rate", "channel.emptied_rate"), in_row=False, history="emptied_rate"),
+    Figure("topic", "rewound_rate", RATE, "messages/s", "returned by rewinds of its channels",
+           sum_of=("channel.rewound_rate",), in_row=False, history="rewound_rate"),
     Figure("topic", "oldest_age_ms", AGE, "ms", "age of the oldest message that is not finished",
            computed=True, history="oldest_age_ms",
            alert=Alert("Oldest age", "Age of the oldest message that a channel has not finished or not received. Go's "
@@ -193,6 +226,10 @@ FIGURES: tuple[Figure, ...] = (
            sum_of=("topic.publish_rate",), in_row=False, history="publish_rate"),
     Figure("cluster", "finish_rate", RATE, "messages/s", "finished",
            sum_of=("topic.finish_rate",), in_row=False, history="finish_rate"),
+    Figure("cluster", "emptied_rate", RATE, "messages/s", "removed by operators from topics and channels",
+           sum_of=("topic.all_emptied_rate",), in_row=False, history="emptied_rate"),
+    Figure("cluster", "rewound_rate", RATE, "messages/s", "returned by rewinds",
+           sum_of=("topic.rewound_rate",), in_row=False, history="rewound_rate"),
 )
 # fmt: on
 
@@ -205,6 +242,11 @@ def of_scope(scope: str) -> list[Figure]:
 def reported(scope: str) -> list[Figure]:
     """The figures of one scope that nsqd reports in ``/stats``."""
     return [figure for figure in of_scope(scope) if figure.json_key]
+
+
+def collected(scope: str) -> list[Figure]:
+    """The figures of one scope that nsqd reports and the collector reads."""
+    return [figure for figure in reported(scope) if figure.is_collected]
 
 
 def in_rows(scope: str) -> list[Figure]:

@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
+from nsqwire.units import Nanoseconds
+
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 
 HEADER = struct.Struct(">iI")
@@ -33,7 +35,7 @@ class FrameError(Exception):
 class Message(NamedTuple):
     """A delivered message."""
 
-    timestamp: int
+    timestamp: Nanoseconds
     """When the broker accepted it, Unix nanoseconds."""
     attempts: int
     """1 at the first delivery."""

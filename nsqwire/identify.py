@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ MAX_SAMPLE_RATE = 99
 
 @dataclass(frozen=True, kw_only=True)
 class Identify:
-    """The fields of an IDENTIFY body; times are milliseconds.
+    """The fields of an IDENTIFY body. Its keys are these names without ``_ms``.
 
     For intervals, timeouts and sizes, 0 keeps the current value; -1 switches heartbeats or output buffering off.
     """
@@ -30,11 +31,11 @@ class Identify:
     client_id: str = ""
     hostname: str = ""
     user_agent: str = ""
-    heartbeat_interval: int = 0
+    heartbeat_interval_ms: int = 0
     output_buffer_size: int = 0
-    output_buffer_timeout: int = 0
+    output_buffer_timeout_ms: int = 0
     sample_rate: int = 0
-    msg_timeout: int = 0
+    msg_timeout_ms: int = 0
     feature_negotiation: bool = False
     tls_v1: bool = False
     deflate: bool = False
@@ -44,7 +45,8 @@ class Identify:
     topology_zone: str = ""
 
 
-_KEYS = {field.name: type(field.default) for field in fields(Identify)}
+_FIELDS = {field.name.removesuffix("_ms"): (field.name, type(field.default)) for field in fields(Identify)}
+"""The attribute of each key, and its type."""
 
 
 def parse_identify(body: bytes) -> Identify:
@@ -58,24 +60,25 @@ def parse_identify(body: bytes) -> Identify:
             return Identify()
         if not isinstance(decoded, dict):
             raise ValueError("not an object")
-        return Identify(**_known(decoded))
+        return _identify_of(decoded)
     except (ValueError, RecursionError):
         raise BadBody("IDENTIFY failed to decode JSON body") from None
 
 
-def _known(decoded: dict[str, Any]) -> dict[str, Any]:
+def _identify_of(decoded: Mapping[str, object]) -> Identify:
+    """Read the known keys. Raises ValueError for a value of another type or range."""
     known: dict[str, Any] = {}
     for key, value in decoded.items():
-        name = key.lower()
-        wanted = _KEYS.get(name)
-        if wanted is None or value is None:
+        field = _FIELDS.get(key.lower())
+        if field is None or value is None:
             continue
+        name, wanted = field
         if type(value) is not wanted:
             raise ValueError(f"{key} is not {wanted.__name__}")
         if wanted is int and value not in (_INT32 if name == "sample_rate" else _INT64):
             raise ValueError(f"{key} is out of range")
         known[name] = value
-    return known
+    return Identify(**known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +127,13 @@ class Terms:
         )
 
     def agree(self, asked: Identify, limits: IdentifyLimits) -> Terms:
-        """Return the terms after ``asked``. Raises BadBody for a value out of range; checks in nsqd's order."""
+        """Return the terms after ``asked``. Raises BadBody for the first invalid value, in nsqd's order."""
         heartbeat = _bounded(
-            "heartbeat interval", asked.heartbeat_interval, self.heartbeat_interval_ms,
+            "heartbeat interval", asked.heartbeat_interval_ms, self.heartbeat_interval_ms,
             MIN_HEARTBEAT_MS, limits.max_heartbeat_interval_ms, off=0,
         )  # fmt: skip
         buffer_timeout = _bounded(
-            "output buffer timeout", asked.output_buffer_timeout, self.output_buffer_timeout_ms,
+            "output buffer timeout", asked.output_buffer_timeout_ms, self.output_buffer_timeout_ms,
             limits.min_output_buffer_timeout_ms, limits.max_output_buffer_timeout_ms, off=0,
         )  # fmt: skip
         buffer_size = _bounded(
@@ -141,7 +144,7 @@ class Terms:
             raise BadBody(f"IDENTIFY sample rate ({asked.sample_rate}) is invalid")
         msg_timeout = _bounded(
             "msg timeout",
-            asked.msg_timeout,
+            asked.msg_timeout_ms,
             self.msg_timeout_ms,
             MIN_MSG_TIMEOUT_MS,
             limits.max_msg_timeout_ms,

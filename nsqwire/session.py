@@ -67,7 +67,7 @@ class State(enum.IntEnum):
 class SessionLimits:
     """The limits of a session; sizes in bytes, times in milliseconds.
 
-    ``tls_required`` permits only IDENTIFY until :meth:`Session.secured`.
+    ``tls_required`` permits only IDENTIFY until :meth:`Session.secured` is called.
     """
 
     identify: IdentifyLimits
@@ -98,7 +98,7 @@ class Session(ReadBuffer):
         self._incomplete_line = False
         self.awaits_magic = True
         """True until the client has sent its protocol version."""
-        self._commands = _IN_THE_CLEAR if limits.tls_required else _COMMANDS
+        self._commands = _BEFORE_TLS if limits.tls_required else _COMMANDS
         # With an auth server, each publish may have to wait for the server's answer.
         self._takes_runs = not (limits.tls_required or limits.identify.auth_required)
 
@@ -213,7 +213,7 @@ class Session(ReadBuffer):
         params = line.removesuffix(b"\r").split(b" ")
         handler = self._commands.get(params[0])
         if handler is None:
-            if self._commands is _IN_THE_CLEAR:
+            if self._commands is _BEFORE_TLS:
                 raise Invalid(f"cannot {raw(params[0])} in current state (TLS required)")
             raise Invalid(f"invalid command {raw(params[0])}")
         return handler(self, params)
@@ -452,5 +452,5 @@ _COMMANDS: dict[bytes, Callable[[Session, list[bytes]], Command | None]] = {
     b"CLS": Session._cls,
     b"NOP": Session._nop,
 }
-_IN_THE_CLEAR = {b"IDENTIFY": Session._identify}
+_BEFORE_TLS = {b"IDENTIFY": Session._identify}
 """The commands that are permitted before TLS if TLS is required."""

@@ -13,6 +13,7 @@ import httptools
 
 from nsqdaemon.http.heads import PlainHead, plain_head
 from nsqdaemon.http.messages import TEXT_HEADER, Request, Response, Stream
+from nsqwire.units import Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +26,7 @@ class Limits:
 
 
 BodyLimit = Callable[[str, bytes], int | None]
-"""Maps method and target to the largest body in bytes; None if only the connection's limits apply."""
+"""Maps method and target to the largest permitted body in bytes; None if only the connection's limits apply."""
 
 _POST_BYTES: Final = len(b"POST ")
 _DISCARDED_BYTES: Final = 256 * 1024  # as Go: a larger refused body is not read, and the connection closes
@@ -412,7 +413,7 @@ class _Stopped(Exception):
     """Raised in the parser's callbacks to stop it at once; the parser then raises HttpParserError."""
 
 
-_date_ends = 0.0
+_date_ends_s = 0.0
 _date = b""
 
 
@@ -420,7 +421,7 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def _http_date(now: float) -> str:
+def _http_date(now: Seconds) -> str:
     """Format Unix seconds as an HTTP date in any locale: ``Sun, 06 Nov 1994 08:49:37 GMT``."""
     utc = time.gmtime(now)
     clock = f"{utc.tm_hour:02d}:{utc.tm_min:02d}:{utc.tm_sec:02d}"
@@ -429,9 +430,9 @@ def _http_date(now: float) -> str:
 
 def _date_line() -> bytes:
     """The Date header, which ends the head; formatted once a second."""
-    global _date, _date_ends
+    global _date, _date_ends_s
     now = time.time()
-    if not _date_ends - 1 <= now < _date_ends:
-        _date_ends = int(now) + 1.0
+    if not _date_ends_s - 1 <= now < _date_ends_s:
+        _date_ends_s = int(now) + 1.0
         _date = f"Date: {_http_date(now)}\r\n\r\n".encode()
     return _date

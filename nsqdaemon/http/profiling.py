@@ -206,19 +206,19 @@ class _Sampler:
 
     def __init__(self) -> None:
         self._samples: Counter[tuple[CodeType, ...]] = Counter()
-        self._started_at = self._elapsed = self._busy = 0.0
+        self._started_at = self._elapsed_s = self._busy_s = 0.0
 
     def start(self) -> None:
         """Start the measurement. Call it in the main thread."""
         signal.signal(signal.SIGPROF, self._note)
         signal.siginterrupt(signal.SIGPROF, False)
-        self._started_at, self._busy = time.monotonic(), time.process_time()
+        self._started_at, self._busy_s = time.monotonic(), time.process_time()
         signal.setitimer(signal.ITIMER_PROF, _PERIOD_S, _PERIOD_S)
 
     def stop(self) -> None:
         """End the measurement."""
         signal.setitimer(signal.ITIMER_PROF, 0)
-        self._elapsed, self._busy = time.monotonic() - self._started_at, time.process_time() - self._busy
+        self._elapsed_s, self._busy_s = time.monotonic() - self._started_at, time.process_time() - self._busy_s
         # A signal may still be pending; SIGPROF's default action would end the process.
         signal.signal(signal.SIGPROF, signal.SIG_IGN)
 
@@ -234,7 +234,7 @@ class _Sampler:
             for code in set(stack):
                 total[code] += count
         lines = [
-            f"{self._busy:.3f} s of processor time in {self._elapsed:.3f} s, {self._samples.total()} samples\n",
+            f"{self._busy_s:.3f} s of processor time in {self._elapsed_s:.3f} s, {self._samples.total()} samples\n",
             "   self   total  function",
         ]
         ordered = sorted(total, key=lambda code: (-own[code], -total[code]))

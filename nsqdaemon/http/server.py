@@ -16,6 +16,7 @@ from nsqdaemon.http.router import Answer
 from nsqdaemon.input_budget import LONG_BYTES, InputBudget
 from nsqwire.addresses import address_text
 from nsqwire.durations import format_duration
+from nsqwire.units import Seconds
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +36,21 @@ _LARGE_BODY_BYTES: Final = 16 * 1024
 class Slices(Protocol):
     """Runs long work in slices of time. A job is called with its deadline, and queues itself again for the rest."""
 
-    def later(self, job: Callable[[float], None]) -> None: ...
-    def deadline(self) -> float: ...
-    def clock(self) -> float: ...
-    def is_spent(self) -> bool: ...
+    def later(self, job: Callable[[float], None]) -> None:
+        """Queue ``job``; it is called with the end of its slice, in seconds of ``clock``."""
+        ...
+
+    def deadline(self) -> Seconds:
+        """Return the end of a slice that begins now, in seconds of ``clock``."""
+        ...
+
+    def clock(self) -> Seconds:
+        """Return monotonic seconds."""
+        ...
+
+    def is_spent(self) -> bool:
+        """Return whether the slice of this turn of the event loop is used up."""
+        ...
 
 
 def log_request(request: Request, response: Response, elapsed_ns: int) -> None:
@@ -52,7 +64,7 @@ class HTTPServer:
     """Creates the protocols of one listening socket and closes idle connections.
 
     ``answer`` (usually ``Router.answer``) must not raise. ``on_answered`` is called for every request that is not
-    quiet, with its duration in nanoseconds. A connection without traffic for ``idle_timeout`` seconds is closed,
+    quiet, with its duration in nanoseconds. A connection without traffic for ``idle_timeout_s`` seconds is closed,
     between requests or within one.
     """
 
@@ -61,7 +73,7 @@ class HTTPServer:
         answer: AnswerRequest,
         *,
         limits: Limits | None = None,
-        idle_timeout: float = 300.0,
+        idle_timeout_s: float = 300.0,
         on_answered: OnAnswered | None = log_request,
         budget: InputBudget | None = None,
         slices: Slices | None = None,
@@ -78,7 +90,7 @@ class HTTPServer:
         self.slices = slices
         self.new_connection = partial(Connection, self.limits, body_limit=body_limit, plain_head=plain_head)
         self.connections: set[HTTPProtocol] = set()
-        self._idle_timeout = idle_timeout
+        self._idle_timeout_s = idle_timeout_s
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing = False
         self._all_gone: asyncio.Event | None = None
@@ -86,11 +98,11 @@ class HTTPServer:
     def protocol(self) -> asyncio.Protocol:
         """The factory for ``loop.create_server`` and ``loop.create_unix_server``."""
         if self._sweeper is None and not self._closing:
-            self._sweeper = asyncio.get_running_loop().call_later(self._idle_timeout / 4, self._sweep)
+            self._sweeper = asyncio.get_running_loop().call_later(self._idle_timeout_s / 4, self._sweep)
         return HTTPProtocol(self)
 
-    async def close(self, grace: float = 1.0) -> None:
-        """Close idle connections now and the others after their next response, or after ``grace`` seconds."""
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Close idle connections now and the others after their next response, or after ``grace_s``."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -99,7 +111,7 @@ class HTTPServer:
         if self.connections:
             self._all_gone = asyncio.Event()
             try:
-                async with asyncio.timeout(grace):
+                async with asyncio.timeout(grace_s):
                     await self._all_gone.wait()
             except TimeoutError:
                 for connection in list(self.connections):
@@ -113,10 +125,10 @@ class HTTPServer:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        quiet_since = loop.time() - self._idle_timeout
+        quiet_since = loop.time() - self._idle_timeout_s
         for connection in list(self.connections):
             connection.close_if_quiet(quiet_since)
-        self._sweeper = loop.call_later(self._idle_timeout / 4, self._sweep) if self.connections else None
+        self._sweeper = loop.call_later(self._idle_timeout_s / 4, self._sweep) if self.connections else None
 
 
 class HTTPProtocol(asyncio.Protocol):
@@ -129,13 +141,13 @@ class HTTPProtocol(asyncio.Protocol):
         self._write_paused = False
         self._read_paused = False
         self._waits_for_memory = False
-        self._waits_for_turn = False
+        self._waits_for_slice = False
         self._unparsed = b""  # rest of the last read, while the connection waits for its next time slice
         self._is_counted = False  # in the server's budget
         self._finishing = False
         self._lost = False
         self._pending: Request | None = None  # the last request taken, until it is answered
-        self._pending_since = 0
+        self._pending_since_ns = 0
         self._future: asyncio.Future[Response] | None = None  # referenced here because asyncio has weak references only
         self._linger: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
@@ -153,11 +165,11 @@ class HTTPProtocol(asyncio.Protocol):
         if self._linger is not None:
             return
         slices = self._server.slices
-        if self._waits_for_turn:  # a lower layer may deliver more after reading was paused
+        if self._waits_for_slice:  # a lower layer may deliver more after reading was paused
             self._unparsed += data
         elif slices is not None and len(data) > _SMALL_READ_BYTES and slices.is_spent():
             self._unparsed = data
-            self._go_on_later(slices)
+            self._continue_later(slices)
         else:
             self._take(data)
         if self._is_counted or self._connection.unfinished_bytes > LONG_BYTES:
@@ -197,9 +209,12 @@ class HTTPProtocol(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
+        """Close the connection at once, without sending what is buffered."""
         self._transport.abort()
 
-    def close_if_quiet(self, since: float) -> None:
+    def close_if_quiet(self, since: Seconds) -> None:
+        """Close the connection if it had no traffic since ``since``, monotonic seconds, and no request is being
+        answered."""
         if self._last_traffic < since and self._pending is None and not self._waits_for_memory:
             # abort, because close would wait for a client that does not read
             self._transport.abort()
@@ -234,7 +249,7 @@ class HTTPProtocol(asyncio.Protocol):
 
     # --- inside ---
 
-    def _take(self, data: bytes, deadline: float = 0.0) -> None:
+    def _take(self, data: bytes, deadline: Seconds = 0.0) -> None:
         """Parse input and answer its requests until the deadline; 0 means the deadline of a new slice."""
         if len(data) <= _PIECE_BYTES:
             self._connection.received(data)
@@ -244,51 +259,51 @@ class HTTPProtocol(asyncio.Protocol):
         if slices is not None and not deadline:
             deadline = slices.deadline()
         for start in range(0, len(data), _PIECE_BYTES):
-            if self._waits_for_turn:
+            if self._waits_for_slice:
                 self._unparsed = data[start:]
                 return
             self._connection.received(data[start : start + _PIECE_BYTES])
             self._answer_requests(deadline)
-            if slices is not None and not self._waits_for_turn and slices.clock() >= deadline:
-                self._go_on_later(slices)
+            if slices is not None and not self._waits_for_slice and slices.clock() >= deadline:
+                self._continue_later(slices)
 
-    def _go_on_later(self, slices: Slices) -> None:
-        self._waits_for_turn = True
+    def _continue_later(self, slices: Slices) -> None:
+        self._waits_for_slice = True
         self._adjust_reading()
         slices.later(self._continue)
 
-    def _continue(self, deadline: float) -> None:
-        self._waits_for_turn = False
+    def _continue(self, deadline: Seconds) -> None:
+        self._waits_for_slice = False
         if self._lost or self._linger is not None:
             return
         self._last_traffic = self._loop.time()
         self._answer_requests(deadline)
-        if self._unparsed and not self._waits_for_turn:
+        if self._unparsed and not self._waits_for_slice:
             data, self._unparsed = self._unparsed, b""
             self._take(data, deadline)
-        if not self._waits_for_turn:
+        if not self._waits_for_slice:
             self._adjust_reading()
 
-    def _answer_requests(self, deadline: float = 0.0) -> None:
+    def _answer_requests(self, deadline: Seconds = 0.0) -> None:
         connection, server = self._connection, self._server
         slices = server.slices
         unsent = 0
         unchecked = _CHECKED_REQUESTS
-        while self._pending is None and not self._write_paused and not self._waits_for_turn:
+        while self._pending is None and not self._write_paused and not self._waits_for_slice:
             request = connection.next_request()
             if request is None:
                 break
-            started = time.perf_counter_ns()
+            started_ns = time.perf_counter_ns()
             answer = server.answer(request)
             if not isinstance(answer, Response):
-                self._pending, self._pending_since = request, started
+                self._pending, self._pending_since_ns = request, started_ns
                 if isinstance(answer, PendingResponse):
                     answer.then(self._respond_pending)
                 else:
                     self._future = asyncio.ensure_future(answer)
                     self._future.add_done_callback(self._respond_from_future)
                 break
-            self._respond(answer, request, started)
+            self._respond(answer, request, started_ns)
             unsent += answer.size
             if unsent > _FLUSH_AT:
                 self._send()  # may call pause_writing
@@ -303,7 +318,7 @@ class HTTPProtocol(asyncio.Protocol):
                 if not deadline:
                     deadline = slices.deadline()
                 elif slices.clock() >= deadline:
-                    self._go_on_later(slices)
+                    self._continue_later(slices)
         if connection.has_output:
             self._send()
         if connection.closed or (self._finishing and not connection.has_unanswered):
@@ -319,7 +334,7 @@ class HTTPProtocol(asyncio.Protocol):
         request, self._pending = self._pending, None
         if self._lost or request is None:
             return
-        self._respond(response, request, self._pending_since)
+        self._respond(response, request, self._pending_since_ns)
         if self._finishing or self._read_paused or self._connection.has_unanswered or self._connection.closed:
             self._answer_requests()
         else:
@@ -332,13 +347,13 @@ class HTTPProtocol(asyncio.Protocol):
         else:
             self._transport.write(self._connection.take_output())
 
-    def _respond(self, response: Response, request: Request, started: int) -> None:
+    def _respond(self, response: Response, request: Request, started_ns: int) -> None:
         self._connection.respond(response)
         if not request.quiet and self._server.on_answered is not None:
-            self._server.on_answered(request, response, time.perf_counter_ns() - started)
+            self._server.on_answered(request, response, time.perf_counter_ns() - started_ns)
 
     def _adjust_reading(self) -> None:
-        pause = self._write_paused or self._waits_for_memory or self._waits_for_turn or self._connection.full
+        pause = self._write_paused or self._waits_for_memory or self._waits_for_slice or self._connection.full
         if pause != self._read_paused and not self._transport.is_closing():
             self._read_paused = pause
             if pause:

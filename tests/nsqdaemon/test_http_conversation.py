@@ -230,7 +230,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("data", "text"), MALFORMED)
-def test_malformed_requests_are_answered_in_words_and_end_the_connection(data: bytes, text: bytes) -> None:
+def test_malformed_requests_are_answered_with_a_text_and_end_the_connection(data: bytes, text: bytes) -> None:
     """A text with the reason, after earlier answers; then the connection closes."""
     answered, closed = both_ways(b"GET /ping" + HOST + b"\r\n" + data)
     assert answered.startswith(PING + b"HTTP/1.1 " + text[:4])
@@ -255,7 +255,7 @@ def test_a_body_over_the_limit_is_refused_with_the_routes_own_code(request_bytes
     assert closed
 
 
-def test_chunks_that_are_all_wrapping_are_cut_off() -> None:
+def test_chunks_that_are_mostly_framing_are_refused() -> None:
     """A client cannot extend a small body for ever with chunk extensions."""
     data = b"POST /pub" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"1;" + b"p" * 500 + b"\r\nx\r\n") * 9
     answered, closed = converse(data, chunk=100)
@@ -287,7 +287,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join), st.integers(1, 20))
-def test_how_the_bytes_were_cut_does_not_matter(data: bytes, chunk: int) -> None:
+def test_the_result_does_not_depend_on_how_the_bytes_arrive(data: bytes, chunk: int) -> None:
     """Requests with small mistakes get the same answers whole and in pieces."""
     whole, in_pieces = converse(data), converse(data, chunk=chunk)
     interim = b"HTTP/1.1 100 Continue\r\n\r\n"  # sent or not, depending on how much of the body had arrived

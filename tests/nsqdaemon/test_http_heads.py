@@ -151,7 +151,7 @@ def test_a_body_that_will_be_refused_gets_no_continue() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 40])
-def test_a_small_body_that_is_refused_is_read_past(pieces: int) -> None:
+def test_a_small_body_that_is_refused_is_read_and_discarded(pieces: int) -> None:
     """The next request on the connection is answered, as by nsqd."""
     data = b"POST /small" + HOST + b"Content-Length: 11\r\n\r\n" + b"x" * 11 + b"GET /ping" + HOST + b"\r\n"
     size = -(-len(data) // pieces)

@@ -25,7 +25,7 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 class Bench:
     """A server whose ``/wait`` answers when the test lets it."""
 
-    def __init__(self, *, idle_timeout: float = 60.0, slices: Slices | None = None) -> None:
+    def __init__(self, *, idle_timeout_s: float = 60.0, slices: Slices | None = None) -> None:
         self.gate = asyncio.Event()
         self.waiting = asyncio.Event()
         self.answered = 0
@@ -39,7 +39,7 @@ class Bench:
         router.add("GET", "/fail", self._fail)
         router.add("POST", "/pub", lambda request: text_response(str(len(request.body))), too_big="MSG_TOO_BIG")
         limits = Limits(max_body_size=1_000_000, max_pipelined=8)
-        self.server = HTTPServer(router.answer, limits=limits, idle_timeout=idle_timeout, slices=slices)
+        self.server = HTTPServer(router.answer, limits=limits, idle_timeout_s=idle_timeout_s, slices=slices)
 
     def _big(self, request: Request) -> Response:
         self.answered += 1
@@ -63,7 +63,7 @@ class Bench:
             yield lambda: asyncio.open_connection("127.0.0.1", port, limit=2**23)
         finally:
             listener.close()
-            await self.server.close(grace=0.1)
+            await self.server.close(grace_s=0.1)
 
 
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
@@ -178,7 +178,7 @@ async def test_a_huge_body_is_refused_in_a_way_the_client_can_read() -> None:
 @pytest.mark.parametrize("said", [b"", b"GET /ping HT", GET % b"/ping"])
 async def test_an_idle_client_is_disconnected(said: bytes) -> None:
     """Before, within and after a request: the connection is closed after the idle time."""
-    bench = Bench(idle_timeout=0.2)
+    bench = Bench(idle_timeout_s=0.2)
     async with bench.listening() as connect:
         reader, writer = await connect()
         writer.write(said)
@@ -190,7 +190,7 @@ async def test_an_idle_client_is_disconnected(said: bytes) -> None:
 
 async def test_a_client_that_waits_for_an_answer_is_not_disconnected() -> None:
     """The idle time does not include the time until the server answers."""
-    bench = Bench(idle_timeout=0.1)
+    bench = Bench(idle_timeout_s=0.1)
     async with bench.listening() as connect:
         reader, writer = await connect()
         writer.write(GET % b"/wait")
@@ -214,7 +214,7 @@ async def test_closing_waits_for_answers_but_not_for_idle_clients() -> None:
         reader, writer = await connect()
         writer.write(GET % b"/wait")
         await bench.waiting.wait()
-        closing = asyncio.create_task(bench.server.close(grace=DEADLINE_S))
+        closing = asyncio.create_task(bench.server.close(grace_s=DEADLINE_S))
         async with asyncio.timeout(DEADLINE_S):
             assert await idle.read() == b""
         assert not closing.done()
@@ -234,7 +234,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
         writer.write(GET % b"/wait")
         await bench.waiting.wait()
         async with asyncio.timeout(DEADLINE_S):
-            await bench.server.close(grace=0.05)
+            await bench.server.close(grace_s=0.05)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await reader.readexactly(1)
         bench.gate.set()
@@ -251,7 +251,7 @@ async def test_peers_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
     assert await read_answer(reader) == (200, b"@")
     writer.close()
     listener.close()
-    await bench.server.close(grace=0.1)
+    await bench.server.close(grace_s=0.1)
 
 
 async def test_each_request_is_a_log_line_unless_its_route_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
@@ -293,7 +293,7 @@ class ShortSlices:
         return False
 
 
-async def test_pipelined_requests_take_turns_with_those_of_others() -> None:
+async def test_pipelined_requests_alternate_with_those_of_others() -> None:
     """A dozen requests that came in one read are not all answered before another client's first."""
     bench = Bench(slices=ShortSlices())
     bench.server.on_answered = lambda request, response, elapsed_ns: order.append(request.target)

@@ -89,7 +89,7 @@ def test_short_commands_never_wait(budget: InputBudget, full: list[Connection]) 
     assert not short.waits
 
 
-def test_the_next_goes_on_when_one_has_finished(budget: InputBudget, full: list[Connection]) -> None:
+def test_the_next_continues_when_one_has_finished(budget: InputBudget, full: list[Connection]) -> None:
     """Connections continue in the order in which they began to wait."""
     full.append(Connection())
     budget.update(full[-1], 5 * MEGABYTE)
@@ -108,7 +108,7 @@ def test_another_command_of_the_same_connection_waits_behind_the_others(
     assert not full[FIRST].waits
 
 
-def test_all_go_on_when_there_is_room_again(budget: InputBudget, full: list[Connection]) -> None:
+def test_all_continue_when_there_is_room_again(budget: InputBudget, full: list[Connection]) -> None:
     """At three quarters of the limit."""
     for connection in full[:4]:
         budget.forget(connection)

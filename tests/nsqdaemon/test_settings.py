@@ -67,7 +67,7 @@ def test_a_flag_is_taken_in_each_of_gos_forms(load_example: Load, words: list[st
     assert load_example(*words).msg_timeout == timedelta(seconds=5)
 
 
-def test_a_boolean_never_eats_the_next_word(load_example: Load) -> None:
+def test_a_boolean_never_takes_the_next_argument(load_example: Load) -> None:
     """``--deflate false`` switches deflate on and ends the flags at ``false``, as in Go."""
     settings = load_example("--deflate", "false", "--max-msg-size=5")
     assert settings.deflate is True
@@ -87,7 +87,7 @@ def test_parsing_ends_at_the_first_word_that_is_no_flag(load_example: Load) -> N
         assert load_example("--max-msg-size=5", end, "--nonsense").max_msg_size == 5
 
 
-def test_a_word_flag_may_stand_alone_where_it_says_so(load_example: Load) -> None:
+def test_a_flag_of_a_word_may_stand_alone_where_it_says_so(load_example: Load) -> None:
     """``--required`` means ``--required=true``; its other values may be in any case."""
     assert load_example("--required").required == "true"
     assert load_example("--required=TCP-HTTPS").required == "tcp-https"
@@ -227,7 +227,7 @@ def test_a_missing_file_is_fatal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "-help"])
-def test_help_goes_to_stderr(load_example: Load, capsys: pytest.CaptureFixture[str], word: str) -> None:
+def test_help_is_printed_on_stderr(load_example: Load, capsys: pytest.CaptureFixture[str], word: str) -> None:
     """Usage with every flag but the hidden ones; status 0, nothing on stdout."""
     with pytest.raises(SystemExit) as end:
         load_example(word)
@@ -239,7 +239,7 @@ def test_help_goes_to_stderr(load_example: Load, capsys: pytest.CaptureFixture[s
     assert "--verbose" not in output.err
 
 
-def test_version_goes_to_stdout_and_reads_no_file(load_example: Load, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_on_stdout_and_reads_no_file(load_example: Load, capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts read the version from stdout, even if the file is invalid."""
     with pytest.raises(SystemExit) as end:
         load_example("--version", file="not toml")

@@ -38,7 +38,7 @@ def take(reader: FrameReader, pieces: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 @given(FRAMES, CUTS)
-def test_frames_come_out_as_they_went_in(frames, cuts):
+def test_frames_are_read_as_they_were_written(frames, cuts):
     """All frames, in order and complete, in both ways of reading; bytes after them are left over."""
     stream = b"".join(encode_frame(frame_type, data) for frame_type, data in frames)
     iterated, taken = FrameReader(), FrameReader()
